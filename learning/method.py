@@ -2,7 +2,9 @@
 
 A method is one frozen dataclass in one file. It names its phases, states the tensors that each of them posts and leaves
 behind (`payload_spec`, `knowledge_spec`), computes a post in a method of the phase's own name, and aggregates posts.
-Methods that train a model with SGD start from `LocalSgdMethod` (`local_sgd.py`), which knows the rest. K members.
+Methods that train a model with SGD start from `LocalSgdMethod` (`families/local_sgd.py`), which knows the rest.
+What only some methods have (a model for all, noise, a term to report) has a neutral answer here, so that nobody has to
+ask what kind of method one is. K members.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client
     from fedchain.learning.models.model_info import ModelInfo
     from fedchain.learning.payload.spec import TensorSpec
+    from fedchain.learning.privacy.ledger import Budget
     from fedchain.learning.round import ReadPost, Round, Tensors
+    from fedchain.learning.training.evaluation import Auxiliary
+    from fedchain.learning.training.schedule import Schedule
 
 
 class Contributor(enum.Enum):
@@ -98,6 +103,12 @@ class Method(ABC):
     """Whether clients may have models of different shapes. A post then follows its sender's own (`payload_spec` is
     asked for each model, and `Post.info` says which), and what a phase leaves behind, or lists by reference, must be of
     one form for all. What the models must have in common all the same, `validate_together` says."""
+
+    shares_model: ClassVar[bool] = False
+    """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
+
+    personalizes: ClassVar[bool] = False
+    """Whether what `receive` makes of a shared model differs from client to client."""
 
     needs_split: ClassVar[bool] = False
     """Whether it works on models alone that are cut behind their first layers."""
@@ -202,6 +213,60 @@ class Method(ABC):
         """Do the contributor's work of a phase, in the method of its name, and return what it posts."""
         posted: Tensors = getattr(self, phase.name)(client, round)
         return posted
+
+    def receive(self, client: Client, round: Round) -> None:  # noqa: B027 - most methods take in nothing
+        """Take in the knowledge at the start of a round (`round.knowledge` may be None), before the first phase."""
+
+    def auxiliary(self, client: Client, round: Round) -> Auxiliary | None:
+        """Return the term beside cross-entropy as a function of embeddings, so that it can be reported.
+
+        None if there is none, or if more than the embeddings decides it.
+        """
+        return None
+
+    @property
+    def shared_init(self) -> bool:
+        """Whether all clients start from the same random model; otherwise each draws its own."""
+        return True
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """How long and with which step clients train with SGD; None if they train in another way, or not at all."""
+        return None
+
+    @property
+    def trains_together(self) -> bool:
+        """Whether `update_together` does what the first phase's method does."""
+        return False
+
+    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
+        """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
+
+        It is asked only where `trains_together`.
+        """
+        raise NotImplementedError
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether posts carry noise, and a ledger says what they cost."""
+        return False
+
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether noise covers everything that posts are made of, so that what a ledger adds up is an epsilon."""
+        return False
+
+    @property
+    def privacy_delta(self) -> float:
+        """Probability with which a stated epsilon does not hold; 0 without noise."""
+        return 0.0
+
+    @property
+    def budget(self) -> Budget:
+        """What a member may spend, where the method adds noise."""
+        from fedchain.learning.privacy.ledger import Budget
+
+        return Budget(0.0, self.privacy_delta)
 
     def planned_steps(self, phase: Phase, examples: int, round_number: int) -> int:
         """Return how many local steps a client with so many training examples takes in the phase of a round.

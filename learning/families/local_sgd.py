@@ -80,12 +80,6 @@ class LocalSgdMethod(Method):
     are public. A class that overrides what decides about a post, such as `update`, says so anew: without it, DP-SGD is
     refused."""
 
-    shares_model: ClassVar[bool] = False
-    """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
-
-    personalizes: ClassVar[bool] = False
-    """Whether what `receive` makes of a shared model differs from client to client."""
-
     @property
     def phases(self) -> tuple[Phase, ...]:
         """One."""
@@ -150,16 +144,6 @@ class LocalSgdMethod(Method):
 
         `given` is what it reads besides the batch: None, or a tuple of the method's own type that `update` makes.
         """
-
-    def receive(self, client: Client, round: Round) -> None:
-        """Take in the knowledge at the start of a round (`round.knowledge` may be None), before the first phase."""
-
-    def auxiliary(self, client: Client, round: Round) -> Auxiliary | None:
-        """Return the term beside cross-entropy as a function of embeddings, so that it can be reported.
-
-        None if there is none, or if more than the embeddings decides it.
-        """
-        return None
 
     def train(self, client: Client, round: Round, **changes: Any) -> None:
         """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.train`."""

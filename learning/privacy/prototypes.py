@@ -6,7 +6,7 @@ alone, so together they cost what one costs. Which classes a member has and how 
 
 This is about the model that makes the embeddings as it stands: what an example did to the model before, in training,
 is not counted here, and can be far more. So a release of prototypes is half of an epsilon, whose other half is DP-SGD:
-without that, what is charged here is written down and called nothing (`LocalSgdMethod.states_epsilon`).
+without that, what is charged here is written down and called nothing (`Method.states_epsilon`).
 
 N examples, C classes, D embedding, n classes that are posted.
 """

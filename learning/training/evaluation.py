@@ -10,7 +10,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import forward_all, nearest_prototype
 
 Auxiliary = Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]]
-"""auxiliary(embeddings (N, D), labels (N,)) -> weight and value; see `LocalSgdMethod.auxiliary`."""
+"""auxiliary(embeddings (N, D), labels (N,)) -> weight and value; see `Method.auxiliary`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import forget_datasets
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
-from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.base import Model
@@ -150,6 +149,10 @@ class Learner:
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
         self._test_result: tuple[bytes, Evaluation | None] | None = None
 
+    def client(self, index: int) -> Client:
+        """A client as it is now; what is done to it is done to its next contribution."""
+        return self._clients.get(index)
+
     def limit_clients(self, clients_max: int, folder: Path) -> None:
         """Hold at most so many clients in memory from now on; the others wait in the folder, which the caller removes.
 
@@ -215,7 +218,7 @@ class Learner:
         another, its training diverged, or the method has no way of training several.
         """
         which, method = self._phases[phase], self._method
-        if not (isinstance(method, LocalSgdMethod) and method.trains_together and phase == method.phases[0].name):
+        if not (method.trains_together and phase == method.phases[0].name):
             return {}
         made: dict[int, Contribution] = {}
         with ExitStack() as held, _one_thread():
@@ -395,7 +398,7 @@ class Learner:
 
     def _epsilon(self, client: Client) -> float | None:
         """Add up what the client has spent, where the method spends anything."""
-        if not (isinstance(self._method, LocalSgdMethod) and self._method.states_epsilon):
+        if not self._method.states_epsilon:
             return None
         return client.ledger.epsilon(self._method.privacy_delta)
 
@@ -403,7 +406,7 @@ class Learner:
         self, client: Client, phase: Phase, round: Round, knowledge: bytes, evaluate_test: bool
     ) -> Evaluation | None:
         """Hand the knowledge to the client at the start of a round, and measure the model if it is a shared one."""
-        if phase != self._method.phases[0] or not isinstance(self._method, LocalSgdMethod):
+        if phase != self._method.phases[0]:
             return None
         self._method.receive(client, round)
         if not self._method.shares_model or round.knowledge is None or not _has_test_set(client):
@@ -413,7 +416,7 @@ class Learner:
 
     def _evaluate_shared(self, client: Client, knowledge: bytes) -> Evaluation | None:
         """Measure a shared model on the whole test set, once for all clients of this process if it is one for all."""
-        if isinstance(self._method, LocalSgdMethod) and self._method.personalizes:
+        if self._method.personalizes:
             return self._evaluate_on_all(client.model)
         digest = hashlib.sha256(knowledge).digest()
         if self._test_result is None or self._test_result[0] != digest:
@@ -430,7 +433,7 @@ class Learner:
     def _evaluate(self, client: Client, round: Round) -> Evaluation:
         """Measure the client's model on its own test set."""
         prototypes, labels = self._prototypes(round.knowledge, client.classes)
-        auxiliary = self._method.auxiliary(client, round) if isinstance(self._method, LocalSgdMethod) else None
+        auxiliary = self._method.auxiliary(client, round)
         return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels, auxiliary)
 
     def _evaluate_on_all(self, model: Model, known: Tensors | None = None) -> Evaluation | None:
@@ -461,8 +464,7 @@ class Learner:
 
     def _share_seed(self, index: int) -> int:
         """Return the seed of a client's initial model, and of whatever its examples are drawn with."""
-        draws_own = isinstance(self._method, LocalSgdMethod) and not self._method.shared_init
-        return derive(self._config.seed, "model", index if draws_own else "shared")
+        return derive(self._config.seed, "model", "shared" if self._method.shared_init else index)
 
     def _architecture_of(self, index: int) -> int:
         """Return which of the stated models the client has."""

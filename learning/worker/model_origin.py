@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Method
 
 HEADER = "fedchain"
@@ -65,5 +64,5 @@ def read_origin(data: bytes) -> Origin | None:
 
 def validate_shared(name: str, method: Method) -> None:
     """Raise `ConfigurationError` for a method, called by its name, whose members share no model."""
-    if not (isinstance(method, LocalSgdMethod) and method.shares_model):
+    if not method.shares_model:
         raise ConfigurationError(f"{name} has no common model, only those of its members; ask for a member's")

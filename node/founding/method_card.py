@@ -98,7 +98,7 @@ def card_of(name: str) -> MethodCard:
         summary=_paragraph(inspect.getdoc(kind) or ""),
         citation=tuple((inspect.getdoc(sys.modules[kind.__module__]) or "").split("\n\n")[0].splitlines()),
         aggregator=kind.aggregator,
-        shares_model=bool(getattr(method, "shares_model", False)),
+        shares_model=method.shares_model,
         mixes_models=kind.mixes_models,
         phases=tuple(
             _phase_card(method, phase, is_setup=phase in method.setup) for phase in (*method.setup, *method.phases)

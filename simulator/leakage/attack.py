@@ -11,7 +11,6 @@ import torch
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.families.prototypes import PrototypeMethod
 from fedchain.learning.leakage.descent import PixelRange, Search
 from fedchain.learning.leakage.gradient_inversion import (
@@ -212,7 +211,7 @@ def attack_update(
     Raises:
         ConfigurationError: nothing is known of how the method differs, of which an informed attacker would make use.
     """
-    assert isinstance(method, LocalSgdMethod), "who has a common model trains with SGD"
+    assert method.schedule is not None, "a method with a common model trains with SGD"
     gradient = read_gradient(post.posted, common, method.schedule)
     labels = recover_labels(gradient, common, len(post.labels))
     if objective == "closed-form":

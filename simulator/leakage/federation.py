@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fedchain.chain.genesis import AggregatorRule, Contributor
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.base import Model
 from fedchain.learning.payload.codec import decode
@@ -108,7 +107,7 @@ def common_model(learner: Learner, rules: Application, member: int, number: int,
         ConfigurationError: the method has no model that all begin with.
     """
     method = learner.method
-    if not isinstance(method, LocalSgdMethod) or not (method.shares_model and method.shared_init):
+    if not (method.shares_model and method.shared_init):
         raise ConfigurationError("the members have no common model, by which one could tell what a post changed")
     with learner.lend(member, number) as client:
         method.receive(client, Round(number, rules.read_knowledge(knowledge)))

@@ -13,7 +13,6 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.leakage.descent import Search
 from fedchain.learning.leakage.gradient_inversion import Objective, has_closed_form
 from fedchain.learning.models.base import Model
@@ -67,7 +66,7 @@ def attack_stored(
         post = _see(learner, victim, round_number, rules, payload)
         generator = torch.Generator().manual_seed(derive(config.seed, "attack", victim))
         method, name = learner.method, f"{config.method}, round {round_number}"
-        if isinstance(method, LocalSgdMethod) and method.shares_model:
+        if method.shares_model:
             _expect_one_step(learner, victim, round_number)
             knowledge = explorer.known_before(round_number, PHASE)
             common = common_model(learner, rules, reader, round_number, knowledge)
@@ -89,8 +88,9 @@ def _see(learner: Learner, victim: int, number: int, rules: Application, payload
     posted = read_post(rules, payload)
     with learner.lend(victim, number) as client:
         images, labels, seed = client.train_images, client.train_labels, torch.initial_seed()
-        if "prototypes" not in posted and isinstance(learner.method, LocalSgdMethod):
-            batch = next(draw_batches(len(labels), learner.method.schedule.batch_size, client.generator))
+        schedule = learner.method.schedule
+        if "prototypes" not in posted and schedule is not None:
+            batch = next(draw_batches(len(labels), schedule.batch_size, client.generator))
             images, labels = images[batch], labels[batch]
     return Seen(posted, seed, images, labels)
 

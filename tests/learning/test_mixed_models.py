@@ -142,7 +142,7 @@ def test_older_documents_state_the_first_model_alone_and_are_read_as_before() ->
     assert rules.infos == (PLAIN,)
     for place, member in enumerate(document.members):
         rules.check("update", member, 1, b"", learner.contribute(place, "update", 1, b"").payload)
-    assert learner._clients.get(1).info == NORMED
+    assert learner.client(1).info == NORMED
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_the_same_mask_is_drawn_again_after_a_crash(config: LearningConfig, lear
 
 def test_secrets_are_neither_shown_nor_checkpointed(learner: Learner) -> None:
     secrets = secrets_of(1)
-    assert KEY.hex() not in repr(secrets) + repr(learner._clients.get(1).open_secrets)
+    assert KEY.hex() not in repr(secrets) + repr(learner.client(1).open_secrets)
     assert repr(secrets) == "Secrets(member=1)"
     assert secrets.root not in learner.checkpoint(1)
     assert KEY not in learner.checkpoint(1)

@@ -49,7 +49,6 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
         KeyFileError: there is no journal that names the ledger's owner, and the key file cannot be read.
     """
     from fedchain.crypto.address import address
-    from fedchain.learning.families.local_sgd import LocalSgdMethod
     from fedchain.learning.privacy.releases import total_epsilon
     from fedchain.learning.registry import build_method
     from fedchain.node.config import NodeConfigError
@@ -61,7 +60,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     genesis = read_genesis(genesis_path)
     config = learning_from_genesis(genesis)
     method = build_method(config.method, dict(config.hyperparameters))
-    if not (isinstance(method, LocalSgdMethod) and method.adds_noise):
+    if not method.adds_noise:
         raise NodeConfigError(f"{genesis_path}: {config.method} adds no noise as it is set, so there is no ledger")
     secrets = secrets_path(key, genesis.chain_id)
     if not ledger_path(secrets).exists() and not secrets.exists():

@@ -85,7 +85,7 @@ class Federation:
 
     def client(self, client: int) -> Client:
         """A client as it is now."""
-        return self.learner._clients.get(client)
+        return self.learner.client(client)
 
     def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
         participants = [self.config.clients] if phase in self._aggregates else participants

@@ -117,7 +117,7 @@ def test_demlearns_clients_blend_with_their_own_group_or_with_the_root() -> None
     known, round = federation.known(), Round(2, federation.known())
     names = [f"group.{name}" for name, _ in new_client().model.named_parameters()]
     for index in range(3):
-        client = federation.learner._clients.get(index)
+        client = federation.learner.client(index)
         mine, group = read_vector(client.model), int(known["parents"][index])
         parent = torch.from_numpy(np.concatenate([known[name][group].ravel() for name in names]))
         DemLearn(blend=0.6).receive(client, round)

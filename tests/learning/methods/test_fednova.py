@@ -74,5 +74,5 @@ def test_fednova_without_an_initial_model_begins_as_fedavg() -> None:
 
 def test_the_setup_puts_the_initial_model_on_the_chain() -> None:
     federation = Federation(config("fednova"))
-    expected = Federation(config("fedavg")).learner._clients.get(0).model
+    expected = Federation(config("fedavg")).learner.client(0).model
     assert np.array_equal(vector_of(federation.known()), read_vector(expected).numpy())

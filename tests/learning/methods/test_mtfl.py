@@ -34,10 +34,10 @@ def test_mtfl_neither_posts_nor_receives_what_is_private(private: Any, expected:
     everything.play(1)
     known = federation.known()
     assert everything.known().keys() - known.keys() == expected
-    before = federation.learner._clients.get(1).model.state_dict()
+    before = federation.learner.client(1).model.state_dict()
     kept = {name: value.clone() for name, value in before.items()}
-    Mtfl(private=private).receive(federation.learner._clients.get(1), Round(3, known))
-    after = federation.learner._clients.get(1).model.state_dict()
+    Mtfl(private=private).receive(federation.learner.client(1), Round(3, known))
+    after = federation.learner.client(1).model.state_dict()
     for name, value in after.items():
         posted = known.get(f"model.{name}", known.get(f"buffer.{name}"))
         if posted is None:

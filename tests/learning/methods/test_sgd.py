@@ -17,7 +17,7 @@ FIRST = Round(1, None, clients=3)
 
 def test_sgd_is_one_step_along_the_gradient_over_all_clients_examples() -> None:
     federation = Federation(config("sgd"))
-    clients = [Learner(federation.config)._clients.get(index) for index in range(3)]
+    clients = [Learner(federation.config).client(index) for index in range(3)]
     model = clients[0].model
     images = torch.cat([client.train_images for client in clients])
     labels = torch.cat([client.train_labels for client in clients])

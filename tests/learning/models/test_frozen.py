@@ -51,7 +51,7 @@ def test_a_learner_looks_through_the_backbone_once(monkeypatch: pytest.MonkeyPat
     learner = Learner(MIXED)
     for number in (1, 2, 3):
         learner.contribute(0, "update", number, b"", evaluate_test=True)
-    client = learner._clients.get(0)
+    client = learner.client(0)
     assert looked == [len(client.train_labels), len(client.test_labels), 355]
 
 

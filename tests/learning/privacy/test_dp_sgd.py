@@ -113,7 +113,7 @@ def test_the_noise_is_as_large_as_it_is_said_to_be() -> None:
         hyper: dict[str, HyperparameterValue] = {"local_steps": 1, "learning_rate": 1.0, "batch_size": 8}
         learner = Learner(config("fedavg", **NOISE, **hyper), secrets_of=partial(Secrets, root=root))
         learner.contribute(0, "update", 1, b"")
-        made.append(read_vector(learner._clients.get(0).model).double())
+        made.append(read_vector(learner.client(0).model).double())
     noise = (made[0] - made[1]) / np.sqrt(2)
     assert float(noise.std()) == pytest.approx(2.0 * 0.5 / 8, rel=0.05)
     assert abs(float(noise.mean())) < 0.01

@@ -104,7 +104,7 @@ def test_features_of_a_model_that_can_be_split_have_a_shape() -> None:
 
 def test_frozen_parameters_stay() -> None:
     learner = Learner(describe_task(config("blade-fl"), load), load)
-    model: Any = learner._clients.get(0).model
+    model: Any = learner.client(0).model
     frozen, trained = model.frozen.weight.clone(), model.hidden.weight.clone()
     learner.contribute(0, "update", 1, b"")
     assert torch.equal(model.frozen.weight, frozen)
