@@ -54,11 +54,11 @@ class InvalidShare(CryptoError):
     def __init__(self, index: int, sender: str, reason: str) -> None:
         super().__init__(f"decryption shares of peer {index - 1} ({sender}) are refused: {reason}")
         self.index = index
-        """Of the member, from 1, in the order of the public key's verification keys."""
+        """Number of the member, from 1, in the order of the public key's verification keys."""
         self.sender = sender
         """The member's address."""
         self.reason = reason
-        """What is wrong with them."""
+        """The fault of the shares."""
 
 
 class TooFewShares(CryptoError):
@@ -66,7 +66,7 @@ class TooFewShares(CryptoError):
 
 
 class SealBroken(CryptoError):
-    """What was sealed is sealed to, or by, another key, bound to something else, or damaged."""
+    """The seal cannot be opened: it was made for or by another key, is bound to other data, or is damaged."""
 
 
 class InvalidDealing(CryptoError):

@@ -1,8 +1,8 @@
 """Secrets in files: PKCS #8 in PEM, which ``openssl pkey`` reads, mode 0600, encrypted behind scrypt.
 
-Who has copied the file tries passphrases, so one attempt has to be dear: scrypt with N = 2¹⁴, r = 8, p = 16 takes
-16 MiB and about half a second. More memory at a time would be better still, but OpenSSL opens no key file that takes
-32 MiB. Below the block stands the owner's address, in clear; it tells a damaged file from another owner's.
+An attacker with a copy of the file tries passphrases, so one attempt has to be expensive: scrypt with N = 2¹⁴, r = 8,
+p = 16 takes 16 MiB and about half a second. More memory at a time would be better still, but OpenSSL opens no key file
+that takes 32 MiB. Below the block stands the owner's address, in clear; it tells a damaged file from another owner's.
 
 Files of other tools and of older versions are read too, if what they ask for is within bounds.
 

@@ -29,9 +29,9 @@ class Ban:
     """Why somebody may not connect, and for how long."""
 
     peer: PublicKey
-    """32 bytes: who."""
+    """Public key of the member, 32 bytes."""
     reason: str
-    """What it was blamed for last, in printable characters; empty where an older version did not say."""
+    """The last thing that it was blamed for, in printable characters; empty where an older version did not say."""
     since_s: float
     """Unix seconds."""
     until_s: float

@@ -29,11 +29,11 @@ PATIENCE_MAX = 6
 """How often times double, and the lowest rate halves, for providers that send a copy of their own."""
 
 Request = tuple[PublicKey, GetContent]
-"""Whom to ask for what."""
+"""The provider to ask, and the question."""
 
 
 class Download:
-    """One content, what has come of it, and those who have the rest.
+    """One content, the chunks of it that have come, and the providers of the rest.
 
     Args:
         content_hash: 32 bytes.

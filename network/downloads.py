@@ -1,7 +1,7 @@
-"""Downloads: content-addressed bytes, fetched in chunks from several that have them at once. Pure; no I/O.
+"""Downloads: content-addressed bytes, fetched in chunks from several providers at once. Pure; no I/O.
 
-Who is slow or silent makes way for others, and is not blamed for it. Who sent a wrong content can be named only if
-nobody else sent a part of it: after a wrong hash each provider sends a copy of its own.
+A provider that is slow or silent makes way for others, and is not blamed for it. The sender of wrong bytes can be
+identified only if nobody else contributed, so after a hash mismatch each provider sends a copy of its own.
 """
 
 from collections.abc import Sequence

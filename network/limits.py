@@ -8,7 +8,7 @@ class Limits:
     """How much of everything; what comes from a peer is bounded before it is allocated."""
 
     connections_max: int = 256
-    """Connections open at a time, in both directions. Who stands in all others' bootstrap lists needs one for each."""
+    """Connections open at a time, in both directions. A peer in all others' bootstrap lists needs one for each."""
     handshakes_max: int = 256
     """Incoming connections at a time whose peers have not said yet who they are."""
     streams_per_peer_max: int = 32

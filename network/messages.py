@@ -1,4 +1,4 @@
-"""What peers say to each other. Every message has one byte string: a type number and the fields, canonically encoded.
+"""Messages between peers. Every message has one byte string: a type number and the fields, canonically encoded.
 
 Posts, candidates, votes, evidence and sessions are *gossip*: they are published to everyone, may be lost, and are
 repaired by asking. The others go from one peer to another: a status shows what a peer holds, and a peer that
@@ -138,7 +138,7 @@ class SessionMessage:
 
 @dataclass(frozen=True, slots=True)
 class HeldVotes:
-    """Whose votes of one kind and attempt a peer holds."""
+    """Members whose votes of one kind and attempt a peer holds."""
 
     kind: VoteKind
     attempt: int
@@ -147,7 +147,7 @@ class HeldVotes:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a peer holds: whoever sees something it lacks asks for it."""
+    """The sender's holdings: a peer that sees something it lacks asks for it."""
 
     KIND: ClassVar[int] = 4
     height: int
@@ -411,10 +411,10 @@ class Payloads:
 
 
 GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage | SessionMessage
-"""What everybody should hear."""
+"""Messages that are meant for everybody."""
 
 Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate | GetPayloads
-"""What costs whoever answers more than whoever asks."""
+"""Messages that cost the answering peer more than the asking one."""
 
 Message = GossipMessage | Status | Question | Chunk | FinalMessage | CertificateMessage | Payloads
 

@@ -37,7 +37,7 @@ OWED_MAX = 32
 """Blocks that are remembered as asked of one peer, two answers full: one may be late, and is taken all the same."""
 
 Request = tuple[PublicKey, GetFinal]
-"""Whom to ask for which blocks."""
+"""The peer to ask, and the blocks to ask it for."""
 
 
 class Wanted(Enum):
@@ -51,7 +51,7 @@ class Wanted(Enum):
 
 @dataclass(slots=True)
 class _Source:
-    """What one peer said, and what came of it."""
+    """One peer as a source of blocks: what it said, and what it delivered."""
 
     height: int = 0
     """Height that it says it has."""
@@ -249,7 +249,7 @@ class CatchUp:
 
     @staticmethod
     def _wait_no_more(source: _Source, now_ms: int) -> None:
-        """Who has sent a part of what it was asked for may have cut its answer short; who sent nothing is to rest."""
+        """Stop waiting: a peer that sent some blocks may have cut its answer short; one that sent none is to rest."""
         source.asked_ms = None
         if source.came:
             source.pace_ms = STALL_MS // source.came

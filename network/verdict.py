@@ -1,4 +1,4 @@
-"""What a message deserves once it was judged: gossip is passed on, dropped for now, or dropped for ever."""
+"""Verdicts on messages: gossip is passed on, dropped for now, or dropped for ever."""
 
 from enum import Enum
 
@@ -19,7 +19,7 @@ class Verdict(Enum):
 
 
 def verdict(error: Refused | None) -> Verdict:
-    """What a message deserves after it was judged; None means that nothing was wrong."""
+    """Return the verdict on a message that was judged; an ``error`` of None means that nothing was wrong."""
     if error is None:
         return Verdict.ACCEPT
     return Verdict.REJECT if isinstance(error, Invalid) else Verdict.IGNORE

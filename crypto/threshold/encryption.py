@@ -5,8 +5,8 @@ randomizer, is nearly all of the work and knows nothing of M, so it can be made 
 as well as long ones follows from the hardness of factoring (Goldreich, Rosen, "On the security of modular
 exponentiation with application to the construction of pseudorandom generators", Journal of Cryptology 2003).
 
-What it does not give by itself: a ciphertext does not prove that its sender knows the plaintext, and anybody can make
-multiples and quotients of others' ciphertexts. :mod:`fedchain.crypto.threshold.plaintext_proof` proves it.
+By itself a ciphertext does not prove that its sender knows the plaintext: anybody can make multiples and quotients of
+others' ciphertexts. :mod:`fedchain.crypto.threshold.plaintext_proof` adds that proof.
 
 Source: Damgård, Jurik, Nielsen 2010 (see :mod:`fedchain.crypto.threshold.public_key`), section 4.2.
 """
@@ -27,7 +27,7 @@ CIPHERTEXTS_MAX = 1 << 16
 
 
 class Randomizer(NamedTuple):
-    """What hides one plaintext; as secret as that."""
+    """The random factor that hides one plaintext; as secret as the plaintext."""
 
     exponent: mpz
     """r."""

@@ -5,8 +5,8 @@ is the sum of their digits j, as long as it fits. With K summands of magnitude B
 that K·B < 2^(w−1): no digit ever touches its neighbour. With k digits, a sum is below 2^(k·w − 1) in magnitude, and k
 is chosen so that k·w ≤ (bits of n^s) − 1. Then it is below n^s/2, and a negative one is told from a positive one.
 
-What cannot be seen is that somebody encrypted a larger number than allowed. A digit of a sum beyond K·B proves that
-somebody did; one within K·B may still be wrong, as may every number that a member states.
+An encrypted number that is larger than allowed cannot be seen as such. A digit of a sum beyond K·B proves that somebody
+did; one within K·B may still be wrong, as may every number that a member states.
 """
 
 from collections.abc import Sequence
@@ -105,9 +105,9 @@ class Packing:
         return sums
 
     def unpack_nearest(self, plaintexts: Sequence[int], numbers: int, summands: int) -> NDArray[np.int64]:
-        """The same for who must find something whatever was encrypted: a digit beyond h·B becomes the nearest within.
+        """As :meth:`unpack`, but with a result whatever was encrypted: a digit beyond h·B becomes the nearest within.
 
-        What is beyond the last digit is left out. Where nobody lied, both find the same.
+        Anything beyond the last digit is ignored. If nobody lied, both methods return the same.
 
         Args:
             plaintexts: as for :meth:`unpack`.

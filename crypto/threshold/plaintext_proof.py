@@ -56,7 +56,7 @@ from fedchain.crypto.threshold.public_key import ThresholdPublicKey
 
 @dataclass(frozen=True)
 class PlaintextStatement:
-    """What is proven: that ``sender`` knows the plaintexts of what it posts, and where it posts it."""
+    """The statement to prove: ``sender`` knows the plaintexts of what it posts in this phase and round of the chain."""
 
     key: ThresholdPublicKey
     chain_id: Hash

@@ -19,7 +19,7 @@ def power(base: mpz, exponent: mpz, modulus: mpz) -> mpz:
 
 
 def powers(bases: Iterable[mpz], exponent: mpz, modulus: mpz) -> list[mpz]:
-    """Each of ``bases`` to the power of one exponent. What OpenSSL does holds up no other thread.
+    """Each of ``bases`` to the power of one exponent. OpenSSL's work does not block other threads.
 
     Args:
         bases: integers from 0.

@@ -49,11 +49,11 @@ from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
 
 @dataclass(frozen=True, slots=True)
 class ShareStatement:
-    """What is proven: that ``shares`` are member ``index``'s shares of ``ciphertexts``."""
+    """The statement to prove: ``shares`` are member ``index``'s shares of ``ciphertexts``."""
 
     key: ThresholdPublicKey
     index: int
-    """Of the member, from 1."""
+    """Number of the member, from 1."""
     ciphertexts: Sequence[mpz]
     """Units modulo n^(s+1)."""
     shares: Sequence[mpz]

@@ -2,8 +2,8 @@
 
 Bootstrap addresses are dialled for ever. Other members' addresses are learned from the members themselves and from
 their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. An address that somebody made
-up costs an attempt: the handshake shows whose key is behind it. What is known is kept in a file, so that a peer finds
-the others again without those that it was started from.
+up costs an attempt: the handshake shows whose key is behind it. Known addresses are kept in a file, so that a peer
+finds the others again without those that it was started from.
 """
 
 import json
@@ -82,7 +82,7 @@ def is_address(text: str) -> bool:
 
 
 def seen_from(place: str, host: str) -> str:
-    """An address of ``host`` as its neighbour sees it: who listens everywhere does not know which way leads there."""
+    """An address of ``host`` as its neighbour sees it, for a peer that listens everywhere does not know it."""
     for everywhere in ("/ip4/0.0.0.0/", "/ip6/::/"):
         if host and place.startswith(everywhere):
             return f"/{'ip6' if ':' in host else 'ip4'}/{host}/{place.removeprefix(everywhere)}"
@@ -91,7 +91,7 @@ def seen_from(place: str, host: str) -> str:
 
 @dataclass(slots=True)
 class _Contact:
-    """What is known about reaching a member."""
+    """Addresses of a member, and the attempts to reach it."""
 
     fixed: list[str] = field(default_factory=list)
     """From the bootstrap list."""
@@ -144,7 +144,7 @@ class AddressBook:
             contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
 
     def due(self, connected: Collection[PublicKey], now_s: float) -> list[Entry]:
-        """Whom to dial now, and where: all known places, in another order after each failure."""
+        """Return the peers to dial now, each with all its known places, in another order after each failure."""
         room = max(0, self._limits.peers_wanted - len(connected))
         waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
         self._random.shuffle(waiting)
@@ -221,7 +221,7 @@ class AddressBook:
 
 
 def encode_exchange(version: str, entries: Iterable[Entry]) -> bytes:
-    """What one peer tells another: its program's version, and where members are."""
+    """Encode what one peer tells another: its program's version, and where members are."""
     return encode([version, [[peer, addresses] for peer, addresses in entries]])
 
 

@@ -99,10 +99,10 @@ class RecentMessages(MessageCache):
 
 
 class Judged:
-    """What became of messages, by id, those that were not heard of for longest forgotten first.
+    """Verdicts on messages, by id; the least recently seen are forgotten first.
 
-    What was accepted or rejected is settled. What was ignored may be good another time, so it is judged again, but
-    not as often as a neighbour likes to repeat it.
+    A message that was accepted or rejected is settled. One that was ignored may be good another time, so it is judged
+    again, but not as often as a neighbour likes to repeat it.
     """
 
     def __init__(self) -> None:

@@ -179,7 +179,7 @@ class Finder:
             await reset_quietly(stream)
 
     def _reply(self, peer: PublicKey, host: str, question: bytes) -> bytes:
-        """What to tell a peer that said who and where it is; raises InvalidEncoding."""
+        """Build the answer to a peer that said who and where it is; raises InvalidEncoding."""
         begun_s = time.perf_counter()
         self.versions[peer], entries = decode_exchange(question)
         for _, addresses in entries[:1]:  # it can only speak for itself
@@ -190,7 +190,7 @@ class Finder:
 
 
 def _cause(error: BaseException) -> str:
-    """What the system says about a failed attempt, or else the library."""
+    """Return the system's reason for a failed attempt, or else the library's."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

@@ -169,7 +169,7 @@ class GuardedPubsub(Pubsub):
             await self.router.publish(msg_forwarder, rpc_pb2.Message(data=msg.data, topicIDs=[self._topic]))
 
     def _fault(self, msg: rpc_pb2.Message) -> str | None:
-        """What is wrong with a message that no honest neighbour passes on; None if nothing is."""
+        """Return the fault for which no honest neighbour passes a message on; None if it has none."""
         if len(msg.data) > self._limits.gossip_size_max:
             return f"gossip of {len(msg.data)} bytes, at most {self._limits.gossip_size_max} are allowed"
         if used := [name for name in UNUSED_FIELDS if msg.HasField(name)]:  # type: ignore[arg-type]

@@ -177,7 +177,7 @@ class Libp2pNetwork:
         self._receiver = receiver
 
     def publish(self, message: GossipMessage) -> None:
-        """Spread a message to every peer. What is larger than ``Limits.gossip_size_max`` is not sent."""
+        """Spread a message to every peer. A message larger than ``Limits.gossip_size_max`` is not sent."""
         if not self._publisher.put(encode_message(message)):
             self.counters.dropped += 1
 
@@ -331,7 +331,7 @@ class Libp2pNetwork:
             log.warning("known addresses could not be saved: %s", error)
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
-        """What to do with gossip; raises InvalidEncoding where it is none."""
+        """Return the verdict on gossip; raises InvalidEncoding if the message is no gossip."""
         message = decode_message(data)
         if not isinstance(message, GossipMessage):
             raise InvalidEncoding("gossip", f"a {type(message).__name__} found, which goes from one peer to another")

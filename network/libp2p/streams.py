@@ -122,8 +122,8 @@ class FrameReader:
 class NewestStream:
     """Lets each peer be read on one stream of a protocol: a new one ends the reading of the one before.
 
-    Who is honest opens another stream only when the last one broke. Who is not would have a frame of the largest size
-    wait on each, all but its last byte.
+    An honest peer opens a new stream only after the last one broke. Otherwise a peer could leave a frame of maximum
+    size, short of its last byte, waiting on every stream.
     """
 
     def __init__(self) -> None:
@@ -144,10 +144,10 @@ class NewestStream:
 
 
 class Outbox:
-    """What waits to be sent to one peer, bounded in number and bytes.
+    """Messages that wait to be sent to one peer, bounded in number and bytes.
 
-    Of several statuses only the newest is of use, and it goes first. Anything else that does not fit is dropped:
-    whoever misses it asks again.
+    Only the newest of several statuses is of use, and it goes first. Any other message that does not fit is dropped: a
+    peer that misses it asks again.
     """
 
     def __init__(self, limits: Limits) -> None:
