@@ -1,4 +1,4 @@
-"""What the chain needs to know about learning: phases, and what may be posted and what it aggregates to, as bytes.
+"""Learning as the chain sees it: the phases, the posts that are valid in each, and their aggregates, as bytes.
 
 Everything here is public and repeatable: no data set, no private model, no randomness.
 """
@@ -59,8 +59,8 @@ class Application:
 
     Args:
         config: the task; it is validated here.
-        members: public keys in the order of the partition, which methods may ask for. Whoever judges a chain gives
-            them, and then the material is checked; who founds one knows none yet.
+        members: public keys in the order of the partition, which methods may ask for. A process that judges a chain
+            gives them, and then the material is checked; the founder of a chain knows none yet.
         chain_id: what the federation is known by, to which proofs are bound.
     """
 
@@ -96,7 +96,7 @@ class Application:
         self._decoded = _DecodedPosts()
 
     def join(self, chain_id: bytes) -> None:
-        """Judge for the federation that is known by this id from now on: who founds one learns the id from it."""
+        """Judge for the federation that is known by this id from now on: its founder needs this object to find the id."""
         self._public = replace(self._public, chain_id=chain_id)
 
     @property
@@ -116,8 +116,8 @@ class Application:
     def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
 
-        `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes. Raises
-        `OwnCodeFailed` where a user's own method fails.
+        `knowledge` is what the previous phase left, b'' before the first. `aggregate` takes every post that passes.
+        Raises `OwnCodeFailed` where a user's own method fails.
         """
         which, round = self._phases[phase], self._round(round_number, knowledge)
         post = self._read(which, sender, payload, round_number)
@@ -249,8 +249,8 @@ class Application:
 class _DecodedPosts:
     """Payloads of the phases that are open somewhere: a post is checked when it comes and read when its phase closes.
 
-    What is kept are views of bytes that the caller holds until then, too, one post of each member. Where they are large
-    the views must not outlive the phase, or they alone would keep the bytes.
+    The tensors kept are views of bytes that the caller, too, holds until then, one post of each member. If the posts
+    are large, the views must not outlive the phase, or they alone would keep the bytes.
     """
 
     def __init__(self) -> None:

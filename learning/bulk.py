@@ -29,7 +29,7 @@ from fedchain.learning.round import Tensors
 
 @dataclass(frozen=True, slots=True)
 class AddressedBytes:
-    """Bytes of a post, by who has to fetch them; each counts once, whoever fetches it."""
+    """Bytes of a post, by the members that have to fetch them; each byte counts once, however many members fetch it."""
 
     everybody: int = 0
     """The payload itself, and parts for all members."""
@@ -70,7 +70,7 @@ class PartAccess:
         self._store, self._kinds, self._phase, self._left = store, kinds, phase, left
         self._specs = {name: specs for of_phase in kinds.values() for name, specs in of_phase.items()}
         self.written: list[PartRef] = []
-        """What was written, in order."""
+        """The parts that were written, in order."""
 
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
         """See `Bulk`."""

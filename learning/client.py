@@ -57,7 +57,7 @@ class Client:
     what must stay private draws from `secrets`."""
 
     augmentation: Augmentation | None = None
-    """What is done to training images each time that they are looked at; None: nothing."""
+    """The change made to training images each time that they are looked at; None: no change."""
 
     open_secrets: Callable[[], Secrets] = field(default=no_secrets, repr=False)
     """Where its secrets are; opened when a method first asks for them."""
@@ -79,12 +79,12 @@ class Client:
 
     @property
     def secrets(self) -> Secrets:
-        """What only this member knows. It is in no checkpoint and in no log."""
+        """Secrets that only this member knows. They are in no checkpoint and in no log."""
         return self.open_secrets()
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What this member has let out with noise on it. It is in no checkpoint: it never goes back."""
+        """The record of noised values that this member has released. It is in no checkpoint: it never goes back."""
         return self.open_ledger()
 
     def state(self, kind: type[Record]) -> Record:

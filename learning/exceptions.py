@@ -1,11 +1,11 @@
-"""What can go wrong while learning, and whose fault it is.
+"""Errors that can occur while learning, each with the side that is at fault.
 
 LearningError
 ├── ConfigurationError    the user asked for something impossible; the message says what to change
 ├── DatasetError          a data file is missing or damaged on this machine
 ├── OwnCodeFailed         a user's own method or model raised while it learned, or returned what nobody can use
 ├── WrongArithmetic       this machine computes otherwise than the others do; it cannot judge them
-├── PartMissing           this machine lacks bytes that a post lists; whoever posted them counts as silent
+├── PartMissing           this machine lacks bytes that a post lists; the member that posted them counts as silent
 ├── SecretMissing         this member lacks a secret that the method needs; the message names both
 ├── LedgerDamaged         nobody knows any more what this member has let out; it lets nothing out until that is mended
 ├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
@@ -112,7 +112,7 @@ class TrainingDiverged(NothingToPost):
 
     @property
     def what(self) -> str:
-        """What went wrong, without whose training it was."""
+        """The failure, without the client whose training it was."""
         return self.reason or f"the loss is {self.loss} at step {self.step}"
 
     def __str__(self) -> str:

@@ -30,7 +30,7 @@ KNOWLEDGE_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What one phase left behind."""
+    """Knowledge that one phase left behind."""
 
     phase: str
     """Its name."""
@@ -75,7 +75,7 @@ class KnowledgeReader:
         return found
 
     def fill(self, round: Round, knowledge: bytes) -> Round:
-        """Return the round with what the federation knows in it. What another round left for itself is not shown."""
+        """Return the round with the federation's knowledge in it, except what another round left for itself."""
         parts = self.read(knowledge)
         main = [part for part in parts if self._lifetime(part) is Lifetime.UNTIL_REPLACED]
         return replace(

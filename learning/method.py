@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Contributor(enum.Enum):
-    """Who posts in a phase."""
+    """The role that posts in a phase."""
 
     PARTICIPANT = "participant"
     """Every client that takes part in the round."""
@@ -58,7 +58,7 @@ class Phase:
     """Name on the chain, unique within the method. The method of this name computes what a contributor posts."""
 
     by: Contributor = Contributor.PARTICIPANT
-    """Who contributes."""
+    """The role that contributes."""
 
     quorum: int = 0
     """Fewest posts that close the phase, such as the shares that a decryption takes; 0: the federation's choice."""
@@ -91,13 +91,13 @@ class Method(ABC):
     """Bits that a key for threshold encryption may have."""
 
     aggregator: ClassVar[str] = "none"
-    """Who the designated aggregator is unless something else is asked for, for methods that have a phase of its own:
-    none, fixed (the first member), rotating (each in turn) or dedicated (one more, which has no data)."""
+    """The designated aggregator unless another is asked for, for methods that have a phase of its own: none, fixed (the
+    first member), rotating (each in turn) or dedicated (one more, which has no data)."""
 
     mixes_models: ClassVar[bool] = False
     """Whether clients may have models of different shapes. A post then follows its sender's own (`payload_spec` is
     asked for each model, and `Post.info` says which), and what a phase leaves behind, or lists by reference, must be of
-    one form for all. What the models must have in common all the same, `validate_together` says."""
+    one form for all. `validate_together` checks what the models must have in common all the same."""
 
     needs_split: ClassVar[bool] = False
     """Whether it works on models alone that are cut behind their first layers."""
@@ -148,7 +148,7 @@ class Method(ABC):
         return {}
 
     parts_bytes_max: ClassVar[int] = 2**30
-    """Bytes of all parts that one post lists, unpacked, at most: who reads them has to fetch, keep and hold them."""
+    """Most bytes of all parts that one post lists, unpacked: their readers have to fetch, keep and hold them."""
 
     def may_read(self, kind: str, reader: int) -> bool:
         """Whether a part of a kind may be for this reader: the place of a member, or one of `payload/bulk.py`."""
@@ -193,9 +193,9 @@ class Method(ABC):
     def check(self, phase: Phase, post: ReadPost, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
         """Raise `InvalidPayload` for what the spec cannot state: one tensor depending on another, a false proof.
 
-        `round` is as for `aggregate`, without posts. A node asks once for each post. What passes here, `aggregate` must
-        take, together with any other posts that passed: a post that only `aggregate` refuses would make the chain stand
-        still.
+        `round` is as for `aggregate`, without posts. A node asks once for each post. `aggregate` must take every post
+        that passes here, together with any other posts that passed: a post that only `aggregate` refuses would halt the
+        chain.
         """
 
     def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:

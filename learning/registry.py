@@ -29,7 +29,7 @@ MODULES_VARIABLE = "FEDCHAIN_MODULES"
 """Variable of the environment: a folder whose modules can be imported, behind all others."""
 
 HyperparameterValue = bool | int | float | str
-"""What a hyper-parameter may be: values that a configuration file and the genesis document can hold."""
+"""Types of hyper-parameters: values that a configuration file and the genesis document can hold."""
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {
@@ -66,7 +66,7 @@ ENTRY_POINTS = "fedchain.methods"
 
 
 FILE_SUFFIX = ".py"
-"""What the name of a file with Python code ends with."""
+"""Suffix of a file with Python code."""
 
 
 def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) -> "Method":
@@ -121,7 +121,7 @@ def load_method(name: str) -> "type[Method]":
 
 def name_method(method: "str | type[Method] | Method") -> tuple[str, dict[str, HyperparameterValue]]:
     """Return the name under which a method is found again, and the hyper-parameters of an instance that differ from the
-    defaults. Of a script that runs, the name is 'FILE.py:Class', with the file's whole path.
+    defaults. For a class of the script that runs, the name is 'FILE.py:Class', with the file's whole path.
 
     Raises `ConfigurationError` for a class that no import path leads to.
     """

@@ -38,7 +38,7 @@ class Bulk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadPost:
-    """What one contributor posted in a phase."""
+    """One contributor's post in a phase."""
 
     sender: bytes
     """Public key of the contributor."""
@@ -52,13 +52,13 @@ class ReadPost:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round looks like while one of its phases is open."""
+    """A round while one of its phases is open."""
 
     number: int
     """Round number, from 1; 0 during the setup."""
 
     knowledge: Tensors | None
-    """What the federation knows; None before the first aggregate. A phase that closes empty leaves it as it was."""
+    """The federation's knowledge; None before the first aggregate. A phase that closes empty leaves it as it was."""
 
     posts: tuple[ReadPost, ...] = ()
     """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
@@ -83,7 +83,7 @@ class Round:
     """Public material of the method in the genesis document, such as keys that shares are verified with."""
 
     chain_id: bytes = NO_CHAIN
-    """What the federation is known by, to which proofs are bound."""
+    """Identifier of the federation, to which proofs are bound."""
 
     info: ModelInfo | None = None
     """The shapes that payloads follow, of several models the first one's; None in a test that needs none."""

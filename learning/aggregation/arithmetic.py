@@ -1,4 +1,4 @@
-"""A known-answer test: whoever judges aggregates must compute to the bit what everybody else computes.
+"""A known-answer test: a process that judges aggregates must compute to the bit what all others compute.
 
 Any IEEE 754 machine does. A process does not whose floating-point unit was told to flush subnormal numbers to zero, or
 to round otherwise, as some libraries do: it would call honest blocks false. Numbers stand here as their bits, in

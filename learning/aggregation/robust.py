@@ -118,7 +118,7 @@ class _Posts:
 
 
 _Combine = Callable[[_Block], Row]
-"""What is left to do once a rule has looked at all posts."""
+"""The rest of a rule, once it has looked at all posts: it combines one block of coordinates."""
 
 
 def _plain_mean(posts: _Posts, liars: int, clipping_norm: float) -> _Combine:

@@ -28,7 +28,7 @@ CLIENTS_MAX = 20
 """Clients that are measured; of more, the first so many."""
 
 EXAMPLES_MAX = 4096
-"""Of a client with more examples, the first so many stand for all: gradients over all are taken in one piece."""
+"""Examples used of a client; of more, the first so many stand for all: gradients over all are taken in one piece."""
 
 BATCHES_MAX = 8
 """Batch gradients at one checkpoint."""
@@ -39,7 +39,7 @@ EMBEDDINGS_MAX = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """What was measured of one client at one set of parameters."""
+    """Measurements of one client at one set of parameters."""
 
     parameters: torch.Tensor
     """(P,), float64."""

@@ -19,10 +19,10 @@ _BISECTIONS = 60
 """They narrow SKR's range, of 16 on a logarithmic scale, to what float64 can tell apart."""
 
 _RELEASED_TEMPERATURE = 3.0
-"""Temperature of the divergence that FedICT's published code calls a second time on what has been softened already."""
+"""Temperature of the divergence that FedICT's published code applies again to values that are softened already."""
 
 _RELEASED_FLOOR = 1e-7
-"""What that code adds to a teacher's probabilities."""
+"""Number that the same code adds to a teacher's probabilities."""
 
 
 def soften(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -61,10 +61,10 @@ def similarity(common: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
 def released_divergence(
     teacher_logits: torch.Tensor, logits: torch.Tensor, temperature: float, weights: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """What FedICT's published code calculates for a weighted divergence: the weighted one, and a plain one beside it.
+    """FedICT's weighted divergence as its published code calculates it: the weighted one, and a plain one beside it.
 
-    The plain one is calculated on what has been softened before, so that both sides are softened twice: the teacher is
-    then almost uniform. `weights` (C,) need not be positive there.
+    The plain one is calculated on softened values, so that both sides are softened twice: the teacher is then almost
+    uniform. `weights` (C,) need not be positive there.
     """
     teacher = soften(teacher_logits, temperature) + _RELEASED_FLOOR  # (B, C)
     student = F.log_softmax(logits / temperature, dim=1)  # (B, C)

@@ -217,7 +217,7 @@ class LocalSgdMethod(Method):
 
     @property
     def budget(self) -> Budget:
-        """What a member may spend."""
+        """The privacy budget of a member."""
         from fedchain.learning.privacy.ledger import Budget
 
         return Budget(self.epsilon_budget, self.privacy_delta)
@@ -263,7 +263,7 @@ class LocalSgdMethod(Method):
 
 
 _DECIDES = frozenset({"update", "train", "receive", "correction", "post_model", "post_prototypes", "phases", "setup"})
-"""What a class may override so that other things of its data are posted, or in other phases."""
+"""Names that a class may override so that other things of its data are posted, or in other phases."""
 
 
 def _class_of(method: Method, name: str) -> type:

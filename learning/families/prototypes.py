@@ -1,8 +1,8 @@
 """Methods whose clients keep their own models and exchange class prototypes. K clients, C classes, D embedding.
 
-A client posts the mean embedding of each class that it holds; what a round leaves is one global prototype of each class
-that anybody posted. What clients train towards, and which embeddings they average, is the method's own. With encryption
-a second phase, of decryption shares, opens the sums; see `aggregation/threshold.py`.
+A client posts the mean embedding of each class that it holds; a round leaves one global prototype of each class that
+anybody posted. Each method decides what clients train towards, and which embeddings they average. With encryption a
+second phase, of decryption shares, opens the sums; see `aggregation/threshold.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Posted = tuple[int, NDArray[np.float32]]
 
 @dataclass(slots=True)
 class Opened:
-    """What a client helped to open last."""
+    """The last sums that a client helped to open."""
 
     round: int = 0
     """The round; 0 before the first."""
@@ -72,9 +72,9 @@ class PrototypeMethod(RobustMethod):
     """Clients exchange class prototypes, and nothing else."""
 
     aggregation: Literal["holders", "all", "samples"] = "holders"
-    """Who counts in a class's global prototype: holders (mean over the clients that have the class), all (their sum
-    over K, as DFPL's Eq. 2 is printed) or samples (holders, weighted by the examples that they say they have).
-    Another aggregation_rule takes each class's holders for its posts."""
+    """The clients that count in a class's global prototype: holders (mean over the clients that have the class), all
+    (their sum over K, as DFPL's Eq. 2 is printed) or samples (holders, weighted by the examples that they say they
+    have). Another aggregation_rule takes each class's holders for its posts."""
 
     encryption: Literal["none", "threshold"] = "none"
     """Whether prototypes are posted in clear (none), or encrypted so that nobody sees but their sums (threshold)."""
@@ -174,7 +174,7 @@ class PrototypeMethod(RobustMethod):
         return self._encryption.of(round).encrypt(posted["labels"], posted["prototypes"], client.secrets)
 
     def decryption_share(self, client: Client, round: Round) -> Tensors:
-        """Post the client's share of each sum. Of one round it opens one set of sums, and none of an earlier round.
+        """Post the client's share of each sum. It opens one set of sums of a round, and none of an earlier round.
 
         Raises `DecryptionRefused` where that would not be so, or too few have contributed.
         """

@@ -32,7 +32,7 @@ Objective = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(slots=True)
 class ServerState:
-    """What an aggregator remembers between rounds."""
+    """The state that an aggregator keeps between rounds."""
 
     round: int = 0
     """The last round in which it trained; 0: none."""

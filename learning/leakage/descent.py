@@ -32,13 +32,13 @@ class Search:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PixelRange:
-    """What pixels become when they are normalised; an attacker knows it from the task."""
+    """The range of normalised pixels; an attacker knows it from the task."""
 
     black: torch.Tensor
-    """What 0 becomes, broadcast over (c, h, w)."""
+    """The normalised value of 0, broadcast over (c, h, w)."""
 
     white: torch.Tensor
-    """What the largest value becomes, likewise."""
+    """The normalised value of the largest pixel value, likewise."""
 
     def to_pixels(self, images: torch.Tensor) -> torch.Tensor:
         """Return normalised images as pixels between 0 and 1."""

@@ -25,8 +25,8 @@ class FedDkc(FedGkt):
     """FedGKT whose aggregator learns from refined knowledge."""
 
     refinement: Literal["kkr", "skr"] = "kkr"
-    """What is equal of all knowledge: its largest probability (kkr, by a linear map) or its entropy (skr, by the
-    scale of the logits)."""
+    """The property that is made equal in all knowledge: its largest probability (kkr, by a linear map) or its entropy
+    (skr, by the scale of the logits)."""
 
     peak: float = 0.12
     """kkr: the largest probability, T; more than 1 / C."""

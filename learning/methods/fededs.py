@@ -47,13 +47,13 @@ ENCRYPT = Phase("encrypt", lifetime=Lifetime.FEDERATION)
 
 
 class Shared(NamedTuple):
-    """What a step learns from beside its own batch."""
+    """The batch that a step learns from beside its own."""
 
     images: torch.Tensor
     """(B, c, h, w): encrypted images of client i*."""
 
     teacher: torch.Tensor
-    """(B, C): what client i* says of them, probabilities."""
+    """(B, C): client i*'s probabilities for them."""
 
     layer: StochasticLayer
     """l_i*."""
@@ -70,7 +70,7 @@ class FedEds(FedAvg):
     """A base method whose clients also learn, in the first rounds, from each other's encrypted data."""
 
     base: Literal["fedavg", "fedprox", "fednova"] = "fedavg"
-    """What clients post, how it is aggregated and, for fedprox, what keeps them near the common model."""
+    """The method that clients' posts and their aggregation follow; fedprox also keeps clients near the common model."""
 
     proximal_weight: float = 0.1
     """fedprox: weight mu of the squared distance to the common model."""
@@ -86,7 +86,7 @@ class FedEds(FedAvg):
     """Examples per minibatch, B, of each of the two data sets; the paper does not say."""
 
     local_epochs: int = 1
-    """What E_t counts in: so many passes over the data or, if 0, local_steps minibatch steps."""
+    """The unit of E_t: so many passes over the data or, if 0, local_steps minibatch steps."""
 
     momentum: float = 0.9
     """Momentum of local SGD; its buffer starts empty in every round."""
@@ -316,9 +316,9 @@ class FedEds(FedAvg):
     def _others(self, client: Client, round: Round, learned_from: list[int]) -> Given | None:
         """Return what gives each step a batch of the encrypted data of client i*, drawn anew for every local epoch.
 
-        None where nothing is to be learned from others. A client whose parts are not here is not drawn; without any,
-        steps are those of the base. Local batches are drawn as the base draws them. Who is drawn is added to
-        `learned_from`, and who is not drawn is noted as skipped.
+        None if nothing is to be learned from others. A client whose parts are not here is noted as skipped instead of
+        drawn; if no client is left, steps are those of the base. Local batches are drawn as the base draws them. The
+        clients that are drawn are added to `learned_from`.
         """
         import torch
 

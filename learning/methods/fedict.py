@@ -34,7 +34,7 @@ RANDOM_SPREAD = 3.0
 
 @dataclass(slots=True)
 class Stated:
-    """What a client has said of its data."""
+    """A client's statement about its data."""
 
     distribution: torch.Tensor | None = None
     """d^k, (C,)."""
@@ -169,7 +169,7 @@ class FedIct(FedGkt):
         )
 
     def _adjustment_weights(self, given: Given) -> torch.Tensor:
-        """What LKA multiplies each class's term with: v of Eq. 14, (C,), the one cosine of Eq. 12, or zero."""
+        """Return the factors of LKA for each class's term: v of Eq. 14, (C,), the one cosine of Eq. 12, or zero."""
         import torch
 
         from fedchain.learning.families.distillation_terms import residual_weights, similarity
@@ -204,8 +204,8 @@ class FedIct(FedGkt):
     def given_to_server(self, sender: int, labels: torch.Tensor, round: Round) -> Given:
         """d^k of the client and d^S = sum_k N^k d^k / sum_k N^k (Algorithm 2, line 8).
 
-        Of a client that the setup has not heard, both are counted from its late labels, and d^S is that of who was
-        heard and this client.
+        For a client whose labels missed the setup, d^k is counted from the labels in this post, and d^S covers the
+        clients of the setup plus this one.
         """
         import torch
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PFedMeState:
-    """What a client remembers."""
+    """The state that a client keeps between rounds."""
 
     personal: torch.Tensor | None = None
     """theta, (P,), as its last round left it."""

@@ -1,8 +1,8 @@
 """Heads on a backbone that stands still, as FedPH has them. B batch, C classes, D embedding, F features.
 
 The backbone is nobody's: every member builds the same one from the shape of the images alone, none trains it, and no
-post or checkpoint holds it. What it makes of a client's images is calculated once, and from then on stands in their
-place, so that training costs what the head does.
+post or checkpoint holds it. Its features of a client's images are calculated once, and from then on take their place,
+so that training costs what the head costs.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ class FrozenHead(Model):
 def build_backbone(channels: int, size: int) -> Backbone:
     """Return the backbone for images of so many channels and this side, the same in every process.
 
-    What a random ResNet-18 makes of two images is nearly the same: the cosine is 0.9, and heads on it lose all their
+    A random ResNet-18 gives two images nearly the same features: their cosine is 0.9, and heads on them lose all their
     ReLUs to the common part. That part, as random images show it, is taken away.
     """
     with torch.random.fork_rng(devices=[]):

@@ -25,17 +25,17 @@ OPTIONAL: Mapping[str, Any] = MappingProxyType({"feature_shape": None, "input_ty
 """Fields that a document holds only where they say something else than this."""
 
 INPUT_TYPES = ("float32", "int64")
-"""Of what type inputs may be: numbers, or tokens and the like."""
+"""Types that inputs may have: numbers, or tokens and the like."""
 
 
 class InputField(NamedTuple):
     """One of several inputs of a model that takes them by name. In `ModelInfo` they lie side by side."""
 
     name: str
-    """Of the parameter of `forward`."""
+    """Name of the parameter of `forward`."""
 
     shape: tuple[int, ...]
-    """Of one example."""
+    """Shape of one example."""
 
     type: str
     """One of `INPUT_TYPES`."""

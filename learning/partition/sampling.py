@@ -1,4 +1,4 @@
-"""What the partitions have in common: shuffling examples and handing them out."""
+"""Helpers that the partitions share: shuffling examples and handing them out."""
 
 from collections.abc import Sequence
 from itertools import pairwise

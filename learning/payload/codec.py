@@ -4,7 +4,7 @@ A document is a msgpack array of `[name, dtype, shape, data]`, sorted by name; `
 little-endian. Exactly one encoding is valid: a decoder refuses every other spelling of the same tensors. Everything is
 bounded by the receiver's own specs before any array exists, and then the numbers are (`payload/numbers.py`).
 
-What is decoded are views of the bytes: nothing is copied, whoever reads a payload next shares them.
+Decoded tensors are views of the bytes: nothing is copied, and the next reader of a payload shares them.
 """
 
 import math
@@ -41,12 +41,12 @@ def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def pieces(tensors: Mapping[str, NDArray[Any]]) -> list[Buffer]:
-    """Return the document of canonical arrays piece by piece, so that who joins them copies them once."""
+    """Return the document of canonical arrays piece by piece, so that joining them copies them once."""
     return list(write_entries([_entry(name, tensor) for name, tensor in sorted(tensors.items())]))
 
 
 def canonical(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays as who decodes them finds them."""
+    """Return the arrays as they are after decoding."""
     return {name: replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor for name, tensor in tensors.items()}
 
 

@@ -14,7 +14,7 @@ COMMITMENT_SIZE = 32
 """Bytes of a commitment."""
 
 COMMITMENT = byte_strings("commitment", COMMITMENT_SIZE)
-"""What a member posts of it."""
+"""Specification of the one commitment in a member's post."""
 
 
 def commitments_spec(members_max: int) -> tuple[TensorSpec, ...]:

@@ -1,8 +1,8 @@
 """The structure around tensors: a msgpack array of `[name, dtype, shape, data]`, written and read piece by piece.
 
-What is read is compared with what is expected before anything is built: msgpack itself would build whatever a payload
-of fifty megabytes spells, and that can be fifty million lists. Of the ways in which msgpack can spell a number, only
-the shortest is read, so each document has one spelling. `data` is never copied here.
+Bytes are compared with what is expected before anything is built: msgpack itself would build whatever a payload of
+fifty megabytes spells, and that can be fifty million lists. Msgpack can spell a number in several ways; only the
+shortest is read, so each document has one spelling. `data` is never copied here.
 """
 
 from collections.abc import Iterator, Sequence

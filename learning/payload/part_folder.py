@@ -18,7 +18,7 @@ PARTS = "parts"
 
 
 class PartStore(Protocol):
-    """What who computes asks of it."""
+    """The store of parts, as a contributor's computation uses it."""
 
     def read(self, part_hash: Hash) -> bytes:
         """The bytes of a part; raises `PartMissing`."""
@@ -101,7 +101,7 @@ class PartFolder:
                     path.unlink(missing_ok=True)
 
     def hashes(self) -> Iterator[Hash]:
-        """What there are files for."""
+        """Hashes of the parts that have a file."""
         for path in self._folder.glob("??/*"):
             if not path.suffix and len(path.name) == 2 * HASH_SIZE:
                 yield bytes.fromhex(path.name)

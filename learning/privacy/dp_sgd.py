@@ -47,7 +47,7 @@ class GradientNoise:
     """SHUFFLED or POISSON."""
 
     budget: Budget
-    """What the member may spend in all."""
+    """The member's budget for the whole run."""
 
     phase: str
     """Name of the phase that trains."""

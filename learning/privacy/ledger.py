@@ -1,10 +1,10 @@
 """The privacy ledger: everything noised that a member let out, written down before it is sent, and never forgotten.
 
-What a release cost is spent whether or not anybody received it, so the ledger only grows. It is written while the
-noised bytes are still in one process: who was killed before that sent nothing, and who was killed after it finds the
-release here, computes the same bytes again, and is not charged twice. `Release.count` values under one `identity`,
-which follows from the values and the member's private randomness, are one release; other values in the same phase are
-another one, with noise of its own, and cost what they cost.
+The cost of a release is spent whether or not anybody received it, so the ledger only grows. It is written while the
+noised bytes are still in one process: a member that was killed before that sent nothing, and one that was killed after
+it finds the release here, computes the same bytes again, and is not charged twice. `Release.count` values under one
+`identity`, which follows from the values and the member's private randomness, are one release; other values in the same
+phase are another one, with noise of its own, and cost what they cost.
 
 The records lie one after another, `RECORD_SIZE` bytes each, in two copies that share no sector of a disk::
 
@@ -38,7 +38,7 @@ _MAGIC = b"fedchain privacy ledger 1\n"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a member is willing to spend over the whole run."""
+    """The most that a member is willing to spend over the whole run."""
 
     epsilon: float
     """Largest total epsilon; 0: no bound."""
@@ -61,7 +61,7 @@ class Entry:
     """Differs for different values, and says nothing about them to others."""
 
     release: Release
-    """What was released."""
+    """The noise that was added."""
 
 
 class Disk(Protocol):

@@ -45,14 +45,14 @@ class PrototypeNoise:
     """Fewest examples of a class that is posted."""
 
     budget: Budget
-    """What the member may spend in all."""
+    """The member's budget for the whole run."""
 
     phase: str
     """Name of the phase that posts."""
 
     @property
     def release(self) -> Release:
-        """What the noise of a round lets out: of a class's sum, which one example moves by 2 C at most."""
+        """The release of a round: noise on a class's sum, which one example moves by 2 C at most."""
         sensitivity = 2 * self.clip
         return Release(PROTOTYPES, self.multiplier * sensitivity, sensitivity)
 

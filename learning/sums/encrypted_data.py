@@ -27,7 +27,7 @@ SUM_TOLERANCE = 1e-3
 """How far from 1 the sum of a teacher's probabilities may be."""
 
 _REST_BYTES = 1 << 12
-"""What the names and sizes of a part's tensors take, and more."""
+"""Bytes that the names and sizes of a part's tensors take at most."""
 
 
 def encrypted_spec(classes: int, kind: PixelType) -> tuple[TensorSpec, ...]:

@@ -1,4 +1,4 @@
-"""What only one member knows: shares of keys, and randomness that nobody can repeat.
+"""Secrets that only one member knows: shares of keys, and randomness that nobody can repeat.
 
 All other randomness follows from the genesis document's seed, so that anybody can repeat a round. Noise, masks and keys
 must not be drawn from there.
@@ -50,7 +50,7 @@ class Secrets:
         return stream.digest(size)
 
     def stream(self, *labels: str | int) -> Callable[[int], bytes]:
-        """Return a source of random bytes, for who asks for some again and again: number of bytes -> bytes.
+        """Return a source of random bytes that can be asked again and again: number of bytes -> bytes.
 
         A source of the same labels gives the same bytes, if it is asked for as many at a time.
         """

@@ -1,9 +1,10 @@
 """Sums of class vectors that nobody can read before t members open them, and then only sums of k_min and more.
 
-Each class is encrypted by itself, so that a class can be left closed. What everybody sees is who holds which class, and
-the mean over the holders of each class that is opened. Nobody sees a single member's vector, unless t members conspire
-or the dealer kept the keys: t - 1 members that conspire hold all but two of the vectors in an opened sum at most, so
-they see the sum of two that are not theirs. Sums of several rounds together are another matter (docs/privacy.md).
+Each class is encrypted by itself, so that a class can be left closed. Everybody sees which members hold which class,
+and the mean over the holders of each class that is opened. Nobody sees a single member's vector, unless t members
+conspire or the dealer kept the keys: t - 1 members that conspire hold all but two of the vectors in an opened sum at
+most, so they see the sum of two that are not theirs. Sums of several rounds together are another matter
+(docs/privacy.md).
 
 In the phase `update` members post ciphertexts, and prove that they know what is in them, so that nobody's post is made
 of others'. Everybody multiplies those of each class, and the products stand beside the knowledge. In the phase
@@ -93,7 +94,7 @@ class Encryption:
     """Largest magnitude of a number."""
 
     key_bits_allowed: Collection[int]
-    """What `key_bits` may be."""
+    """Values that `key_bits` may have."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -115,7 +116,7 @@ class Encryption:
         return (TensorSpec("shares", (-1,), "uint8", free_max=proof_max + self._size * self._ciphertexts_max(info)),)
 
     def sums_spec(self, info: ModelInfo) -> tuple[TensorSpec, ...]:
-        """What `update` leaves for the round: the classes of any post, their holders, and the products."""
+        """Tensors that `update` leaves for the round: the classes of any post, their holders, and the products."""
         return (
             _labels(info),
             TensorSpec("holders", (-1,), "int64", free_max=info.classes, minimum=1),
@@ -323,7 +324,7 @@ class RoundSums:
 
     @property
     def fingerprint(self) -> Hash:
-        """Hash of all that `update` left, for who must not open two things in a round."""
+        """Hash of all that `update` left: a member must not open two different sets of sums in a round."""
         sums = self.round.beside[UPDATE]
         return sha256(b"".join(sums[name].tobytes() for name in ("labels", "holders", "sums")))
 
@@ -336,7 +337,7 @@ class RoundSums:
         return secrets.stream("encryption", phase, self.round.number, used_for.hex())
 
     def _known(self, sender: PublicKey, ciphertexts: Sequence[mpz]) -> PlaintextStatement:
-        """What the proof in a post of `update` says."""
+        """The statement that the proof in a post of `update` proves."""
         return PlaintextStatement(self.key, self.round.chain_id, self.round.number, UPDATE, sender, ciphertexts)
 
     @property

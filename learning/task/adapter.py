@@ -23,7 +23,7 @@ _MASK = "attention_mask"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model says about B inputs."""
+    """A model's output for B inputs."""
 
     embedding: torch.Tensor | None
     """(B, D), or None where it gives none."""
@@ -36,8 +36,8 @@ def read_output(output: Any, inputs: Mapping[str, Any]) -> Output | None:
     """Read what a module returned for inputs that have names, or for {}: None for what cannot be read.
 
     It is a pair (embedding, logits), the logits alone, or has `logits` and perhaps an embedding (`EMBEDDING_NAMES`) by
-    name, as Hugging Face's models. Of the last layer's hidden states (B, L, D) the embedding is the mean over the
-    tokens that the attention mask (B, L) leaves, where there is one.
+    name, as Hugging Face's models. If there are hidden states of the last layer (B, L, D), the embedding is their mean
+    over the tokens that the attention mask (B, L) leaves, or over all without a mask.
     """
     if isinstance(output, torch.Tensor):
         return Output(None, output)
@@ -88,7 +88,7 @@ def unpack(inputs: torch.Tensor, fields: Sequence[InputField]) -> dict[str, torc
 
 @dataclass(frozen=True, slots=True)
 class _Unpack:
-    """A hook before `forward`: one tensor becomes the fields; whoever gives fields by name is not disturbed."""
+    """A hook before `forward`: one tensor becomes the fields; a call that gives fields by name stays as it is."""
 
     fields: tuple[InputField, ...]
 

@@ -2,8 +2,9 @@
 
 It is named as `FILE.py:function` or `module:function`, or given.
 
-The genesis document holds the shapes of its model, so that every peer, and whoever verifies a chain, can check payloads
-and recompute aggregates without anybody's code. A peer's training process calls the function, and the founder once.
+The genesis document holds the shapes of its model, so that every peer, and anybody who verifies a chain, can check
+payloads and recompute aggregates without anybody's code. A peer's training process calls the function, and the founder
+once.
 
 B batch, C classes, D embedding.
 """
@@ -42,7 +43,7 @@ def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -
 
 
 class CustomDataSource:
-    """Each client's model and examples come from the user's function. What was read of a client is kept."""
+    """Each client's model and examples come from the user's function. Data that were read for a client are kept."""
 
     def __init__(self, config: LearningConfig, task: TaskFunction) -> None:
         self._config, self._task = config, task
@@ -79,7 +80,7 @@ class Sets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """What the function brings for a client."""
+    """The function's result for a client."""
 
     module: nn.Module
     """Adapted: it returns (embedding, logits)."""
@@ -90,7 +91,7 @@ class Made:
     sets: Sets
 
     def share(self) -> Share:
-        """What the client begins with."""
+        """The model and the examples that the client begins with."""
         train, test = self.sets.train, self.sets.test
         return Share(cast(Model, self.module), train.inputs, train.labels, test.inputs, test.labels)
 

@@ -20,7 +20,7 @@ from fedchain.learning.task.feature_shift import shift_features, shift_in_turn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What one client begins with."""
+    """The model and the examples that one client begins with."""
 
     model: Model
     """Untrained."""
@@ -38,7 +38,7 @@ class Share:
     """Labels of the own test set, int64, 0 to C - 1."""
 
     augmentation: Augmentation | None = None
-    """What is done to training images each time that they are looked at."""
+    """The change made to training images each time that they are looked at."""
 
 
 class DataSource(Protocol):

@@ -60,7 +60,7 @@ def apply_weather(
 ) -> NDArray[np.float32]:
     """Return images (n, ..., height, width) in this weather, in the units they have: 0 black, `pixel_max` white.
 
-    What would be darker than black or lighter than white is cut off. Clear images are unchanged.
+    Pixels that would be darker than black or lighter than white are clipped. Clear images are unchanged.
     """
     seen = pixels.astype(np.float32)
     match weather:

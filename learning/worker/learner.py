@@ -48,7 +48,7 @@ from fedchain.learning.worker.model_file import ModelState, load_model, state_of
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a client computed in one phase."""
+    """A client's contribution to one phase."""
 
     payload: bytes
     """The encoded post."""
@@ -66,14 +66,14 @@ class Contribution:
     """Floating-point numbers in the post: what papers count as communicated parameters. Labels and counts are none."""
 
     epsilon: float | None = None
-    """What all posts of the client have cost so far, this one with them, at the method's `privacy_delta`; None where
-    noise does not cover all that posts are made of, or there is none."""
+    """Privacy that all posts of the client have cost so far, this one included, at the method's `privacy_delta`; None
+    if noise does not cover everything that posts are made of, or there is none."""
 
     parts: tuple[bytes, ...] = ()
     """Hashes of the parts that the post lists; their bytes are in the learner's store of parts."""
 
     addressed: AddressedBytes = NO_BYTES
-    """Bytes of payload and parts, by who has to fetch them."""
+    """Bytes of payload and parts, by the members that have to fetch them."""
 
     skipped: tuple[tuple[int, str], ...] = ()
     """Places of the members whose contributions were of no use to it, ascending, each with the reason."""
@@ -303,7 +303,7 @@ class Learner:
 
     @contextmanager
     def lend(self, index: int, round_number: int) -> Iterator[Client]:
-        """Give the client itself, seeded as it would begin the round, to who measures its training step by step."""
+        """Return the client itself, seeded as it would begin the round, to measure its training step by step."""
         with self._reproducible(index, self._method.phases[0], round_number) as client:
             yield client
 

@@ -17,7 +17,7 @@ class Origin:
     """Where a model is from, and how good the run found it."""
 
     chain_id: str
-    """Of the federation, in hexadecimal."""
+    """Identifier of the federation's chain, in hexadecimal."""
 
     method: str
     """The learning method."""
@@ -35,8 +35,8 @@ class Origin:
     """Place of the member whose local model it is, from 0; None: it is the aggregate of all."""
 
     accuracy: float | None = None
-    """What the run measured, a fraction: of a member's model on its own test set, of the aggregate the mean over the
-    members' own test sets; None: nothing."""
+    """Accuracy that the run measured, a fraction: for a member's model on its own test set, for the aggregate the mean
+    over the members' own test sets; None if it measured none."""
 
     loss: float | None = None
     """Mean cross-entropy on the same, in nats."""
