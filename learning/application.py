@@ -96,7 +96,7 @@ class Application:
         self._decoded = _DecodedPosts()
 
     def join(self, chain_id: bytes) -> None:
-        """Judge for the federation that is known by this id from now on: its founder needs this object to find the id."""
+        """Judge for the federation that is known by this id from now on; founding needs this object to find the id."""
         self._public = replace(self._public, chain_id=chain_id)
 
     @property

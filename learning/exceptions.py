@@ -168,6 +168,6 @@ def raise_told(error: Exception, who: str, asked: type | None = None) -> NoRetur
 
 def _place(error: BaseException, file: str | None = "") -> str:
     """Where the error passed the user's own code last, to which ``file`` belongs wherever it is."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is ours, who called
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is our own call
     own = [frame for frame in frames if frame.filename == file or not frame.filename.startswith(_NOT_THE_USERS)]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

@@ -1,4 +1,4 @@
-"""The gate: who may connect, what each neighbour may cost us, and when it has misbehaved too often.
+"""The gate: which peers may connect, how much each neighbour may cost us, and when it has misbehaved too often.
 
 Only members are let in, and a member that was banned stays out, also after a restart. There are as many records as
 there are members, so nothing here grows. Times are those of a clock that nobody sets; only what is kept and shown of

@@ -1,4 +1,4 @@
-"""Bans as they are kept on disk: who may not connect, why, since when and until when. Times are the calendar's.
+"""Bans as they are kept on disk: the members that may not connect, why, since when and until when, in calendar time.
 
 An operator reads this file, and edits it while no node runs; a newer or older version may have written it.
 """

@@ -237,7 +237,7 @@ class Download:
         self._forget_asked(peer)
 
     def _on_arrival(self, number: int, size: int, peer: PublicKey, parts: Assembly, now_ms: int) -> None:
-        """A chunk has come: nobody owes it any more, whoever was asked for it."""
+        """A chunk has come: no provider that was asked for it owes it any more."""
         for provider, source in self._sources.items():
             if source.parts is parts and number in source.owed:
                 source.owed.discard(number)

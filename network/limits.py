@@ -34,7 +34,7 @@ class Limits:
     bytes_burst: float = 128.0 * 2**20
     """Bytes read at once from a peer that was silent."""
     cpu_share: float = 0.25
-    """Seconds of our time per second that one peer's messages may take; whoever takes more is read later."""
+    """Seconds of our time per second that one peer's messages may take; a peer that takes more is read later."""
     cpu_burst_s: float = 5.0
     """Seconds that messages of a peer may take at once after it was silent."""
     answer_bytes_per_s: float = 8.0 * 2**20

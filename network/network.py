@@ -8,7 +8,7 @@ from fedchain.network.messages import GossipMessage, Message
 from fedchain.network.verdict import Verdict
 
 Receiver = Callable[[PublicKey, Message], Verdict]
-"""Called with the peer that passed a message on and the message; what it returns decides about gossip, and who pays."""
+"""Called with the peer that passed a message on, and the message; the result decides about gossip, and who pays."""
 
 
 class Network(Protocol):

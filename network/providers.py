@@ -75,7 +75,7 @@ class Providers:
         if not self.asks_others:
             return False
         if peers and not self.known and self._liars.issuperset(peers):
-            self._liars.clear()  # whoever it is, there is nobody else
+            self._liars.clear()  # liars or not, there is nobody else
         for place in range(self._next_peer, self._next_peer + len(peers)):
             other = peers[place % len(peers)]
             if other not in self.known and other not in self._liars:

@@ -188,7 +188,7 @@ class CatchUp:
         Args:
             height: the last block that is here.
             now_ms: now, on the clock by which all other times here are given.
-            gap_max: of who is further ahead, the last block alone is wanted.
+            gap_max: from a peer that is further ahead than this, only the last block is wanted.
             count: blocks to ask for at a time. No answer says that it was cut short, so no more than surely fit.
         """
         if height >= self._highest:

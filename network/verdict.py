@@ -11,11 +11,11 @@ class Verdict(Enum):
     ACCEPT = "accept"
     """It is new and good: pass it on."""
     PROGRESS = "progress"
-    """It is no gossip, and our head moved with it: the time that it took is not charged to who sent it."""
+    """It is no gossip, and our head moved with it: the time that it took is not charged to its sender."""
     IGNORE = "ignore"
     """It cannot be used now: drop it. Should it come again, it may be good then."""
     REJECT = "reject"
-    """It breaks a rule for ever: drop it, whoever brings it again. That is its author's fault, not a neighbour's."""
+    """It breaks a rule for ever: drop it, from any neighbour. That is its author's fault, not a neighbour's."""
 
 
 def verdict(error: Refused | None) -> Verdict:

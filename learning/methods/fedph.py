@@ -65,8 +65,8 @@ class FedPh(PrototypeMethod):
     """threshold: largest magnitude of a number that can be encrypted: unit vectors have 1, noise needs more."""
 
     noise: Literal["none", "local", "split"] = "none"
-    """Gaussian noise on what is posted: none, local (each post is private by itself) or split (the sum is, to whoever
-    cannot open less than it: each client adds a part). split needs encryption."""
+    """Gaussian noise on what is posted: none, local (each post is private by itself) or split (the sum is, towards all
+    that cannot open less than it: each client adds a part). split needs encryption."""
 
     noise_multiplier: float = 1.0
     """Standard deviation of the noise, where there is any, in units of what replacing one example can do to a mean

@@ -109,7 +109,7 @@ class AddressBook:
     """Where members are, and whom to dial next. Bounded by the number of members.
 
     Args:
-        own_key: who we are.
+        own_key: our own key.
         members: public keys of all that may connect.
         limits: of numbers and times.
         folder: where addresses are kept; None: they end with the process.

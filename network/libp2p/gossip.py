@@ -1,8 +1,9 @@
-"""Gossip: what a neighbour's bytes reach first, before the mesh and before whoever judges messages.
+"""Gossip: the first stop of a neighbour's bytes, before the mesh and before messages are judged.
 
 A frame is bounded, charged to the neighbour's budget, parsed, and stripped of all that this protocol does not use.
-A message has neither author nor counter nor signature on this level (gossipsub's policy StrictNoSign): what it says is
-signed by its author already, and who passes it on vouches for nothing. Decision 10 says what of libp2p is replaced.
+A message has neither author nor counter nor signature on this level (gossipsub's policy StrictNoSign): its content is
+signed by its author already, and a neighbour that passes it on vouches for nothing. Decision 10 lists the parts of
+libp2p that are replaced.
 """
 
 import time

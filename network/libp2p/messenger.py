@@ -55,7 +55,7 @@ class Counters:
     dropped: int = 0
     """Messages that did not fit into a queue, or came over a peer's budget."""
     unanswered: int = 0
-    """Questions that were dropped because whoever asked had cost too much already."""
+    """Questions that were dropped because the asking peer had cost too much already."""
     rejected: int = 0
     """Times that a peer was blamed."""
 

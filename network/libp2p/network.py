@@ -61,7 +61,7 @@ async def open_network(
     """Join the network of a chain for as long as the context lasts.
 
     Args:
-        key: who we are.
+        key: our own key.
         chain_id: 32 bytes; networks of different chains do not hear each other.
         members: public keys of all that may connect.
         listen: where to listen, as a multiaddr; port 0 lets the system choose.

@@ -69,7 +69,7 @@ class Wire(ReadWriteCloser):
             raise ConnectionClosedError(f"{len(data)} bytes could not be written within {self._write_timeout_s:.0f} s")
 
     def abort(self) -> None:
-        """Give the connection up now: whoever reads or writes it is woken, and nothing is waited for."""
+        """Give the connection up now: its readers and writers are woken, and nothing is waited for."""
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         except OSError:  # it is closed already

@@ -70,14 +70,14 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
     swarm = GuardedSwarm(own_id, peerstore, upgrader, [BufferedTcp(limits)], RetryConfig(max_retries=0), config)
     swarm.limits = limits
     swarm.auto_connector = NoConnector(swarm)
-    # The library's own limit turns away whoever comes last, which strangers can see to.
+    # The library's own limit turns away the newest connections, which strangers can exploit.
     swarm._inbound_limiter = trio.CapacityLimiter(math.inf)
     swarm.handshakes = Handshakes(limits.handshakes_max)
     return GuardedHost(swarm, limits)
 
 
 class NoConnector(AutoConnector):
-    """Dials nobody: whom to connect is decided elsewhere."""
+    """Dials nobody: another module chooses the peers to connect."""
 
     async def maybe_connect(self) -> None:
         """Nothing, where libp2p's would dial 32 of those it ever heard of as soon as nobody is connected."""
