@@ -51,17 +51,17 @@ class PrototypeSummary:
 
 
 Part = tuple[bytes, int, int]
-"""Hash, size and reader of a part: what the chain and the network need to know of it (`payload/bulk.py`)."""
+"""Hash, size and reader of a part: all that the chain and the network need to know of it (`payload/bulk.py`)."""
 
 
 class Application:
-    """The public side of a learning task: what the chain asks of it.
+    """The public side of a learning task, for the chain's questions.
 
     Args:
         config: the task; it is validated here.
         members: public keys in the order of the partition, which methods may ask for. A process that judges a chain
             gives them, and then the material is checked; the founder of a chain knows none yet.
-        chain_id: what the federation is known by, to which proofs are bound.
+        chain_id: identifier of the federation, to which proofs are bound.
     """
 
     def __init__(self, config: LearningConfig, members: Sequence[bytes] = (), chain_id: bytes = NO_CHAIN) -> None:
@@ -227,7 +227,7 @@ class Application:
         return self._knowledge.fill(replace(self._public, number=number), knowledge)
 
     def _read(self, phase: Phase, sender: bytes, payload: bytes, round_number: int) -> ReadPost:
-        """Decode a post. Raises `InvalidPayload` for what the phase's spec does not state of the sender's model."""
+        """Decode a post. Raises `InvalidPayload` unless it follows the phase's spec for the sender's model."""
         architecture = self._architectures.get(sender, 0)
         tensors = self._decoded.find(phase.name, round_number, payload, architecture)
         if tensors is None:
@@ -236,7 +236,7 @@ class Application:
         return ReadPost(sender, tensors, self.infos[architecture])
 
     def _validate_one_form(self, config: LearningConfig) -> None:
-        """Raise `ConfigurationError` if what belongs to nobody would depend on whose model is asked about."""
+        """Raise `ConfigurationError` if knowledge or lists of parts, which are nobody's, depend on the model."""
         for info, specs in zip(self.infos[1:], self._specs_by_architecture[1:], strict=True):
             left_alike = knowledge_specs(self.method, info, config.clients) == self._knowledge_specs
             listed_alike = all(specs[name] == self._payload_specs[name] for name in self._kinds)
@@ -258,12 +258,12 @@ class _DecodedPosts:
         self._sizes: Counter[tuple[str, int]] = Counter()  # bytes of each phase's payloads
 
     def find(self, phase: str, round_number: int, payload: bytes, architecture: int) -> Tensors | None:
-        """Return what these very bytes were decoded to in this phase, as a post of such a model's."""
+        """Return the tensors that these very bytes were decoded to in this phase, as a post for such a model."""
         known = self._phases.get((phase, round_number), {}).get((id(payload), architecture))
         return None if known is None else known[1]
 
     def keep(self, phase: str, round_number: int, payload: bytes, architecture: int, tensors: Tensors) -> None:
-        """Remember what bytes were decoded to, and hold them, so that no others come to lie there."""
+        """Remember the tensors of decoded bytes, and hold the bytes, so that no others take their place in memory."""
         self._phases.setdefault((phase, round_number), {})[id(payload), architecture] = payload, tensors
         self._sizes[phase, round_number] += len(payload)
         while len(self._phases) > PHASES_KEPT or (len(self._phases) > 1 and self._sizes.total() > POSTS_SIZE_MAX):

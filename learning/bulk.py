@@ -38,7 +38,7 @@ class AddressedBytes:
     """Parts for this round's aggregator."""
 
     next_aggregator: int = 0
-    """Parts for the next round's: what it goes on from. Nobody fetches them where it is the same member."""
+    """Parts for the next round's, which goes on from them. Nobody fetches them if it is the same member."""
 
     one_member: int = 0
     """Parts that one member reads each."""
@@ -63,7 +63,7 @@ class PartAccess:
         store: where the bytes are.
         kinds: of each phase.
         phase: the one that is open.
-        left: by phase, what the knowledge at hand has of it.
+        left: by phase, the tensors that the knowledge at hand has of it.
     """
 
     def __init__(self, store: PartStore, kinds: Mapping[str, Kinds], phase: str, left: Mapping[str, Tensors]) -> None:

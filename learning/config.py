@@ -261,7 +261,7 @@ class LearningConfig:
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The models in use, with 'auto' resolved; `architecture_of` says who takes which."""
+        """The models in use, with 'auto' resolved; `architecture_of` says which client takes which."""
         return tuple(self._usual_model() if name == "auto" else name for name in self.model.split("+"))
 
     def _usual_model(self) -> str:

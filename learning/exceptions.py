@@ -13,8 +13,8 @@ LearningError
 ├── NothingLeft           the posts of a phase are too few to leave anything behind
 └── NothingToPost         this client has nothing to post in this phase; the message names it and says why
     ├── TrainingDiverged      its own training left the numbers that may be posted
-    ├── DecryptionRefused     it will not help to open what it was asked to
-    └── ReleaseRefused        it does not let out what would tell too much of its examples
+    ├── DecryptionRefused it will not help to open these sums └── ReleaseRefused it does not let out numbers that would
+    tell too much of its examples
 """
 
 import sys
@@ -27,7 +27,7 @@ from typing import NoReturn
 from fedchain.wording import nearest_name, printable
 
 TEXT_SIZE_MAX = 300
-"""Characters that are shown of what a user's own code says of its error."""
+"""Characters that are shown of the message of an error in a user's own code."""
 
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), *_LIBRARIES)
@@ -53,7 +53,7 @@ class InvalidPayload(LearningError, ValueError):
 
 
 class UnsoundNumbers(InvalidPayload):
-    """A float is not finite, larger than its spec allows, subnormal or -0: what a diverged training would post."""
+    """A float is not finite, larger than its spec allows, subnormal or -0, as in the post of a diverged training."""
 
 
 class OwnCodeFailed(LearningError):
@@ -129,7 +129,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationErr
 
 
 def one_line(error: BaseException, file: str | None = "") -> str:
-    """Tell in one line what a user's own code raised, and the last place in that code that the error passed.
+    """Describe in one line the error that a user's own code raised, with the last place in that code that it passed.
 
     `file` is known to belong to that code. The text may be made of others' posts, so it is cut short and printable.
     """

@@ -16,9 +16,9 @@ class Assembly:
     """The chunks of one content that have arrived, and the peers that sent them.
 
     Args:
-        content_hash: 32 bytes: what the whole must hash to.
+        content_hash: hash that the whole must have, 32 bytes.
         size: bytes that it must have; None: nobody said, and it ends with a chunk that is short or empty.
-        size_max: bytes of a content whose size nobody said.
+        size_max: most bytes of a content whose size nobody said.
     """
 
     def __init__(self, content_hash: Hash, size: int | None, size_max: int) -> None:
@@ -57,7 +57,7 @@ class Assembly:
         return not self._ended and 0 < self._size < self._size_max
 
     def clear(self) -> None:
-        """Forget what has arrived."""
+        """Forget the chunks that have arrived."""
         self._pieces: list[bytes] = []  # without gaps, from the start
         self._size = 0  # of those
         self._ahead: dict[int, bytes] = {}

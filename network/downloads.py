@@ -24,14 +24,14 @@ class Downloads:
     Times are milliseconds of a clock that nobody sets.
 
     Args:
-        size_max: bytes of a content whose size nobody told.
-        count_max: contents fetched at a time.
+        size_max: most bytes of a content whose size nobody said.
+        count_max: most contents fetched at a time.
     """
 
     def __init__(self, size_max: int, count_max: int = DOWNLOADS_MAX) -> None:
         self._size_max, self._count_max = size_max, count_max
         self._downloads: dict[Hash, Download] = {}
-        self._idle: dict[Hash, None] = {}  # those of which nobody owes us anything
+        self._idle: dict[Hash, None] = {}  # contents of which nobody owes us anything
         self._load = Load()
 
     def __contains__(self, content_hash: Hash) -> bool:
@@ -79,7 +79,7 @@ class Downloads:
         return self.go_on(content_hash, now_ms)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
-        """Take a chunk; the whole content once it is complete and right, and what to ask for next.
+        """Take a chunk; return the whole content once it is complete and right, and the next questions.
 
         A chunk that its sender was not asked for, or that has come already, changes nothing. An empty one says that
         its sender does not have the content.
@@ -126,7 +126,7 @@ class Downloads:
         return requests
 
     def keep_only(self, wanted: set[Hash]) -> None:
-        """Give up what nobody waits for any more."""
+        """Give up the contents that nobody waits for any more."""
         for content_hash in [known for known in self._downloads if known not in wanted]:
             self._remove(content_hash)
 
@@ -140,7 +140,7 @@ class Downloads:
             self._remove(content_hash)
 
     def _ask_for_idle(self, provider: PublicKey, now_ms: int) -> list[Request]:
-        """A provider has delivered: ask it for what it was too busy for."""
+        """A provider has delivered: ask it for chunks that it was too busy for."""
         requests: list[Request] = []
         for content_hash in list(self._idle):
             if not self._load.may_owe_more(provider):

@@ -1,11 +1,11 @@
-"""Limits of a peer's connections: what it may hold open, send and be forgiven."""
+"""Limits of a peer's connections: how much it may hold open and send, and how much it is forgiven."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of everything; what comes from a peer is bounded before it is allocated."""
+    """Bounds of all resources; data from a peer are bounded before they are allocated."""
 
     connections_max: int = 256
     """Connections open at a time, in both directions. A peer in all others' bootstrap lists needs one for each."""
@@ -56,7 +56,7 @@ class Limits:
     keepalive_s: float = 7.0
     """Silence of our own after which we say that we are there."""
     unacknowledged_s: float = 20.0
-    """How long what was sent may stay unacknowledged before the connection counts as dead."""
+    """How long sent data may stay unacknowledged before the connection counts as dead."""
     redial_min_s: float = 1.0
     """Time from the first failed attempt to reach a peer to the next one; it doubles with each further one."""
     redial_max_s: float = 10.0
@@ -66,7 +66,7 @@ class Limits:
 
 
 BLAME_REJECTED = 10.0
-"""For a statement that breaks a rule; its author's, never that of a neighbour who passed it on."""
+"""For a statement that breaks a rule; for its author, never for a neighbour that passed it on."""
 
 BLAME_MALFORMED = 25.0
 """For bytes that are no message."""

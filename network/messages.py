@@ -37,7 +37,7 @@ CHUNK_SIZE = 256 * 2**10
 """Bytes of content in one answer."""
 
 MESSAGE_SIZE_MAX = 4 * 2**20
-"""Bytes of one message; what is larger travels as content, in chunks."""
+"""Most bytes of one message; larger data travel as content, in chunks."""
 
 Bitmap = bytes
 """One bit per member, in member order, least significant bit of the first byte first."""
@@ -164,7 +164,7 @@ class Status:
     """Attempt and block of the newest quorum of prevotes that the sender can prove."""
 
     def to_fields(self) -> list[Any]:
-        """The canonical fields; what may be absent is a list of none or one."""
+        """The canonical fields; a field that may be absent is a list of none or one."""
         votes = [[int(held.kind), held.attempt, held.voters] for held in self.votes]
         lock = [] if self.lock is None else [list(self.lock)]
         return [self.height, self.head_hash, self.posts, list(self.candidates), votes, lock]

@@ -25,7 +25,7 @@ class Providers:
         self.asks_others = asks_others
         """Whether peers that nobody named may have it, too."""
         self.doubters: set[PublicKey] = set()
-        """Those that sent what contradicts the signed size: one of the two is wrong."""
+        """Providers that sent a content that contradicts the signed size: one of the two is wrong."""
         self._resting_until_ms: dict[PublicKey, int] = {}
         self._liars: set[PublicKey] = set()
         self._next_peer = 0  # place of the peer that is tried next

@@ -58,7 +58,7 @@ class _Source:
     asked_ms: int | None = None
     """When it was asked; None: nothing is expected of it."""
     asked_last_ms: int = -1
-    """When it was asked last, whatever came of it."""
+    """When it was asked last, whether it answered or not."""
     asked_to: int = 0
     """Height of the last block that it was asked for."""
     owed: dict[int, Wanted] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class CatchUp:
 
     @property
     def enough(self) -> int:
-        """Members of which one is honest, f + 1."""
+        """Number of members of which at least one is honest, f + 1."""
         return self._faulty + 1
 
     def claim(self, peer: PublicKey, height: int) -> None:
@@ -177,7 +177,7 @@ class CatchUp:
             self._wait_no_more(source, now_ms)
 
     def reached(self, height: int) -> None:
-        """Our head moved on: what was asked for has come."""
+        """Our head moved on: the blocks that were asked for have come."""
         for source in self._sources.values():
             if source.height <= height:
                 source.asked_ms = None

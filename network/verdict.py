@@ -6,7 +6,7 @@ from fedchain.chain.exceptions import Invalid, Refused
 
 
 class Verdict(Enum):
-    """As in gossipsub's extended validators, and one more for what is no gossip."""
+    """As in gossipsub's extended validators, and one more for messages that are no gossip."""
 
     ACCEPT = "accept"
     """It is new and good: pass it on."""

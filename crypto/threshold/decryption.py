@@ -50,7 +50,7 @@ class Decryption:
     round: int
     phase: str
     ciphertexts: Sequence[mpz]
-    """Units modulo n^(s+1); usually products of what members posted."""
+    """Units modulo n^(s+1); usually products of members' ciphertexts."""
 
     def __post_init__(self) -> None:
         validate_ciphertexts(self.key, self.ciphertexts)
@@ -61,7 +61,7 @@ class Decryption:
         Every choice of t valid posts gives the same plaintexts.
 
         Raises:
-            TooFewShares: fewer than t are valid; the message names who sent which bad ones.
+            TooFewShares: fewer than t are valid; the message names the senders of bad ones.
         """
         valid, refused = dict[int, SharePost](), list[InvalidShare]()
         for post in posts:
@@ -111,7 +111,7 @@ class Decryption:
 
         Args:
             posts: of t different members; of more, the first t are used.
-            refused: what was wrong with other posts, for the message.
+            refused: the errors of other posts, for the message.
 
         Raises:
             TooFewShares: fewer than t.

@@ -1,4 +1,4 @@
-"""Encryption, and sums of what is encrypted, without a private key.
+"""Encryption, and sums of encrypted numbers, without a private key.
 
 Enc(M) = (1 + n)^M · (h^(n^s))^r mod n^(s+1), with r of half as many bits as n. The factor behind the dot, the
 randomizer, is nearly all of the work and knows nothing of M, so it can be made beforehand. That short exponents hide

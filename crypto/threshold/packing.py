@@ -142,7 +142,7 @@ class Packing:
         return [min(per, numbers - begin) for begin in range(0, numbers, per)]
 
     def _digits(self, plaintexts: Sequence[int], numbers: int) -> list[int]:
-        """The digits as natural numbers, without what is beyond the last one of a plaintext."""
+        """The digits as natural numbers, without anything beyond the last one of a plaintext."""
         digits = list[int]()
         for plaintext, count in zip(plaintexts, self._counts(numbers), strict=True):
             lifted = (plaintext + self._lift(count)) % (mpz(1) << (count * self.digit_bits))

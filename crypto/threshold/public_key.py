@@ -121,7 +121,7 @@ def decode_public_key(data: bytes, allowed_bits: Collection[int] = KEY_BITS) -> 
     with it.
 
     Args:
-        data: what :meth:`ThresholdPublicKey.encode` made.
+        data: bytes that :meth:`ThresholdPublicKey.encode` made.
         allowed_bits: of n; tests with small keys say so here.
 
     Raises:

@@ -31,7 +31,7 @@ STEPS = 2**16
 
 
 def safe_prime(bits: int, random_bytes: RandomBytes) -> mpz:
-    """Find a safe prime of exactly ``bits`` bits, of which the upper two are set: a product of two has 2·``bits`` bits.
+    """Find a safe prime of exactly ``bits`` bits. Its upper two bits are set, so a product of two has 2·``bits`` bits.
 
     Both p and p′ pass a strong test to base 2 here and then pycryptodome's tests (Miller–Rabin to random bases and
     Lucas, as FIPS 186-4 asks for), by which the chance of an error is below 2⁻¹⁰⁰.

@@ -70,7 +70,7 @@ class RobustRule:
         Args:
             posted: float32 tensors of the same names and shapes. All tensors of a post are one vector to the rules
                 that look at distances.
-            before: what the same tensors were before, the centre of clipping; where it lacks one, that is the median.
+            before: earlier values of the same tensors, the centre of clipping; if one is missing, the median is its centre.
         """
         posts = _Posts(sorted(posted, key=_digest), before or {})
         liars = min(self.byzantine, (len(posted) - 1) // 2)

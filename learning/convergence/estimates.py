@@ -90,7 +90,7 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
 
 
 def constants_of(paths: Sequence[Sequence[Checkpoint]]) -> Constants:
-    """Put what was seen on all paths, one of each client and round, into the constants that hold for all of them."""
+    """Turn the measurements on all paths, one of each client and round, into constants that hold for all."""
     points = [point for path in paths for point in path]
     squares = [[float(point.gradient.square().sum()) for point in path] for path in paths]
     pairs = list(_pairs(paths))

@@ -64,7 +64,7 @@ class DatasetInfo:
     """Standard deviation of each channel likewise."""
 
     files: tuple[PublishedFile, ...] = ()
-    """The published files; empty for what a library brings."""
+    """The published files; empty for a data set that a library brings."""
 
     other_files: tuple[PublishedFile, ...] = ()
     """The same in another form: checked and read where it is there, but not fetched."""

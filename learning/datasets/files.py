@@ -1,4 +1,4 @@
-"""Finding the files of a data set, checking them against what was published, and looking into archives."""
+"""Finding the files of a data set, checking them against published MD5 sums, and looking into archives."""
 
 import gzip
 import hashlib

@@ -1,6 +1,6 @@
 """Methods in which clients and an aggregator teach each other example by example, and nobody averages parameters.
 
-A client sends what its first layers make of each example and the logits; the aggregator trains a larger network on
+A client sends its first layers' features of each example and the logits; the aggregator trains a larger network on
 that, client after client, and answers with its own logits. All of it goes by reference, in parts of bounded size, and
 in the order of the client's data, so that everything about one example is found by its position. The objective of
 either side is the method's own.
@@ -51,7 +51,7 @@ ROWS_MAX = 1 << 16
 """Examples in a part, however little is said of each."""
 
 REASONS_MAX = 3
-"""Clients of whom it is said why nothing of theirs is of use, where nobody's is."""
+"""Clients for which the message says why their posts are of no use, if no client's post is."""
 
 FLOAT16_MAX = 6e4
 """Numbers are moved to at most this magnitude before they become float16."""
@@ -83,7 +83,7 @@ class Given(NamedTuple):
 
 
 Choose = Callable[["torch.Tensor"], Given]
-"""choose(batch) -> what the objective is given of the examples at these positions (B,)."""
+"""choose(batch) -> the objective's inputs for the examples at these positions (B,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,12 +256,12 @@ class DistillationMethod(LocalSgdMethod):
         return F.cross_entropy(logits, labels) if given is None else self.client_objective(logits, labels, given)
 
     def distill(self, client: Client, round: Round) -> Tensors:
-        """Client after client: train on its examples, then answer with what the network says of them (FedICT,
-        Algorithm 2, lines 14 to 18).
+        """Client after client: train on its examples, then answer with the network's logits for them (FedICT, Algorithm
+        2, lines 14 to 18).
 
         A client whose labels or examples are not all here, or do not fit each other, counts as not having posted, and
-        so does one whose examples the network cannot learn from without diverging: nobody shall be able to stop it for
-        all. They are noted as skipped. Raises `NothingToPost` if no client is left, which says why of the first few.
+        so does one on whose examples the network diverges: no client may be able to stop it for all. They are noted as
+        skipped. Raises `NothingToPost` if no client is left, which says why of the first few.
         """
         from fedchain.learning.families.server import open_server, save_server
 
@@ -292,7 +292,7 @@ class DistillationMethod(LocalSgdMethod):
     def _teach(
         self, server: Server, client: Client, round: Round, sender: int, refs: Sequence[PartRef]
     ) -> torch.Tensor:
-        """Train on a client's examples, and return what the network says of them, (n, C).
+        """Train on a client's examples, and return the network's logits for them, (n, C).
 
         Raises `PartMissing`, and `TrainingDiverged` where the answer has numbers that nobody would take.
         """

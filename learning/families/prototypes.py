@@ -131,7 +131,7 @@ class PrototypeMethod(RobustMethod):
         raise NotImplementedError
 
     def validate_budget(self, client: Client, round: Round) -> None:
-        """Raise `ReleaseRefused`, which names the client, if what a round lets out in all would exceed its budget.
+        """Raise `ReleaseRefused`, which names the client, if all releases of a round would exceed its budget.
 
         To be asked before training, so that no member pays for a model whose prototypes it may not post any more.
         """
@@ -163,7 +163,7 @@ class PrototypeMethod(RobustMethod):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """One in clear; encrypted, one more, which opens what the first has added up."""
+        """One in clear; with encryption one more, which opens the sums of the first."""
         return super().phases if self._encryption is None else self._encryption.phases
 
     def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:
@@ -241,7 +241,7 @@ class PrototypeMethod(RobustMethod):
         }
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Average each class over its holders, or as `aggregation` and the rule say; what nobody posted is absent."""
+        """Average each class over its holders, or as `aggregation` and the rule say; classes that nobody posted are absent."""
         if self._encryption is not None:
             sums = self._encryption.of(round)
             return (

@@ -1,4 +1,4 @@
-"""Finding peers: where members can be reached, when to dial whom, and a small exchange of addresses.
+"""Finding peers: where members can be reached, when to dial each, and a small exchange of addresses.
 
 Bootstrap addresses are dialled for ever. Other members' addresses are learned from the members themselves and from
 their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. An address that somebody made
@@ -106,7 +106,7 @@ class _Contact:
 
 
 class AddressBook:
-    """Where members are, and whom to dial next. Bounded by the number of members.
+    """Where members are, and which of them to dial next. Bounded by the number of members.
 
     Args:
         own_key: our own key.
@@ -189,7 +189,7 @@ class AddressBook:
         return self._random.sample(known, min(ENTRIES_MAX, len(known)))
 
     def save(self) -> None:
-        """Write down what is known, if that has changed. Raises OSError."""
+        """Write the known addresses down, if they have changed. Raises OSError."""
         known = self._known()
         if self._path is not None and known != self._saved:
             entries = {address(peer): places for peer, places in known.items()}
@@ -202,7 +202,7 @@ class AddressBook:
         return {peer: places for peer, places in known.items() if places}
 
     def _load(self) -> None:
-        """Take what was saved as hearsay; a damaged file is no reason not to start, and tells nothing."""
+        """Take saved addresses as hearsay; a damaged file is ignored, and does not keep us from starting."""
         size_max = FILE_SIZE_PER_MEMBER_MAX * (1 + len(self._contacts))
         try:
             if self._path is None or self._path.stat().st_size > size_max:

@@ -1,4 +1,4 @@
-"""Keeps a peer connected: dials who is due, asks neighbours who they are and where others are, and answers the same."""
+"""Keeps a peer connected: dials members that are due, and exchanges versions and addresses with neighbours."""
 
 import time
 from collections.abc import Callable, Collection
@@ -45,7 +45,7 @@ class Finder:
         host: dials, and opens and accepts the streams.
         protocol: name of the exchange of addresses.
         book: where members are.
-        gate: whom not to dial.
+        gate: says which members not to dial.
         limits: of numbers and times.
         blame: holds something against a peer.
         peers: those that are connected.
@@ -108,7 +108,7 @@ class Finder:
             return
         wait_s = self._book.on_failure(peer, begun_s) - trio.current_time()
         count = self._book.failures(peer)
-        if is_admitted and count & (count - 1) == 0:  # who is away for days is named at attempts 1, 2, 4, 8, …
+        if is_admitted and count & (count - 1) == 0:  # a member that is away for days is named at attempts 1, 2, 4, …
             why = "; ".join(failures) or f"no answer within {self._limits.handshake_timeout_s:.0f} s"
             text = "%s cannot be reached at %s (attempt %d, the next in %.0f s): %s"
             log.warning(text, peer_id(peer), ", ".join(places), count, max(0.0, wait_s), why)
@@ -135,7 +135,7 @@ class Finder:
         return chosen
 
     async def _ask(self, peer: PublicKey) -> None:
-        """Tell a peer who and where we are, and learn who it is and where others are."""
+        """Tell a peer our version and addresses, and learn its version and where others are."""
         stream: Any = None
         try:
             with trio.fail_after(OPEN_TIMEOUT_S):

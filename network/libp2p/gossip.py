@@ -51,8 +51,8 @@ class GuardedPubsub(Pubsub):
         topic: the only topic there is.
         gate: members and their budgets.
         hearing: when each peer was heard last.
-        judged: what became of messages.
-        judge: says what to do with a message.
+        judged: the verdicts on earlier messages.
+        judge: returns the verdict on a message.
         blame: holds something against a peer.
         limits: of sizes and times.
     """
@@ -140,7 +140,7 @@ class GuardedPubsub(Pubsub):
         self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=trio.current_time())
 
     async def publish(self, topic_id: str | list[str], data: bytes) -> None:
-        """Spread a message of our own; said again, it is sent again, for those who missed it."""
+        """Spread a message of our own; published again, it is sent again, for peers that missed it."""
         self.judged.settle(message_id(data))
         await self.router.publish(self.my_id, rpc_pb2.Message(data=data, topicIDs=[self._topic]))
 
@@ -201,7 +201,7 @@ class GuardedPubsub(Pubsub):
             await self.router.on_peer_subscribed(peer_id, self._topic)
 
     async def handle_sending_messages(self, peer_id: ID, stream: INetStream, queue: BoundedQueue) -> None:  # type: ignore[override]
-        """Write what waits for a neighbour, many frames at once in a burst, until its queue is closed."""
+        """Write the frames that wait for a neighbour, many at once in a burst, until its queue is closed."""
         try:
             while (rpc := await queue.pop()) is not None:
                 data = bytearray(encode_varint_prefixed(rpc.SerializeToString()))

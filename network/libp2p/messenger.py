@@ -80,7 +80,7 @@ PAUSE_S = 1.0
 
 
 async def rest(gate: Gate, hearing: Hearing, peer: PublicKey, size: int) -> None:
-    """Wait before a peer is read again, for as long as ``size`` bytes and what it cost us before demand.
+    """Wait before a peer is read again, for as long as ``size`` bytes and its earlier costs demand.
 
     It sleeps even for no time: frames that are there already would keep others waiting. Nobody counts as silent
     meanwhile, for it is we who do not listen.
@@ -138,7 +138,7 @@ class Messenger:
         host.set_stream_handler(protocol, self._read)
 
     async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
-        """Write what is put into ``outbox`` until cancelled, and disconnect a peer that says nothing for too long."""
+        """Write the frames put into ``outbox`` until cancelled, and disconnect a peer that is silent for too long."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, peer, outbox)
             heard_s, quiet = self._hearing.last_s(peer), 0

@@ -71,7 +71,7 @@ class BoundedYamux(Yamux):
             await super().close(error_code)
 
     async def leave(self) -> None:
-        """End the connection once the other side has read what was written, if it does so within a moment."""
+        """End the connection once the other side has read all written bytes, if it does so within a moment."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say_goodbye)
             with trio.move_on_after(CLOSE_TIMEOUT_S):

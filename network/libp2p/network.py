@@ -1,4 +1,4 @@
-"""The real network: libp2p over TCP, gossip for what all should hear, and a stream to each peer for the rest.
+"""The real network: libp2p over TCP, gossip for messages to everybody, and a stream to each peer for the rest.
 
 It runs on trio. Everything here is called from the loop's own thread, and the receiver is called from it too.
 """

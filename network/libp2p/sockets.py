@@ -111,7 +111,7 @@ class BufferedTcp(TCP):
 
 
 async def look_up(maddr: Multiaddr) -> list[Multiaddr]:
-    """An address with its name replaced by what the system finds for it; itself where it has none.
+    """An address with its name replaced by what the system finds for it; unchanged if it has no name.
 
     The library would ask a name server: it knows no names of this machine's own, nor those of containers.
 

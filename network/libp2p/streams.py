@@ -1,4 +1,4 @@
-"""Messages to one peer: length-prefixed frames on a stream, and what waits to be sent.
+"""Messages to one peer: length-prefixed frames on a stream, and the queue of frames to be sent.
 
 Each side of a connection opens one stream, writes to it and never reads from it. A frame is its length (4 bytes,
 big-endian) and one encoded message; a frame of length 0 says only that its sender is there.
@@ -101,7 +101,7 @@ class FrameReader:
         return data
 
     async def _fill(self, size: int) -> None:
-        """Read until ``size`` bytes are there. The buffer grows with what arrives, not with what was announced."""
+        """Read until ``size`` bytes are there. The buffer grows with arriving bytes, not with the announced size."""
         while len(self._buffer) < size:
             data = await self._stream.conn.read_stream(self._stream.stream_id, READ_SIZE)
             if not data:

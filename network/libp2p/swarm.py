@@ -1,6 +1,6 @@
 """libp2p's connections, guarded: members only, no leaked slots, bounded memory, and no handler that ends the process.
 
-Decision 10 lists what of py-libp2p 0.8.1 is worked around here, and why.
+Decision 10 lists the parts of py-libp2p 0.8.1 that are worked around here, and why.
 """
 
 import math
@@ -198,7 +198,7 @@ class GuardedHost(BasicHost):
             await reset_quietly(net_stream)
 
     def _schedule_identify(self, peer_id: ID, *, reason: str) -> None:
-        """Members know what members speak."""
+        """Members know which protocols members speak."""
 
 
 class ConnectionWatch(INotifee):

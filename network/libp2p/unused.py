@@ -86,7 +86,7 @@ class _Loader(Loader):
 
 
 class _Placeholder(ModuleType):
-    """A module that has whatever is asked for."""
+    """A module that has every attribute that it is asked for."""
 
     def __getattr__(self, name: str) -> "_Absent":
         return _absent(self.__name__, name)
