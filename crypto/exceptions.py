@@ -11,8 +11,9 @@
     ├── InvalidCiphertext   a ciphertext has the wrong size, is out of range, or shares a factor with the modulus
     ├── InvalidShare        a member's decryption share is malformed, or not proven to be right; it says whose
     ├── TooFewShares        fewer valid decryption shares than the threshold
-    ├── SealBroken a seal cannot be opened with this key ├── InvalidDealing a share that was dealt cannot be opened, or
-    does not fit the public key └── PackingOverflow a number, or a sum of numbers, is larger than its slot
+    ├── SealBroken          a seal cannot be opened with this key
+    ├── InvalidDealing      a share that was dealt cannot be opened, or does not fit the public key
+    └── PackingOverflow     a number, or a sum of numbers, is larger than its slot
 """
 
 

@@ -156,7 +156,7 @@ class Method(ABC):
 
     @abstractmethod
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Turn at least one post into the knowledge that the phase leaves. Same posts, same bytes, everywhere; none is refused.
+        """Turn at least one post into the phase's knowledge. Same posts, same bytes, on every machine; none is refused.
 
         Floats: elementwise float64 in the order of `round.posts`, one rounding to float32 at the end, `math.fsum` where
         many numbers are reduced, no BLAS, no exp or pow (`aggregation/` has the usual rules). Integers of any size are

@@ -70,7 +70,7 @@ class RobustRule:
         Args:
             posted: float32 tensors of the same names and shapes. All tensors of a post are one vector to the rules
                 that look at distances.
-            before: earlier values of the same tensors, the centre of clipping; if one is missing, the median is its centre.
+            before: earlier values of the same tensors, the centre of clipping; the median for a missing one.
         """
         posts = _Posts(sorted(posted, key=_digest), before or {})
         liars = min(self.byzantine, (len(posted) - 1) // 2)
