@@ -1,7 +1,7 @@
 """Names of the learning methods, and how a name and its hyper-parameters become a method.
 
-Importing this module is cheap: a method's own module is imported when the method is built, and what other packages
-offer is only looked up when a method is asked for.
+Importing this module is cheap: a method's own module is imported when the method is built, and methods of other
+packages are only looked up when a method is asked for.
 """
 
 import importlib
@@ -270,7 +270,7 @@ def use_current_folder() -> None:
 
 
 def _places(name: str) -> str:
-    """Say where a module was looked for, or what of its name is too much."""
+    """Say where a module was looked for, or which part of its name is too much."""
     if name.endswith(".py"):
         return f"; the name of a module has no .py: {name.removesuffix('.py')}"
     if not {"", os.getcwd()} & {*sys.path}:
@@ -308,7 +308,7 @@ def _stat(folder: str) -> os.stat_result | None:
 
 @lru_cache(maxsize=1)
 def _registered_in(folders: tuple[tuple[str, int], ...]) -> dict[str, dict[str, str]]:
-    """Ask the packages on Python's path, whose ``folders`` were changed when they say."""
+    """Ask the packages on Python's path; ``folders`` has its folders and when each was changed."""
     from importlib.metadata import entry_points
 
     found: dict[str, dict[str, str]] = {}

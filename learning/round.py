@@ -1,4 +1,4 @@
-"""The public side of a round: what everybody can read from the chain."""
+"""The public side of a round: everything that anybody can read from the chain."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ NO_CHAIN = bytes(32)
 
 
 class Bulk(Protocol):
-    """The parts that a contributor works on: what others posted by reference, and what it posts so itself."""
+    """The parts that a contributor works on: those that others posted by reference, and its own."""
 
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
-        """Keep a part of a kind of the open phase, for one reader, and return what a post lists it by.
+        """Keep a part of a kind of the open phase, for one reader, and return its entry for a post's list.
 
         Raises `ConfigurationError` where the disk refuses, which says so: the phase goes on without this contributor.
         """
@@ -30,7 +30,7 @@ class Bulk(Protocol):
         """Return the tensors of a part, read-only. Raises `PartMissing` if its bytes are not here, or of no use."""
 
     def parts(self, phase: str) -> tuple[PartRef, ...]:
-        """Return what a phase left behind, as far as it is known now: its parts with their senders and readers."""
+        """Return the parts that a phase left behind, as far as they are known now, with their senders and readers."""
 
     def manifest(self, refs: Sequence[PartRef] | None = None) -> Tensors:
         """Return the tensors with which a post lists parts: those given, or else all that were written."""
@@ -70,7 +70,7 @@ class Round:
     """Name of the phase that left the knowledge; empty where there is none."""
 
     beside: Mapping[str, Tensors] = field(default_factory=dict)
-    """By phase: what earlier phases of this round, and of the setup, left beside the knowledge (`Phase.lifetime`)."""
+    """By phase: tensors left beside the knowledge by earlier phases of this round and of the setup (`Phase.lifetime`)."""
 
     members: tuple[bytes, ...] = ()
     """Public keys of the members, in the order of the partition: the K clients' and, where there is a dedicated
@@ -100,5 +100,5 @@ class Round:
 
 
 def left_behind(round: Round) -> Tensors:
-    """Return the lists of parts of all posts of a phase, with the places of their senders: what its aggregate is."""
+    """Return the aggregate of a phase: the lists of parts of all its posts, with the places of their senders."""
     return join_lists([(round.place_of(post.sender), post.payload) for post in round.posts])

@@ -241,7 +241,7 @@ class PrototypeMethod(RobustMethod):
         }
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Average each class over its holders, or as `aggregation` and the rule say; others are absent."""
+        """Average each class over its holders, or as `aggregation` and the rule say, if anybody posted it."""
         if self._encryption is not None:
             sums = self._encryption.of(round)
             return (

@@ -47,7 +47,7 @@ class FedAvg(RobustMethod):
         return self.post_model(client)
 
     def correction(self, client: Client) -> Correct | None:
-        """Return what is added to the gradient in this round, for a client that has just received; None: nothing."""
+        """Return the addition to the gradient in this round, for a client that has just received; None if none."""
         return None
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:

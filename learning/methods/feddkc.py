@@ -1,7 +1,7 @@
 """FedDKC: Wu et al., "Exploring the Distributed Knowledge Congruence in Proxy-data-free Federated Distillation",
 ACM Transactions on Intelligent Systems and Technology 2024 (arXiv:2204.07028).
 
-It is FedGKT, except that what clients say is refined before the aggregator learns from it, so that all are equally
+It is FedGKT, except that clients' knowledge is refined before the aggregator learns from it, so that all are equally
 sure. The refinements are those of its authors' code, which survives beside FedICT's. B batch, C classes.
 """
 

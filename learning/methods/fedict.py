@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client
 
 RANDOM_SPREAD = 3.0
-"""Table VIII: what distributions that say nothing are drawn with (see `distribution`)."""
+"""Table VIII: the spread with which distributions that say nothing are drawn (see `distribution`)."""
 
 
 @dataclass(slots=True)
@@ -49,10 +49,10 @@ class FedIct(FedGkt):
     distributed like everybody's, Eq. 12) or none."""
 
     prior_weight: float = 1.5
-    """Weight lambda of FPKD in what clients minimise."""
+    """Weight lambda of FPKD in the clients' objective."""
 
     adjustment_weight: float = 1.5
-    """Weight mu of LKA in what the aggregator minimises."""
+    """Weight mu of LKA in the aggregator's objective."""
 
     prior_temperature: float = 3.0
     """T: the smaller, the more FPKD prefers frequent classes."""
@@ -234,7 +234,7 @@ class FedIct(FedGkt):
         return self.compat == "released-code"
 
     def _distribution_of(self, client: Client) -> torch.Tensor:
-        """d^k, (C,): the shares of the classes (Eq. 7); or what was drawn once in its place."""
+        """d^k, (C,): the shares of the classes (Eq. 7), or the distribution that was drawn once in its place."""
         import torch
 
         stated = client.state(Stated)

@@ -1,7 +1,7 @@
 """pFedMe: Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020 (arXiv:2006.08848).
 
-w is the common model and what a client makes of it, theta the client's personal model. P scalars of the model, K
-clients.
+w is the common model and a client's copy of it in training, theta the client's personal model. P scalars of the model,
+K clients.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Swim(FedAvg):
 
         self.train(client, round, given=given)
         kept = self.window if self.window_of == "models" else 1
-        # A model that stands still makes the same of an image in every round: what it makes is kept, and not the model.
+        # A fixed model has the same output for an image in every round: its output is kept, and not the model.
         state.earlier = tuple([*earlier, training_embeddings(client)][-kept:])
         return self.post_model(client)
 

@@ -19,7 +19,7 @@ from fedchain.learning.models.prototypes import EVALUATION_BATCH
 from fedchain.learning.seeding import seed_torch
 
 FEATURES = 512
-"""Width F of what a backbone returns: ResNet-18's last stage."""
+"""Width F of a backbone's features: ResNet-18's last stage."""
 
 BACKBONE_SEED = 18
 """Every backbone is drawn from it. Pre-trained weights are not shipped."""
@@ -54,7 +54,7 @@ class FrozenHead(Model):
         self.decision = nn.Linear(self.embedding_size, classes)
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """Return what the backbone makes of images (n, channels, height, width): (n, F), of mean 0 and variance 1."""
+        """Return the backbone's features of images (n, channels, height, width): (n, F), of mean 0 and variance 1."""
         backbone = build_backbone(*self._shape)
         with torch.inference_mode():
             parts = [_layer_norm(backbone(batch)) for batch in torch.split(images, EVALUATION_BATCH)]

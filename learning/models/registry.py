@@ -50,7 +50,7 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "split-mlp-3": partial(SplitMlp, (20, 18, 15)),
     }
 )
-"""Name of each model, and what builds it from classes, channels and, where it matters, size."""
+"""Name of each model, and the class that builds it from classes, channels and, where it matters, size."""
 
 
 def build_model(name: str, seed: int, **shape: int) -> Model:

@@ -22,5 +22,5 @@ def cut_in_shares(examples: Indices, shares: NDArray[np.float64]) -> list[Indice
 
 
 def concatenate_parts(dealt: Sequence[Sequence[Indices]]) -> list[Indices]:
-    """Put together what each client got in several hands."""
+    """Put together the examples that each client got in several hands."""
     return [np.concatenate(parts) for parts in dealt]

@@ -98,7 +98,7 @@ def manifest(refs: Sequence[PartRef], kinds: Kinds) -> Tensors:
 
 
 def listed(tensors: Tensors, kinds: Kinds) -> tuple[PartRef, ...]:
-    """Return the parts that a post, or what a phase left behind, lists, in their order; none where it lists none."""
+    """Return the parts that a post, or a phase's knowledge, lists, in their order; none if it lists none."""
     if _HASHES not in tensors:
         return ()
     order, count = list(kinds), len(tensors[_SIZES])
@@ -111,7 +111,7 @@ def listed(tensors: Tensors, kinds: Kinds) -> tuple[PartRef, ...]:
 
 
 def listed_as(tensors: Tensors, kinds: Kinds, part_hash: bytes) -> tuple[PartRef, ...]:
-    """Return what a post lists under one hash: the same bytes may have several readers."""
+    """Return the parts that a post lists under one hash: the same bytes may have several readers."""
     rows = (tensors[_HASHES] == np.frombuffer(part_hash, np.uint8)).all(axis=1)  # (n,)
     return listed({name: tensors[name][rows] for name in _COLUMNS}, kinds)
 

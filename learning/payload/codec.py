@@ -146,7 +146,7 @@ def _layout(specs: tuple[TensorSpec, ...]) -> Layout:
 
 
 def _read_tensors(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
-    """Read a document entry by entry, because it has free dimensions, or to say what is wrong with it."""
+    """Read a document entry by entry, because it has free dimensions, or to name its fault."""
     entries = read_entries(data, len(specs))
     names, expected = [entry.name for entry in entries], [spec.name for spec in specs]
     if names != expected:

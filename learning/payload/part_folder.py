@@ -92,7 +92,7 @@ class PartFolder:
                 sync_folder(self._folder)
 
     def keep_only(self, needed: Collection[Hash]) -> None:
-        """Delete all files but those of `needed` parts, also what a crash left half-written."""
+        """Delete all files but those of `needed` parts, also files that a crash left half-written."""
         kept = {part_hash.hex() for part_hash in needed}
         self._checked.intersection_update(needed)
         for path in self._folder.glob("??/*"):
@@ -123,7 +123,7 @@ class PartFolder:
 
 
 class LinkedPartFolder(PartFolder):
-    """The folder of one of many members on one machine: what several of them have is there once.
+    """The folder of one of many members on one machine: a part that several of them have is there once.
 
     Args:
         folder: this member's.

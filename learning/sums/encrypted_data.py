@@ -1,4 +1,4 @@
-"""Encrypted data as FedEDS's clients show them to each other: images, and what the sender's model says of each.
+"""Encrypted data as FedEDS's clients show them to each other: images, and the sender's model's output for each.
 
 Li et al., 2025 (arXiv:2506.20644), Eq. 4. B batch, C classes, n images.
 """

@@ -37,8 +37,8 @@ class Secrets:
     def draw(self, size: int, *labels: str | int) -> bytes:
         """Return so many bytes of the stream that the labels name, such as a phase and a round.
 
-        The same labels give the same bytes, after a crash too: what was sent is sent again, no noise is drawn twice.
-        Raises `SecretMissing` for a member without a root.
+        The same labels give the same bytes, after a crash too: the same post is sent again, and no noise is drawn
+        twice. Raises `SecretMissing` for a member without a root.
         """
         if len(self.root) != ROOT_SIZE:
             raise SecretMissing(f"member {self.member} has no root of private randomness")

@@ -6,7 +6,7 @@ conspire or the dealer kept the keys: t - 1 members that conspire hold all but t
 most, so they see the sum of two that are not theirs. Sums of several rounds together are another matter
 (docs/privacy.md).
 
-In the phase `update` members post ciphertexts, and prove that they know what is in them, so that nobody's post is made
+In the phase `update` members post ciphertexts, and prove that they know the plaintexts, so that nobody's post is made
 of others'. Everybody multiplies those of each class, and the products stand beside the knowledge. In the phase
 `decryption_share` members post their shares of the products, all of them with one proof; t of them open the sums.
 Integers throughout, so that every machine finds the same.
@@ -74,7 +74,7 @@ UPDATE, OPENING = "update", "decryption_share"
 
 FRACTION_BITS = 24
 """A number x is encrypted as the integer next to x 2^24. From 1/2 to 1 a float32 is exactly such a number; the error of
-smaller ones, 2^-25 at most, is what rounding one from there to float32 may take."""
+smaller ones, 2^-25 at most, is no larger than that of rounding one from there to float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class Encryption:
         """Raise `ConfigurationError` unless the settings protect so many members, K.
 
         The f liars that agreement bears must not open a post (t > f), nor may anybody by itself (t >= 2). And t - 1
-        members that conspire claim whatever classes they like and know their own vectors: only of t + 1 holders or more
+        members that conspire claim any classes they like and know their own vectors: only with t + 1 holders or more
         are two always others.
         """
         least, most = smallest_threshold(members), min(members, MEMBERS_MAX)
@@ -160,7 +160,7 @@ class Encryption:
             )
 
     def of(self, round: Round) -> "RoundSums":
-        """Return what reads and writes the posts of a round whose material was validated."""
+        """Return the reader and writer of the posts of a round whose material was validated."""
         assert round.info is not None, "a round of a federation has shapes"
         key = _read_key(round.material[PUBLIC_KEY], tuple(self.key_bits_allowed))
         packing = Packing(key.plaintext_bits, self._point.integer_max, round.clients)
@@ -207,7 +207,7 @@ class RoundSums:
     def encrypt(self, labels: NDArray[np.int64], vectors: NDArray[np.float32], secrets: Secrets) -> Tensors:
         """Return the post of labels (n,) and vectors (n, D).
 
-        The randomness follows from what is encrypted, too: another vector in the same round has another, and so has
+        The randomness follows from the encrypted numbers, too: another vector in the same round has another, and so has
         its proof. Raises `NothingToPost` for a number beyond `magnitude_max`.
         """
         assert self.round.me is not None, "a member computes"
@@ -296,8 +296,9 @@ class RoundSums:
     def open(self, posts: Sequence[ReadPost], *, over_all: bool) -> Tensors:
         """Return the mean (n, D) of each opened class over its holders, or over all contributors.
 
-        A sum beyond what its holders may add up to, for which one of them lied, is moved to the nearest that they may.
-        Raises `NothingLeft` for fewer shares than the threshold: where members were excluded, so few may close a phase.
+        A sum larger than its holders can honestly have, for which one of them lied, is moved to the nearest possible
+        one. Raises `NothingLeft` for fewer shares than the threshold: where members were excluded, so few may close a
+        phase.
         """
         assert self.decryption is not None, "posts were checked"
         if len(posts) < self.key.threshold:

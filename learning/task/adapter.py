@@ -33,7 +33,7 @@ class Output:
 
 
 def read_output(output: Any, inputs: Mapping[str, Any]) -> Output | None:
-    """Read what a module returned for inputs that have names, or for {}: None for what cannot be read.
+    """Read a module's output for inputs that have names, or for {}; None if it cannot be read.
 
     It is a pair (embedding, logits), the logits alone, or has `logits` and perhaps an embedding (`EMBEDDING_NAMES`) by
     name, as Hugging Face's models. If there are hidden states of the last layer (B, L, D), the embedding is their mean
@@ -58,8 +58,8 @@ def read_output(output: Any, inputs: Mapping[str, Any]) -> Output | None:
 def adapt(module: nn.Module, fields: Sequence[InputField], inputs: torch.Tensor) -> Output | str:
     """Try the module on a few inputs, and hook it, so that it takes them and returns (embedding, logits) from then on.
 
-    A module that gives no embedding gets the logits in its place; the output that is returned says so. For what cannot
-    be read the answer is what the module returned, for people. The module's own errors pass.
+    A module that gives no embedding gets the logits in its place; the output that is returned says so. If the output
+    cannot be read, the answer describes it, for people. The module's own errors pass.
     """
     if fields:
         unpack_hook = module.register_forward_pre_hook(_Unpack(tuple(fields)), with_kwargs=True)

@@ -97,7 +97,7 @@ class Made:
 
 
 def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
-    """Call the function as the first member would, and return the configuration that learns what it returns.
+    """Call the function as the first member would, and return the configuration for the task that it returns.
 
     Where the method takes different models, it is called as every member, whose sets are not looked at. The function
     may fail for members whose data are elsewhere: they are taken to have the first one's model, and if one of them has
@@ -139,11 +139,10 @@ def call_task(
     like: ModelInfo | None = None,
     sets: Sets | None = None,
 ) -> Made:
-    """Return what the function brings for a client, and the shapes of its model.
-
-    Where the shapes `like` which its model is are given, nobody looks at the sets, and there are no examples; where the
-    sets are given, they were read before. All that the function draws from the generators of torch, numpy and Python
-    depends on the seed alone. Raises `ConfigurationError`, which begins with the function's name.
+    """Return the function's result for a client, and the shapes of its model. If the model's shapes are given as
+    `like`, the sets are not looked at, and there are no examples. If `sets` is given, it is used instead of reading
+    them again. All that the function draws from the generators of torch, numpy and Python depends on the seed alone.
+    Raises `ConfigurationError`, which begins with the function's name.
     """
     with _named(task):
         with seeded(seed):
@@ -153,7 +152,7 @@ def call_task(
             elif sets is None:
                 sets = Sets(read_examples("train set", train), read_examples("test set", test))
                 _validate_alike(sets)
-        with seeded(seed):  # afresh: what a class builds shall not depend on how much was drawn for the data
+        with seeded(seed):  # afresh: a class's parameters shall not depend on how much was drawn for the data
             module = _build(model)
             inputs = sets.train.inputs[:2] if like is None else _zeros(like)
             info = _adopt(module, inputs, sets.train.fields, load_method(config.method).uses_embedding)
@@ -163,7 +162,7 @@ def call_task(
 
 
 def build_own_module(config: LearningConfig, task: TaskFunction, client: int, seed: int = 0) -> nn.Module:
-    """Return the function's module for a client as the user made it: it returns what its own `forward` does."""
+    """Return the function's module for a client as the user made it, with its own `forward`."""
     with _named(task), seeded(seed):
         model, _, _ = _call_function(config, task, client)
         return _build(model)

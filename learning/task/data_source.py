@@ -123,7 +123,7 @@ class PartitionedDataSource:
 
 
 def share_without_examples(model: Model, shape: tuple[int, ...]) -> Share:
-    """Return what a dedicated aggregator begins with, where examples have this shape."""
+    """Return the model and the empty sets of a dedicated aggregator, for examples of this shape."""
     nothing, no_labels = torch.empty(0, *shape), torch.empty(0, dtype=torch.int64)
     return Share(model, nothing, no_labels, nothing, no_labels)
 

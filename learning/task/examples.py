@@ -84,7 +84,7 @@ def type_named(name: str) -> torch.dtype:
 
 
 def name_of_type(inputs: torch.Tensor) -> str:
-    """Return what a model's shapes state as the type of these inputs."""
+    """Return the type that a model's shapes state for these inputs."""
     return _FLOAT if inputs.dtype == torch.float32 else _INTEGER
 
 

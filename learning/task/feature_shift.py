@@ -34,7 +34,7 @@ FOG, GREY = 0.6, 0.8
 def shift_features(
     config: LearningConfig, pixels: NDArray[Any], pixel_max: int, client: int, part: str
 ) -> NDArray[Any]:
-    """Return images (n, ..., height, width) as this client sees them; without a shift, what was given.
+    """Return images (n, ..., height, width) as this client sees them; without a shift, the given ones.
 
     Noise follows from the federation's seed, the client and `part`, which names the images: training or test.
     """

@@ -47,7 +47,7 @@ def write_model(state: ModelState, metadata: Mapping[str, str] = MappingProxyTyp
 
 
 def read_model(data: bytes) -> ModelState:
-    """Read what `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
+    """Read bytes that `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
     try:
         return safetensors.torch.load(data)
     except safetensors.SafetensorError as error:

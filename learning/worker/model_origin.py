@@ -51,7 +51,7 @@ def write_origin(origin: Origin) -> dict[str, str]:
 
 
 def read_origin(data: bytes) -> Origin | None:
-    """Read what a sound safetensors file says of its model; None for a file that another program wrote."""
+    """Read a sound safetensors file's statement about its model; None for a file that another program wrote."""
     size = int.from_bytes(data[:8], "little")
     text = json.loads(data[8 : 8 + size]).get("__metadata__", {}).get(HEADER)
     try:
