@@ -46,7 +46,7 @@ class InvalidCiphertext(CryptoError):
 
 
 class InvalidShare(CryptoError):
-    """A member's decryption shares are refused. It is the member's fault, for ever.
+    """A member's decryption shares are refused. It is the member's fault, and stays so.
 
     The message has the peer's number, which counts from 0, and its address.
     """

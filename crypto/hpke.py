@@ -44,7 +44,7 @@ def unseal(sealed: bytes, receiver: PrivateKey, info: bytes, sender: PublicKey |
     """Open a seal that :func:`seal` made.
 
     Args:
-        sealed: all of it.
+        sealed: the whole seal.
         receiver: private key of the member to which it was sealed.
         info: the context that it is bound to.
         sender: public key of the member that must have sealed it, in auth mode; None: base mode.

@@ -177,7 +177,7 @@ class Application:
         long as everything else together. Without posts, or with posts that leave nothing, the knowledge stays as it is.
 
         Raises `InvalidPayload` where the method refuses the posts all the same, which is their senders' fault, and
-        `OwnCodeFailed` where a user's own method fails, which is nobody's.
+        `OwnCodeFailed` if a user's own method fails, which is no member's fault.
         """
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:

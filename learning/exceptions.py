@@ -57,7 +57,7 @@ class UnsoundNumbers(InvalidPayload):
 
 
 class OwnCodeFailed(LearningError):
-    """A user's own method or model raised while it learned, or returned what nobody can use. One line, with its place.
+    """A user's own method or model raised while it learned, or returned an unusable value. One line, with its place.
 
     The error itself is gone with its process; a note has its traceback.
     """
@@ -80,7 +80,7 @@ class NothingLeft(LearningError):
 
 
 class NothingToPost(LearningError):
-    """A client posts nothing in this phase, and the federation goes on without. The message names the client."""
+    """A client posts nothing in this phase, and the federation continues without it. The message names the client."""
 
 
 class DecryptionRefused(NothingToPost):
@@ -139,8 +139,8 @@ def one_line(error: BaseException, file: str | None = "") -> str:
 
 
 def told(error: Exception, who: str, asked: type | None = None) -> Exception:
-    """Return what is said of an error that learning ended with: of one that passed the user's own code, an
-    `OwnCodeFailed` with its place, which begins with `who`; else the error itself.
+    """Return the report of an error that ended learning: for one that passed the user's own code, an `OwnCodeFailed`
+    with its place, which begins with `who`; else the error itself.
 
     `asked` is the class that was to judge posts, where it is known: one that is not the project's, be it of an
     installed package, answers for all that it calls, and for the memory that it asks for. Elsewhere a machine may have

@@ -1,7 +1,7 @@
 """Knowledge as bytes: the documents that phases left behind, each with its phase and its round.
 
-It is a msgpack array of `[phase, round, document]`: first the knowledge itself, if there is any yet, then what stands
-beside it for this round, then what stands beside it for ever, each in the order of the phases. `document` is the form
+It is a msgpack array of `[phase, round, document]`: first the knowledge itself, if there is any yet, then the parts
+beside it for this round, then the parts beside it for ever, each in the order of the phases. `document` is the form
 that payloads have (`payload/codec.py`). No bytes are no knowledge.
 """
 

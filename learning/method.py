@@ -47,7 +47,7 @@ class Lifetime(enum.Enum):
     """It stands beside the knowledge while the round lasts: commitments, encrypted sums. Nobody trains on it."""
 
     FEDERATION = "federation"
-    """It stands beside the knowledge for ever: public keys that members posted in the setup."""
+    """It stays beside the knowledge for ever, as public keys that members posted in the setup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Method(ABC):
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
 
     def validate_model(self, info: ModelInfo) -> None:  # noqa: B027 - most methods take any model
-        """Raise `ConfigurationError` for a model that the method, as it is set, cannot work with."""
+        """Raise `ConfigurationError` for a model that the method cannot work with under its settings."""
 
     @classmethod  # noqa: B027 - most methods that mix models at all take any
     def validate_together(cls, infos: Mapping[str, ModelInfo]) -> None:

@@ -23,7 +23,7 @@ class Bulk(Protocol):
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
         """Keep a part of a kind of the open phase, for one reader, and return its entry for a post's list.
 
-        Raises `ConfigurationError` where the disk refuses, which says so: the phase goes on without this contributor.
+        Raises `ConfigurationError`, which says so, if the disk refuses: the phase continues without this contributor.
         """
 
     def read(self, ref: PartRef) -> Tensors:
@@ -67,10 +67,10 @@ class Round:
     """Number of clients in the federation, K, whether they take part in this round or not."""
 
     knowledge_phase: str = ""
-    """Name of the phase that left the knowledge; empty where there is none."""
+    """Name of the phase that left the knowledge; empty if there is none."""
 
     beside: Mapping[str, Tensors] = field(default_factory=dict)
-    """By phase: tensors left beside the knowledge by earlier phases of this round and of the setup (`Phase.lifetime`)."""
+    """By phase: tensors that earlier phases of the round or the setup left beside the knowledge (`Phase.lifetime`)."""
 
     members: tuple[bytes, ...] = ()
     """Public keys of the members, in the order of the partition: the K clients' and, where there is a dedicated

@@ -1,8 +1,8 @@
 """The gate: which peers may connect, how much each neighbour may cost us, and when it has misbehaved too often.
 
 Only members are let in, and a member that was banned stays out, also after a restart. There are as many records as
-there are members, so nothing here grows. Times are those of a clock that nobody sets; only what is kept and shown of
-a ban goes by the calendar.
+there are members, so nothing here grows. Times are those of a clock that nobody sets; only stored and displayed bans
+use calendar time.
 
 A member that costs more than its share is first made to wait: its messages are read later, and its questions are
 dropped. It is blamed only for acts that no honest neighbour commits, and for going on where everybody else would have

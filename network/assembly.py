@@ -17,8 +17,8 @@ class Assembly:
 
     Args:
         content_hash: hash that the whole must have, 32 bytes.
-        size: bytes that it must have; None: nobody said, and it ends with a chunk that is short or empty.
-        size_max: most bytes of a content whose size nobody said.
+        size: bytes that it must have; None if unknown: it ends with a chunk that is short or empty.
+        size_max: most bytes of a content of unknown size.
     """
 
     def __init__(self, content_hash: Hash, size: int | None, size_max: int) -> None:
@@ -50,7 +50,7 @@ class Assembly:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether what is complete may be the beginning of something longer, whatever was said of its size.
+        """Whether a complete content may be the beginning of a longer one, whatever its stated size.
 
         A chunk that is not full is a last one: a provider that has a longer content does not send it.
         """

@@ -26,7 +26,7 @@ REASON_SIZE_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """Why somebody may not connect, and for how long."""
+    """Why a member may not connect, and for how long."""
 
     peer: PublicKey
     """Public key of the member, 32 bytes."""

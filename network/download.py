@@ -37,12 +37,12 @@ class Download:
 
     Args:
         content_hash: 32 bytes.
-        size: bytes that somebody signed; None: nobody did.
+        size: signed size in bytes; None if nobody signed one.
         size_max: most bytes that it may have, whatever was signed.
         limit: bytes that any content has at most: a provider that sends more is to blame.
         provider: a peer that should have it.
         load: the chunks of all contents that providers are sending us.
-        asks_others: whether somebody else may have it, beside those that are said to.
+        asks_others: whether other peers than the named providers may have it.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Download:
         return len(data) > CHUNK_SIZE or parts.size_bound >= self._limit
 
     def _on_wrong(self, peer: PublicKey, parts: Assembly) -> None:
-        """A copy is whole and has another hash. Raises InvalidPayload if nobody else can be to blame."""
+        """A copy is whole and has another hash. Raises InvalidPayload if only one peer can be to blame."""
         if parts.senders != {peer}:
             self._is_apart = True
             self.stop()
@@ -297,7 +297,7 @@ class Download:
                 self._review_source(provider, source, now_ms, peers)
 
     def _lacks_sources(self, now_ms: int) -> bool:
-        """Whether all that are known have their hands full for too long: one liar may be named for everything."""
+        """Whether all known providers have been busy for too long: one liar may be named for everything."""
         has_begun = self._begun_ms is not None and now_ms - self._begun_ms >= STALL_MS
         return has_begun and not self._sources and not self.paused_until_ms
 

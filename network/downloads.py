@@ -15,7 +15,7 @@ from fedchain.network.load import Load
 from fedchain.network.messages import CHUNK_SIZE, Chunk
 
 DOWNLOADS_MAX = 4_096
-"""Contents fetched at a time, unless it is said otherwise."""
+"""Default for the number of contents fetched at a time."""
 
 
 class Downloads:
@@ -24,7 +24,7 @@ class Downloads:
     Times are milliseconds of a clock that nobody sets.
 
     Args:
-        size_max: most bytes of a content whose size nobody said.
+        size_max: most bytes of a content of unknown size.
         count_max: most contents fetched at a time.
     """
 
@@ -57,10 +57,10 @@ class Downloads:
 
         Args:
             content_hash: 32 bytes.
-            size: bytes that somebody signed; None: nobody did.
+            size: signed size in bytes; None if nobody signed one.
             provider: a peer that should have it.
             now_ms: now.
-            size_max: bytes that it has at most, if the signer of its size lied, or nobody signed one; None: as any has.
+            size_max: most bytes that it may have if its signed size is false or missing; None: as for every content.
             asks_others: whether peers that nobody named may have it, too.
 
         Raises:

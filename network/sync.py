@@ -19,7 +19,7 @@ AT_ONCE = 2
 """Peers that are asked for the same blocks at a time: one that lies costs a copy, not time."""
 
 IN_HAND_MAX = 8
-"""With at most so many blocks to come, a peer that delivers is asked for the next ones: they travel meanwhile."""
+"""A peer that delivers is asked for the next blocks once at most this many are to come: they travel meanwhile."""
 
 PASSED_OVER_MS = 4_000
 """How long a peer that did not deliver is passed over; twice as long after each further time."""
@@ -99,7 +99,7 @@ class CatchUp:
         self._highest = 0  # of all claims
         self._compared_ms = 0  # when another peer was asked beside a good one last
         self.confirmed = 0
-        """Height that more members than may lie have said they have: the chain is there, and never goes back."""
+        """Height that more members than may lie have stated as theirs: the chain is there, and never goes back."""
 
     @property
     def enough(self) -> int:
@@ -141,7 +141,7 @@ class CatchUp:
         return [peer for peer, source in self._sources.items() if source.height >= height]
 
     def heard(self) -> int:
-        """How many members have said where they are."""
+        """Number of members that have stated their height."""
         return len(self._sources)
 
     def owed(self) -> int:
@@ -151,7 +151,7 @@ class CatchUp:
     # questions and answers
 
     def expect(self, peer: PublicKey, height: int) -> None:
-        """A peer is asked whether it has a head at ``height``, which somebody else handed out."""
+        """A peer is asked whether it has a head at ``height``, which another peer handed out."""
         if (source := self._sources.get(peer)) is not None:
             source.owe((height,), Wanted.HEAD)
 
@@ -216,7 +216,7 @@ class CatchUp:
 
         def in_turn(peer: PublicKey) -> tuple[bool, int, int]:
             source = self._sources[peer]
-            # A block at a time of somebody far below the others would never get us to where these are.
+            # Single blocks from a peer far below the others would never get us to their height.
             return source.height + gap_max < self.confirmed, source.failures, source.asked_last_ms
 
         free, busy = list[PublicKey](), list[PublicKey]()

@@ -30,7 +30,7 @@ def deal(
     Args:
         members: L, how many hold a share.
         threshold: t, how many of them decrypt together.
-        random_bytes: the operating system's; the keys are as secret as it is.
+        random_bytes: the operating system's source; the keys are only as secret as its bytes.
         key_bits: of n, one of `KEY_BITS`.
         s: plaintexts are integers modulo n^s.
 

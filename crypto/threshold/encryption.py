@@ -47,7 +47,7 @@ class Encryptor:
         """Encrypt each plaintext with a randomizer of its own.
 
         Args:
-            plaintexts: integers; a negative one −M stands for n^s − M.
+            plaintexts: integers; a negative −M represents n^s − M.
             randomizers: of :meth:`randomizers`, as many. One that is used twice shows the difference of its plaintexts.
 
         Raises:
@@ -74,7 +74,7 @@ def randomizer_bits(key_bits: int) -> int:
 
 
 def randomizer_powers(key: ThresholdPublicKey, exponent_bits: int) -> FixedBase:
-    """The powers of h^(n^s) modulo n^(s+1), with exponents of at most so many bits."""
+    """The powers of h^(n^s) modulo n^(s+1), for exponents of at most this number of bits."""
     base = powmod(key.randomizer_base, key.plaintext_modulus, key.ciphertext_modulus)
     return FixedBase(base, key.ciphertext_modulus, exponent_bits)
 

@@ -3,7 +3,7 @@
 A plaintext is read as a number with digits of w bits, each from −2^(w−1) to 2^(w−1) − 1. Digit j of a sum of plaintexts
 is the sum of their digits j, as long as it fits. With K summands of magnitude B at most, |Σ| ≤ K·B, and w is chosen so
 that K·B < 2^(w−1): no digit ever touches its neighbour. With k digits, a sum is below 2^(k·w − 1) in magnitude, and k
-is chosen so that k·w ≤ (bits of n^s) − 1. Then it is below n^s/2, and a negative one is told from a positive one.
+is chosen so that k·w ≤ (bits of n^s) − 1. Then it is below n^s/2, and a negative sum can be told from a positive one.
 
 An encrypted number that is larger than allowed cannot be seen as such. A digit of a sum beyond K·B proves that somebody
 did; one within K·B may still be wrong, as may every number that a member states.
@@ -62,7 +62,7 @@ class Packing:
         return (self.plaintext_bits - 1) // self.digit_bits
 
     def plaintexts_of(self, numbers: int) -> int:
-        """How many plaintexts hold so many numbers."""
+        """Number of plaintexts that hold ``numbers`` numbers."""
         return -(-numbers // self.numbers_per_plaintext)
 
     def pack(self, numbers: NDArray[np.int64]) -> list[mpz]:

@@ -87,7 +87,7 @@ class Libcrypto:
 
 @cache
 def _libcrypto() -> Libcrypto | None:
-    """The library that Python's own module for hashes was linked with; None where that is not so."""
+    """The library that Python's own module for hashes is linked with; None if there is none."""
     try:
         import _hashlib
 

@@ -97,7 +97,7 @@ def open_share(key: ThresholdPublicKey, sealed: bytes, index: int, private_key: 
         private_key: the member's.
 
     Raises:
-        InvalidDealing: wrong size, sealed to somebody else or for another key, damaged, or not what v_i says.
+        InvalidDealing: wrong size, sealed to another member or for another key, damaged, or in conflict with v_i.
     """
     expected = sealed_size(key)
     if len(sealed) != expected:

@@ -48,7 +48,7 @@ DISTILL = Phase("distill", by=Contributor.AGGREGATOR)
 """The aggregator trains its network, then sends each client logits."""
 
 ROWS_MAX = 1 << 16
-"""Examples in a part, however little is said of each."""
+"""Most examples in a part, however small each is."""
 
 REASONS_MAX = 3
 """Clients for which the message says why their posts are of no use, if no client's post is."""
@@ -148,7 +148,7 @@ class DistillationMethod(LocalSgdMethod):
 
     @property
     def starts_from_zeros(self) -> bool:
-        """Whether zeros stand in for answers that a client has not got."""
+        """Whether zeros replace answers that a client has not got."""
         return self.initial_logits == "zeros"
 
     @property

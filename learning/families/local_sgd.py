@@ -29,7 +29,7 @@ NO_EPSILON = (
     "noise on prototypes alone has no epsilon: the model that makes them was trained on the same examples; "
     "with gradient_noise it has one"
 )
-"""Why nothing that is called epsilon is said of a method's noise."""
+"""Why no epsilon is stated for a method's noise."""
 
 
 @dataclass(frozen=True, kw_only=True)

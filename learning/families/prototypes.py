@@ -167,7 +167,7 @@ class PrototypeMethod(RobustMethod):
         return super().phases if self._encryption is None else self._encryption.phases
 
     def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:
-        """Do the work of a phase; prototypes leave it encrypted, where that is so."""
+        """Do the work of a phase; prototypes leave it encrypted if the method encrypts."""
         posted = super().compute(phase, client, round)
         if self._encryption is None or phase.name != UPDATE:
             return posted

@@ -106,7 +106,7 @@ class Server:
 def open_server(client: Client, round: Round, schedule: Schedule, stage_blocks: int) -> Server:
     """Return the aggregator's network as it was left: by this member, or, if another had the role since, by that one.
 
-    A network that nobody has, or nobody gives out any more, begins anew.
+    A network that no member has, or gives out any more, begins anew.
     """
     assert round.bulk is not None, "who contributes has access to parts"
     assert client.info.feature_shape is not None, "the models were validated"

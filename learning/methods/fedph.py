@@ -1,7 +1,7 @@
 """FedPH: Kuang and Mi, "FedPH: Privacy-Enhanced Heterogeneous Federated Learning", 2023 (arXiv:2301.11705).
 
 Where the paper is silent or its authors' code differs, a field says which of the two its default follows, and
-docs/methods.md why. Equation numbers are the paper's. Its backbone that stands still is a model here (`frozen-2`, or
+docs/methods.md why. Equation numbers are the paper's. Its frozen backbone is a model here (`frozen-2`, or
 `frozen-2+frozen-3` for FedPH-mh); its encryption is `encryption`, which every method with prototypes has.
 
 B batch, C classes, D embedding, n classes that one client holds.

@@ -1,8 +1,8 @@
-"""Heads on a backbone that stands still, as FedPH has them. B batch, C classes, D embedding, F features.
+"""Heads on a frozen backbone, as FedPH has them. B batch, C classes, D embedding, F features.
 
-The backbone is nobody's: every member builds the same one from the shape of the images alone, none trains it, and no
-post or checkpoint holds it. Its features of a client's images are calculated once, and from then on take their place,
-so that training costs what the head costs.
+The backbone belongs to no member: every member builds the same one from the shape of the images alone, none trains it,
+and no post or checkpoint holds it. Its features of a client's images are calculated once, and from then on take their
+place, so that training costs what the head costs.
 """
 
 from collections.abc import Callable

@@ -107,7 +107,7 @@ def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class Layout:
-    """Where each tensor stands in a document of given specs, worked out once."""
+    """The place of each tensor in a document of given specs, worked out once."""
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self.specs = sorted(specs, key=lambda spec: spec.name)
@@ -129,7 +129,7 @@ class Layout:
         self.size_bytes = position
 
     def views(self, data: Buffer) -> dict[str, NDArray[Any]] | None:
-        """Return the tensors of a document without looking at their elements; None unless all stands in its place."""
+        """Return the tensors of a document without looking at their elements; None unless each is in its place."""
         if len(data) != self.size_bytes or data[: len(self._begin)] != self._begin:
             return None
         tensors = {}

@@ -153,7 +153,7 @@ class LinkedPartFolder(PartFolder):
 
 
 class PartMemory:
-    """Parts of one process that nobody else fetches: a simulation without a network, a test."""
+    """Parts of one process, for a simulation without a network or a test: no other process fetches them."""
 
     def __init__(self) -> None:
         self._parts: dict[Hash, bytes] = {}

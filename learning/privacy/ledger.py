@@ -1,4 +1,4 @@
-"""The privacy ledger: everything noised that a member let out, written down before it is sent, and never forgotten.
+"""The privacy ledger: every noised release of a member, written down before it is sent, and never forgotten.
 
 The cost of a release is spent whether or not anybody received it, so the ledger only grows. It is written while the
 noised bytes are still in one process: a member that was killed before that sent nothing, and one that was killed after

@@ -493,7 +493,7 @@ def _has_test_set(client: Client) -> bool:
 
 
 def _as_seen(model: Model, images: torch.Tensor) -> torch.Tensor:
-    """Return images as the model looks at them in every round: a backbone that stands still has looked already."""
+    """Return images as the model looks at them in every round: for a frozen backbone, its features."""
     return model.features(images) if isinstance(model, FrozenHead) else images
 
 

@@ -29,7 +29,7 @@ class Origin:
     """Name of a built-in model; "own" where the members brought it."""
 
     round: int | None
-    """The round after which the model was so; None: its member never trained, or nobody measured it."""
+    """The round after which the model had this state; None if its member never trained, or it was not measured."""
 
     member: int | None = None
     """Place of the member whose local model it is, from 0; None: it is the aggregate of all."""

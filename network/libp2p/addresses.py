@@ -1,9 +1,9 @@
 """Finding peers: where members can be reached, when to dial each, and a small exchange of addresses.
 
-Bootstrap addresses are dialled for ever. Other members' addresses are learned from the members themselves and from
-their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. An address that somebody made
-up costs an attempt: the handshake shows whose key is behind it. Known addresses are kept in a file, so that a peer
-finds the others again without those that it was started from.
+Bootstrap addresses are always dialled again. Other members' addresses are learned from the members themselves and from
+their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. A false address costs only an
+attempt: the handshake shows whose key is behind it. Known addresses are kept in a file, so that a peer finds the others
+again without those that it was started from.
 """
 
 import json
@@ -30,7 +30,7 @@ ADDRESS_SIZE_MAX = 128
 """Characters of an address."""
 
 ENTRIES_MAX = 16
-"""Members whose addresses are told at a time."""
+"""Members whose addresses are sent at a time."""
 
 VERSION_SIZE_MAX = 32
 """Characters of a program's version."""
@@ -139,7 +139,7 @@ class AddressBook:
         if by_itself:
             contact.told, contact.is_own_word = usable, True
         else:
-            # The newest stay: what was saved long ago must not stand in the way of where the member is now.
+            # The newest stay: old saved addresses must not hide the member's present ones.
             new = [place for place in usable if place not in contact.told]
             contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
 

@@ -1,6 +1,6 @@
 """Gossipsub's containers with bounds: frames that wait for a peer, recent messages, and verdicts on earlier ones.
 
-A message is known by its content, so that nobody can have the same thing judged or passed on twice under two names.
+A message is identified by its content, so that nobody can have it judged or passed on twice under two names.
 """
 
 from collections import OrderedDict, defaultdict

@@ -49,7 +49,7 @@ class Finder:
         limits: of numbers and times.
         blame: holds something against a peer.
         peers: those that are connected.
-        version: of our program, as others are told.
+        version: our program's version, as it is sent to others.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Finder:
     ) -> None:
         self.announced: list[str] = []
         self.versions: dict[PublicKey, str] = {}
-        """Versions that members told last."""
+        """The last version that each member sent."""
         self._host, self._protocol, self._book, self._gate = host, protocol, book, gate
         self._limits, self._blame, self._peers = limits, blame, peers
         self._version = version[:VERSION_SIZE_MAX]

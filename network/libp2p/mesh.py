@@ -128,7 +128,7 @@ class GuardedRouter(GossipSub):
                 self.mcache.given[message_id].add(sender_peer_id)
 
     async def emit_control_message(self, control_msg: rpc_pb2.ControlMessage, to_peer: ID) -> None:
-        """As the library's, without a signed record of our addresses: those are told elsewhere."""
+        """As the library's, without a signed record of our addresses: those are exchanged elsewhere."""
         self.send_rpc(to_peer, rpc_pb2.RPC(control=control_msg), priority=True)
 
     # back-off, on a clock that nobody sets: the library's goes by the time of day

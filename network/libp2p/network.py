@@ -69,7 +69,7 @@ async def open_network(
         announce: addresses to tell others instead of the one we listen on.
         folder: where bans and known addresses are kept; None: nowhere.
         limits: of everything.
-        version: of our program, as others are told; up to 32 printable ASCII characters.
+        version: our program's version, as it is sent to others; up to 32 printable ASCII characters.
 
     Raises:
         ListenError: the port is in use, the address is not ours, or one to announce is none.
@@ -232,15 +232,14 @@ class Libp2pNetwork:
         self._on_disconnected(peer_id(peer))
 
     def silence_s(self, peer: PublicKey) -> float | None:
-        """For how many seconds nothing has been heard of a peer; None: it was never heard since the start.
-
-        It is no moment, because nobody else reads the loop's clock: it begins at a random number.
+        """Seconds since a peer was last heard; None if it was never heard since the start. It is a duration because no
+        other module reads the loop's clock, which begins at a random number.
         """
         last_s = self._hearing.last_s(peer)
         return None if last_s is None else trio.current_time() - last_s
 
     def version_of(self, peer: PublicKey) -> str | None:
-        """The version of a peer's program, as it told it last; None: it has not yet."""
+        """The last version of its program that a peer sent; None if it has sent none yet."""
         return self._finder.versions.get(peer)
 
     async def start(self, nursery: trio.Nursery, announce: list[str]) -> None:

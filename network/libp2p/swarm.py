@@ -80,7 +80,7 @@ class NoConnector(AutoConnector):
     """Dials nobody: another module chooses the peers to connect."""
 
     async def maybe_connect(self) -> None:
-        """Nothing, where libp2p's would dial 32 of those it ever heard of as soon as nobody is connected."""
+        """Does nothing; libp2p's would dial 32 of all peers it ever heard of as soon as none is connected."""
 
 
 class GatedUpgrader(TransportUpgrader):
@@ -136,7 +136,7 @@ class GuardedSwarm(Swarm):
             self.manager.run_task(self._notify, "disconnected", connection)
 
     async def notify_disconnected(self, conn: Connection) -> None:
-        """Nothing: it was told when the connection was forgotten."""
+        """Does nothing: the end was reported when the connection was forgotten."""
 
     async def _do_handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr, failure_event: Any
