@@ -250,7 +250,7 @@ class LearningConfig:
         return self.dataset_info.classes if is_chosen else CLASSES_MAX
 
     def _train_examples_max(self) -> int:
-        """How many training examples the data set has; for own data sets there is no bound."""
+        """How many training examples the data set has; for own data sets 0, which means all that they have."""
         return 0 if self.dataset == OWN else DATASETS[self.dataset].train_size
 
     @property

@@ -37,8 +37,9 @@ def commit(sender: bytes, payload: Tensors) -> NDArray[np.uint8]:
 
 
 def validate_revealed(sender: bytes, place: int, payload: Tensors, left: Tensors | None) -> None:
-    """Raise `InvalidPayload` unless the payload is the one that its sender committed to. `place` is the sender's among
-    the members; `left` has the knowledge of the phase of commitments, None if it left none.
+    """Raise `InvalidPayload` unless the payload is the one that its sender committed to.
+
+    `place` is the sender's among the members; `left` has what the phase of the commitments left, None if nothing.
     """
     found = np.flatnonzero(left["committed"] == place) if left is not None else np.zeros(0, dtype=np.int64)
     if left is None or not len(found):

@@ -139,10 +139,11 @@ def call_task(
     like: ModelInfo | None = None,
     sets: Sets | None = None,
 ) -> Made:
-    """Return the function's result for a client, and the shapes of its model. If the model's shapes are given as
-    `like`, the sets are not looked at, and there are no examples. If `sets` is given, it is used instead of reading
-    them again. All that the function draws from the generators of torch, numpy and Python depends on the seed alone.
-    Raises `ConfigurationError`, which begins with the function's name.
+    """Return the function's result for a client, and the shapes of its model.
+
+    If the model's shapes are given as `like`, the sets are not looked at, and there are no examples. If `sets` is
+    given, it is used instead of reading them again. All that the function draws from the generators of torch, numpy and
+    Python depends on the seed alone. Raises `ConfigurationError`, which begins with the function's name.
     """
     with _named(task):
         with seeded(seed):

@@ -221,8 +221,8 @@ class GuardedPubsub(Pubsub):
     def _handle_dead_peer(self, peer_id: ID) -> None:
         """Forget a neighbour whose stream broke, and the stream.
 
-        As long as the neighbour is connected, its subscription holds: it was sent on a stream of its own, which did not
-        break, and will not say it again.
+        As long as the neighbour is connected, its subscription holds: it subscribed on a stream of its own, which did
+        not break, and will not subscribe again.
         """
         stream, subscribed = self.peers.get(peer_id), peer_id in self.peer_topics.get(self._topic, ())
         try:

@@ -232,8 +232,9 @@ class Libp2pNetwork:
         self._on_disconnected(peer_id(peer))
 
     def silence_s(self, peer: PublicKey) -> float | None:
-        """Seconds since a peer was last heard; None if it was never heard since the start. It is a duration because no
-        other module reads the loop's clock, which begins at a random number.
+        """Seconds since a peer was last heard; None if it was never heard since the start.
+
+        It is a duration because no other module reads the loop's clock, which begins at a random number.
         """
         last_s = self._hearing.last_s(peer)
         return None if last_s is None else trio.current_time() - last_s
