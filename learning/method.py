@@ -96,7 +96,7 @@ class Method(ABC):
 
     mixes_models: ClassVar[bool] = False
     """Whether clients may have models of different shapes. A post then follows its sender's own (`payload_spec` is
-    asked for each model, and `Post.info` says which), and what a phase leaves behind, or lists by reference, must be of
+    asked for each model, and `ReadPost.info` says which). What a phase leaves behind, or lists by reference, must have
     one form for all. `validate_together` checks what the models must have in common all the same."""
 
     needs_split: ClassVar[bool] = False

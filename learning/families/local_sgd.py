@@ -162,7 +162,7 @@ class LocalSgdMethod(Method):
         return None
 
     def train(self, client: Client, round: Round, **changes: Any) -> None:
-        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.train`."""
+        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.loop.train`."""
         if self.gradient_noise == 0:
             from fedchain.learning.training.loop import train
 

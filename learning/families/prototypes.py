@@ -2,7 +2,7 @@
 
 A client posts the mean embedding of each class that it holds; a round leaves one global prototype of each class that
 anybody posted. Each method decides what clients train towards, and which embeddings they average. With encryption a
-second phase, of decryption shares, opens the sums; see `aggregation/threshold.py`.
+second phase, of decryption shares, opens the sums; see `sums/threshold.py`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def train_privately(
     correct: Correct | None = None,
     given: Given | None = None,
 ) -> None:
-    """Train the client's model in place as `training.train` does, with noise on every gradient, and charge the ledger.
+    """Train the client's model in place as `loop.train` does, with noise on every gradient, and charge the ledger.
 
     The loss of one example is the method's loss on the batch of it alone, with `given`'s result for that batch.
     `correct` comes after the noise: it must not look at examples. Raises `ReleaseRefused` before any step that the

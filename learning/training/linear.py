@@ -1,7 +1,7 @@
 """Logistic regressions of many clients, trained at once: one batched matrix product does a step of all of them.
 
-The batches are those of `training.train`, client by client, and so are the results except for rounding: sums run in
-another order. K clients, B batch, C classes, F features.
+The batches are those of `training.loop.train`, client by client, and so are the results except for rounding: sums run
+in another order. K clients, B batch, C classes, F features.
 """
 
 from collections.abc import Iterator, Sequence
