@@ -96,8 +96,8 @@ class Method(ABC):
 
     mixes_models: ClassVar[bool] = False
     """Whether clients may have models of different shapes. A post then follows its sender's own (`payload_spec` is
-    asked for each model, and `ReadPost.info` says which). What a phase leaves behind, or lists by reference, must have
-    one form for all. `validate_together` checks what the models must have in common all the same."""
+    asked for each model, and `ReadPost.info` says which). Knowledge, and lists of parts, must have one form for
+    all. `validate_together` checks what the models must have in common all the same."""
 
     needs_split: ClassVar[bool] = False
     """Whether it works on models alone that are cut behind their first layers."""
