@@ -10,8 +10,8 @@ OWNER_ONLY = 0o600
 def write_file(path: Path, data: bytes) -> None:
     """Let new bytes take an old file's place whole, or not at all; nobody but the owner may use the file.
 
-    What is written lies beside it meanwhile, under a name of this process's own: one that was just killed may still be
-    writing. Raises OSError.
+    The new bytes are first written to a file beside it. Its name holds this process's id, because a process that was
+    just killed may still be writing under its own. Raises OSError.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

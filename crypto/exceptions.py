@@ -11,7 +11,7 @@
     ├── InvalidCiphertext   a ciphertext has the wrong size, is out of range, or shares a factor with the modulus
     ├── InvalidShare        a member's decryption share is malformed, or not proven to be right; it says whose
     ├── TooFewShares        fewer valid decryption shares than the threshold
-    ├── SealBroken          what was sealed cannot be opened with this key
+    ├── SealBroken          a seal cannot be opened with this key
     ├── InvalidDealing      a share that was dealt cannot be opened, or does not fit the public key
     └── PackingOverflow     a number, or a sum of numbers, is larger than its slot
 """
@@ -46,7 +46,7 @@ class InvalidCiphertext(CryptoError):
 
 
 class InvalidShare(CryptoError):
-    """A member's decryption shares are refused. It is the member's fault, for ever.
+    """A member's decryption shares are refused. It is the member's fault, and stays so.
 
     The message has the peer's number, which counts from 0, and its address.
     """
@@ -54,11 +54,11 @@ class InvalidShare(CryptoError):
     def __init__(self, index: int, sender: str, reason: str) -> None:
         super().__init__(f"decryption shares of peer {index - 1} ({sender}) are refused: {reason}")
         self.index = index
-        """Of the member, from 1, in the order of the public key's verification keys."""
+        """Number of the member, from 1, in the order of the public key's verification keys."""
         self.sender = sender
         """The member's address."""
         self.reason = reason
-        """What is wrong with them."""
+        """The fault of the shares."""
 
 
 class TooFewShares(CryptoError):
@@ -66,7 +66,7 @@ class TooFewShares(CryptoError):
 
 
 class SealBroken(CryptoError):
-    """What was sealed is sealed to, or by, another key, bound to something else, or damaged."""
+    """The seal cannot be opened: it was made for or by another key, is bound to other data, or is damaged."""
 
 
 class InvalidDealing(CryptoError):

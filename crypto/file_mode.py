@@ -1,4 +1,4 @@
-"""Who may use a file that holds a secret, by its mode."""
+"""Access to a file that holds a secret, by its mode."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ OTHERS, GROUP_AND_OTHERS = 0o007, 0o077
 
 
 def exposure(path: Path, mode: int, closed_to: int = GROUP_AND_OTHERS) -> str | None:
-    """What is wrong with a secret file that others may use, and what to do about it; None if nothing is.
+    """Describe what is wrong with a secret file that others may use, and what to do about it; None if nothing is.
 
     Args:
         path: of the file.

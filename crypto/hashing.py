@@ -16,7 +16,7 @@ def sha256(data: bytes) -> Hash:
 
 
 def sha256d(data: bytes) -> Hash:
-    """Hash ``data`` twice, which is what Bitcoin's proof of work does."""
+    """Hash ``data`` twice, as Bitcoin's proof of work does."""
     return hashlib.sha256(hashlib.sha256(data).digest()).digest()
 
 

@@ -1,8 +1,8 @@
-"""Sealing bytes to who has an Ed25519 key: HPKE with the X25519 key that belongs to it.
+"""Sealing bytes to the owner of an Ed25519 key: HPKE with the X25519 key that belongs to it.
 
 The birational map between the two curves turns one key into the other, so that nobody needs a second key. That one key
 may do both is shown for exactly this pair (Thormarker). The suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
-ChaCha20-Poly1305: in base mode, where who opens does not learn who sealed, or in auth mode, where it knows.
+ChaCha20-Poly1305: in base mode, where the receiver does not learn the sender, or in auth mode, where it does.
 
 Source: RFC 9180 (HPKE), RFC 7748 section 4.1; Thormarker, "On using the same key pair for Ed25519 and an X25519 based
 KEM", IACR ePrint 2021/509.
@@ -18,7 +18,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.signatures import PublicKey
 
 ENCAPSULATED_SIZE, TAG_SIZE = 32, 16
-"""Bytes that a seal puts before and behind what it hides."""
+"""Bytes that a seal puts before and behind the hidden data."""
 
 
 def seal(data: bytes, receiver: PublicKey, info: bytes, sender: PrivateKey | None = None) -> bytes:
@@ -26,9 +26,9 @@ def seal(data: bytes, receiver: PublicKey, info: bytes, sender: PrivateKey | Non
 
     Args:
         data: to be hidden.
-        receiver: who can open it; a key that :func:`is_valid_public_key` takes.
-        info: what it is bound to; whoever opens it has to say the same.
-        sender: who seals it, in auth mode; None: base mode.
+        receiver: public key of the member that can open it, which :func:`is_valid_public_key` takes.
+        info: the context that it is bound to; the receiver has to state the same.
+        sender: private key of the member that seals it, in auth mode; None: base mode.
     """
     cipher = HPKE.new(
         receiver_key=import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(receiver)),
@@ -41,16 +41,16 @@ def seal(data: bytes, receiver: PublicKey, info: bytes, sender: PrivateKey | Non
 
 
 def unseal(sealed: bytes, receiver: PrivateKey, info: bytes, sender: PublicKey | None = None) -> bytes:
-    """Open what :func:`seal` gave.
+    """Open a seal that :func:`seal` made.
 
     Args:
-        sealed: all of it.
-        receiver: to whom it was sealed.
-        info: what it is bound to.
-        sender: who must have sealed it, in auth mode; None: base mode.
+        sealed: the whole seal.
+        receiver: private key of the member to which it was sealed.
+        info: the context that it is bound to.
+        sender: public key of the member that must have sealed it, in auth mode; None: base mode.
 
     Raises:
-        SealBroken: it is sealed to, or by, somebody else, bound to something else, or damaged.
+        SealBroken: it was made for or by another key, is bound to other data, or is damaged.
     """
     if len(sealed) < ENCAPSULATED_SIZE + TAG_SIZE:
         raise SealBroken(f"{len(sealed)} bytes, a seal alone has {ENCAPSULATED_SIZE + TAG_SIZE}")

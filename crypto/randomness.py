@@ -1,7 +1,7 @@
 """Random numbers out of random bytes.
 
-Nothing here has a source of its own: whoever calls hands one over, :func:`os.urandom` for what must stay secret, and
-something that can be repeated in tests.
+Nothing here has a source of its own: the caller hands one over, :func:`os.urandom` for numbers that must stay secret,
+and a repeatable source in tests.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """Secrets in files: PKCS #8 in PEM, which ``openssl pkey`` reads, mode 0600, encrypted behind scrypt.
 
-Who has copied the file tries passphrases, so one attempt has to be dear: scrypt with N = 2¹⁴, r = 8, p = 16 takes
-16 MiB and about half a second. More memory at a time would be better still, but OpenSSL opens no key file that takes
-32 MiB. Below the block stands the owner's address, in clear; it tells a damaged file from another owner's.
+An attacker with a copy of the file tries passphrases, so one attempt has to be expensive: scrypt with N = 2¹⁴, r = 8,
+p = 16 takes 16 MiB and about half a second. More memory at a time would be better still, but OpenSSL opens no key file
+that takes 32 MiB. Below the block stands the owner's address, in clear; it tells a damaged file from another owner's.
 
-Files of other tools and of older versions are read too, if what they ask for is within bounds.
+Files of other tools and of older versions are read too, if the work that they ask for is within bounds.
 
 Source: RFC 5958 (PKCS #8), RFC 8018 (PBES2), RFC 7914 (scrypt).
 """
@@ -111,7 +111,7 @@ def is_encrypted(path: Path) -> bool:
 
 
 def weakness(path: Path) -> str | None:
-    """How a key file is encrypted, if that is weaker than what is written today; None if not, or not at all.
+    """Return how a key file is encrypted, if that is weaker than in new files; None if it is not, or not encrypted.
 
     Raises:
         KeyFileError: the file cannot be read.
@@ -149,7 +149,7 @@ def _pem(oid: str, data: bytes, passphrase: str | None) -> str:
 
 
 def _to_bytes(passphrase: str | None) -> bytes | None:
-    """UTF-8, as all tools take what is typed; the library itself would choose Latin-1."""
+    """UTF-8, as all tools encode typed text; the library itself would choose Latin-1."""
     return None if passphrase is None else passphrase.encode()
 
 

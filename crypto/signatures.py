@@ -41,6 +41,7 @@ def is_valid_signature(public_key: PublicKey, signature: Signature, message: byt
 def is_valid_public_key(key: bytes) -> bool:
     """Whether ``key`` may be a member's: a point of the prime-order group, written as it should be.
 
-    Each such point but the neutral one has a private key. Of others some have none, and some sign everything.
+    Each such point except the neutral one has a private key. Among other points, some have none, and for some a
+    signature of any message can be forged.
     """
     return len(key) == PUBLIC_KEY_SIZE and crypto_core_ed25519_is_valid_point(key)

@@ -1,5 +1,4 @@
-"""Signatures about which libraries disagree, for whoever writes a peer in another language,
-and for every node when it starts.
+"""Signatures about which libraries disagree: for authors of a peer in another language, and for nodes that start.
 
 Source: Chalkias, Garillot, Nikolaenko, "Taming the many EdDSAs", SSR 2020, Table 5.
 """
@@ -12,7 +11,7 @@ from fedchain.crypto.signatures import is_valid_signature
 
 
 class SignatureCase(NamedTuple):
-    """A signature, and what is special about it."""
+    """A signature, and its peculiarity."""
 
     message: bytes
     public_key: bytes
@@ -31,7 +30,7 @@ def signature_cases() -> list[tuple[SignatureCase, bool]]:
 
 
 def check_signatures() -> None:
-    """Raise `WrongSignatures` if the library that is installed here judges signatures in another way than everybody's.
+    """Raise `WrongSignatures` if the library that is installed here judges signatures differently from others'.
 
     Builds of it differ in that: one for old data takes keys of small order.
     """

@@ -1,1 +1,1 @@
-"""What is learned: methods, models, data, and the bytes peers exchange."""
+"""Learning: methods, models, data, and the bytes that peers exchange."""

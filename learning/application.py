@@ -1,4 +1,4 @@
-"""What the chain needs to know about learning: phases, and what may be posted and what it aggregates to, as bytes.
+"""Learning as the chain sees it: the phases, the posts that are valid in each, and their aggregates, as bytes.
 
 Everything here is public and repeatable: no data set, no private model, no randomness.
 """
@@ -51,17 +51,17 @@ class PrototypeSummary:
 
 
 Part = tuple[bytes, int, int]
-"""Hash, size and reader of a part: what the chain and the network need to know of it (`payload/bulk.py`)."""
+"""Hash, size and reader of a part: all that the chain and the network need to know of it (`payload/bulk.py`)."""
 
 
 class Application:
-    """The public side of a learning task: what the chain asks of it.
+    """The public side of a learning task, for the chain's questions.
 
     Args:
         config: the task; it is validated here.
-        members: public keys in the order of the partition, which methods may ask for. Whoever judges a chain gives
-            them, and then the material is checked; who founds one knows none yet.
-        chain_id: what the federation is known by, to which proofs are bound.
+        members: public keys in the order of the partition, which methods may ask for. A process that judges a chain
+            gives them, and then the material is checked; the founder of a chain knows none yet.
+        chain_id: identifier of the federation, to which proofs are bound.
     """
 
     def __init__(self, config: LearningConfig, members: Sequence[bytes] = (), chain_id: bytes = NO_CHAIN) -> None:
@@ -96,7 +96,7 @@ class Application:
         self._decoded = _DecodedPosts()
 
     def join(self, chain_id: bytes) -> None:
-        """Judge for the federation that is known by this id from now on: who founds one learns the id from it."""
+        """Judge for the federation that is known by this id from now on; founding needs this object to find the id."""
         self._public = replace(self._public, chain_id=chain_id)
 
     @property
@@ -116,8 +116,8 @@ class Application:
     def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
 
-        `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes. Raises
-        `OwnCodeFailed` where a user's own method fails.
+        `knowledge` is what the previous phase left, b'' before the first. `aggregate` takes every post that passes.
+        Raises `OwnCodeFailed` where a user's own method fails.
         """
         which, round = self._phases[phase], self._round(round_number, knowledge)
         post = self._read(which, sender, payload, round_number)
@@ -177,7 +177,7 @@ class Application:
         long as everything else together. Without posts, or with posts that leave nothing, the knowledge stays as it is.
 
         Raises `InvalidPayload` where the method refuses the posts all the same, which is their senders' fault, and
-        `OwnCodeFailed` where a user's own method fails, which is nobody's.
+        `OwnCodeFailed` if a user's own method fails, which is no member's fault.
         """
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
@@ -227,7 +227,7 @@ class Application:
         return self._knowledge.fill(replace(self._public, number=number), knowledge)
 
     def _read(self, phase: Phase, sender: bytes, payload: bytes, round_number: int) -> ReadPost:
-        """Decode a post. Raises `InvalidPayload` for what the phase's spec does not state of the sender's model."""
+        """Decode a post. Raises `InvalidPayload` unless it follows the phase's spec for the sender's model."""
         architecture = self._architectures.get(sender, 0)
         tensors = self._decoded.find(phase.name, round_number, payload, architecture)
         if tensors is None:
@@ -236,7 +236,7 @@ class Application:
         return ReadPost(sender, tensors, self.infos[architecture])
 
     def _validate_one_form(self, config: LearningConfig) -> None:
-        """Raise `ConfigurationError` if what belongs to nobody would depend on whose model is asked about."""
+        """Raise `ConfigurationError` if knowledge or lists of parts, which are nobody's, depend on the model."""
         for info, specs in zip(self.infos[1:], self._specs_by_architecture[1:], strict=True):
             left_alike = knowledge_specs(self.method, info, config.clients) == self._knowledge_specs
             listed_alike = all(specs[name] == self._payload_specs[name] for name in self._kinds)
@@ -249,8 +249,8 @@ class Application:
 class _DecodedPosts:
     """Payloads of the phases that are open somewhere: a post is checked when it comes and read when its phase closes.
 
-    What is kept are views of bytes that the caller holds until then, too, one post of each member. Where they are large
-    the views must not outlive the phase, or they alone would keep the bytes.
+    The tensors kept are views of bytes that the caller, too, holds until then, one post of each member. If the posts
+    are large, the views must not outlive the phase, or they alone would keep the bytes.
     """
 
     def __init__(self) -> None:
@@ -258,12 +258,12 @@ class _DecodedPosts:
         self._sizes: Counter[tuple[str, int]] = Counter()  # bytes of each phase's payloads
 
     def find(self, phase: str, round_number: int, payload: bytes, architecture: int) -> Tensors | None:
-        """Return what these very bytes were decoded to in this phase, as a post of such a model's."""
+        """Return the tensors that these very bytes were decoded to in this phase, as a post for such a model."""
         known = self._phases.get((phase, round_number), {}).get((id(payload), architecture))
         return None if known is None else known[1]
 
     def keep(self, phase: str, round_number: int, payload: bytes, architecture: int, tensors: Tensors) -> None:
-        """Remember what bytes were decoded to, and hold them, so that no others come to lie there."""
+        """Remember the tensors of decoded bytes, and hold the bytes, so that no others take their place in memory."""
         self._phases.setdefault((phase, round_number), {})[id(payload), architecture] = payload, tensors
         self._sizes[phase, round_number] += len(payload)
         while len(self._phases) > PHASES_KEPT or (len(self._phases) > 1 and self._sizes.total() > POSTS_SIZE_MAX):

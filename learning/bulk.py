@@ -29,7 +29,7 @@ from fedchain.learning.round import Tensors
 
 @dataclass(frozen=True, slots=True)
 class AddressedBytes:
-    """Bytes of a post, by who has to fetch them; each counts once, whoever fetches it."""
+    """Bytes of a post, by the members that have to fetch them; each byte counts once, however many members fetch it."""
 
     everybody: int = 0
     """The payload itself, and parts for all members."""
@@ -38,7 +38,7 @@ class AddressedBytes:
     """Parts for this round's aggregator."""
 
     next_aggregator: int = 0
-    """Parts for the next round's: what it goes on from. Nobody fetches them where it is the same member."""
+    """Parts for the next round's, which goes on from them. Nobody fetches them if it is the same member."""
 
     one_member: int = 0
     """Parts that one member reads each."""
@@ -63,14 +63,14 @@ class PartAccess:
         store: where the bytes are.
         kinds: of each phase.
         phase: the one that is open.
-        left: by phase, what the knowledge at hand has of it.
+        left: by phase, the tensors that the knowledge at hand has of it.
     """
 
     def __init__(self, store: PartStore, kinds: Mapping[str, Kinds], phase: str, left: Mapping[str, Tensors]) -> None:
         self._store, self._kinds, self._phase, self._left = store, kinds, phase, left
         self._specs = {name: specs for of_phase in kinds.values() for name, specs in of_phase.items()}
         self.written: list[PartRef] = []
-        """What was written, in order."""
+        """The parts that were written, in order."""
 
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
         """See `Bulk`."""

@@ -1,6 +1,6 @@
 """The private side of a round: one client's model, data, state and secrets. B batch, C classes, D embedding, K clients.
 
-None of it leaves the peer but what the method posts.
+Nothing of it leaves the peer except in the method's posts.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Client:
 
     generator: torch.Generator = field(default_factory=torch.Generator)
     """Order of the batches, and their augmentation; newly seeded for every phase of every round. Others can repeat it:
-    what must stay private draws from `secrets`."""
+    numbers that must stay private are drawn from `secrets`."""
 
     augmentation: Augmentation | None = None
-    """What is done to training images each time that they are looked at; None: nothing."""
+    """The change made to training images each time that they are looked at; None: no change."""
 
     open_secrets: Callable[[], Secrets] = field(default=no_secrets, repr=False)
     """Where its secrets are; opened when a method first asks for them."""
 
     open_ledger: Callable[[], PrivacyLedger] = field(default=no_ledger, repr=False)
-    """Where it is written what noise its posts carried; opened when a method first adds any."""
+    """The ledger of the noise that its posts carried; opened when a method first adds any."""
 
     steps: int = 0
     """SGD steps taken since the phase began."""
@@ -79,16 +79,16 @@ class Client:
 
     @property
     def secrets(self) -> Secrets:
-        """What only this member knows. It is in no checkpoint and in no log."""
+        """Secrets that only this member knows. They are in no checkpoint and in no log."""
         return self.open_secrets()
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What this member has let out with noise on it. It is in no checkpoint: it never goes back."""
+        """The record of noised values that this member has released. It is in no checkpoint: it never goes back."""
         return self.open_ledger()
 
     def state(self, kind: type[Record]) -> Record:
-        """Return what a method remembers of this client between rounds: a dataclass of its own, at first as it is made.
+        """Return a method's state of this client between rounds: a dataclass of the method's, at first as it is made.
 
         Fields are of the types that `fedchain.learning.state` lists; all of them are checkpointed.
         """

@@ -1,4 +1,4 @@
-"""What the user chooses about learning: one frozen value, whose field docstrings are the command line's help."""
+"""The user's choices about learning: one frozen value, whose field docstrings are the command line's help."""
 
 import math
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ PARTITIONS = ("by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet
 """How the examples can be spread over the clients."""
 
 SCALINGS = ("channel", "pixel")
-"""What the pixels of a built-in data set are standardised by."""
+"""How the pixels of a built-in data set can be standardised: by channel, or each pixel by itself."""
 
 AUGMENTATIONS = ("crop-flip", "none")
-"""What can be done to training images each time that they are looked at."""
+"""Changes that can be made to training images each time that they are looked at."""
 
 FEATURE_SHIFTS = ("none", "weather")
 """How one client's images can differ from another's."""
@@ -240,7 +240,7 @@ class LearningConfig:
 
     @property
     def _changes_of_images(self) -> list[tuple[str, str]]:
-        """What is done to images, by its field's name."""
+        """Changes that are made to images, each with its field's name."""
         changes = (("augmentation", self.augmentation), ("feature_shift", self.feature_shift))
         return [(name, change) for name, change in changes if change != "none"]
 
@@ -250,7 +250,7 @@ class LearningConfig:
         return self.dataset_info.classes if is_chosen else CLASSES_MAX
 
     def _train_examples_max(self) -> int:
-        """How many training examples the data set has; own data sets have all that they have."""
+        """How many training examples the data set has; for own data sets 0, which means all that they have."""
         return 0 if self.dataset == OWN else DATASETS[self.dataset].train_size
 
     @property
@@ -261,7 +261,7 @@ class LearningConfig:
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The models in use, with 'auto' resolved; `architecture_of` says who takes which."""
+        """The models in use, with 'auto' resolved; `architecture_of` says which client takes which."""
         return tuple(self._usual_model() if name == "auto" else name for name in self.model.split("+"))
 
     def _usual_model(self) -> str:

@@ -1,11 +1,11 @@
-"""What can go wrong while learning, and whose fault it is.
+"""Errors that can occur while learning, each with the side that is at fault.
 
 LearningError
 ├── ConfigurationError    the user asked for something impossible; the message says what to change
 ├── DatasetError          a data file is missing or damaged on this machine
 ├── OwnCodeFailed         a user's own method or model raised while it learned, or returned what nobody can use
 ├── WrongArithmetic       this machine computes otherwise than the others do; it cannot judge them
-├── PartMissing           this machine lacks bytes that a post lists; whoever posted them counts as silent
+├── PartMissing           this machine lacks bytes that a post lists; the member that posted them counts as silent
 ├── SecretMissing         this member lacks a secret that the method needs; the message names both
 ├── LedgerDamaged         nobody knows any more what this member has let out; it lets nothing out until that is mended
 ├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
@@ -13,8 +13,8 @@ LearningError
 ├── NothingLeft           the posts of a phase are too few to leave anything behind
 └── NothingToPost         this client has nothing to post in this phase; the message names it and says why
     ├── TrainingDiverged      its own training left the numbers that may be posted
-    ├── DecryptionRefused     it will not help to open what it was asked to
-    └── ReleaseRefused        it does not let out what would tell too much of its examples
+    ├── DecryptionRefused     it will not help to open these sums
+    └── ReleaseRefused        it does not let out numbers that would tell too much of its examples
 """
 
 import sys
@@ -27,7 +27,7 @@ from typing import NoReturn
 from fedchain.wording import nearest_name, printable
 
 TEXT_SIZE_MAX = 300
-"""Characters that are shown of what a user's own code says of its error."""
+"""Characters that are shown of the message of an error in a user's own code."""
 
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), *_LIBRARIES)
@@ -53,11 +53,11 @@ class InvalidPayload(LearningError, ValueError):
 
 
 class UnsoundNumbers(InvalidPayload):
-    """A float is not finite, larger than its spec allows, subnormal or -0: what a diverged training would post."""
+    """A float is not finite, larger than its spec allows, subnormal or -0, as in the post of a diverged training."""
 
 
 class OwnCodeFailed(LearningError):
-    """A user's own method or model raised while it learned, or returned what nobody can use. One line, with its place.
+    """A user's own method or model raised while it learned, or returned an unusable value. One line, with its place.
 
     The error itself is gone with its process; a note has its traceback.
     """
@@ -80,7 +80,7 @@ class NothingLeft(LearningError):
 
 
 class NothingToPost(LearningError):
-    """A client posts nothing in this phase, and the federation goes on without. The message names the client."""
+    """A client posts nothing in this phase, and the federation continues without it. The message names the client."""
 
 
 class DecryptionRefused(NothingToPost):
@@ -112,7 +112,7 @@ class TrainingDiverged(NothingToPost):
 
     @property
     def what(self) -> str:
-        """What went wrong, without whose training it was."""
+        """The failure, without the client whose training it was."""
         return self.reason or f"the loss is {self.loss} at step {self.step}"
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationErr
 
 
 def one_line(error: BaseException, file: str | None = "") -> str:
-    """Tell in one line what a user's own code raised, and the last place in that code that the error passed.
+    """Describe in one line the error that a user's own code raised, with the last place in that code that it passed.
 
     `file` is known to belong to that code. The text may be made of others' posts, so it is cut short and printable.
     """
@@ -139,8 +139,8 @@ def one_line(error: BaseException, file: str | None = "") -> str:
 
 
 def told(error: Exception, who: str, asked: type | None = None) -> Exception:
-    """Return what is said of an error that learning ended with: of one that passed the user's own code, an
-    `OwnCodeFailed` with its place, which begins with `who`; else the error itself.
+    """Return the report of an error that ended learning: for one that passed the user's own code, an `OwnCodeFailed`
+    with its place, which begins with `who`; else the error itself.
 
     `asked` is the class that was to judge posts, where it is known: one that is not the project's, be it of an
     installed package, answers for all that it calls, and for the memory that it asks for. Elsewhere a machine may have
@@ -168,6 +168,6 @@ def raise_told(error: Exception, who: str, asked: type | None = None) -> NoRetur
 
 def _place(error: BaseException, file: str | None = "") -> str:
     """Where the error passed the user's own code last, to which ``file`` belongs wherever it is."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is ours, who called
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is our own call
     own = [frame for frame in frames if frame.filename == file or not frame.filename.startswith(_NOT_THE_USERS)]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

@@ -1,7 +1,7 @@
-"""Knowledge as bytes: what phases left behind, each with the phase and the round that it is of.
+"""Knowledge as bytes: the documents that phases left behind, each with its phase and its round.
 
-It is a msgpack array of `[phase, round, document]`: first the knowledge itself, if there is any yet, then what stands
-beside it for this round, then what stands beside it for ever, each in the order of the phases. `document` is the form
+It is a msgpack array of `[phase, round, document]`: first the knowledge itself, if there is any yet, then the parts
+beside it for this round, then the parts beside it for ever, each in the order of the phases. `document` is the form
 that payloads have (`payload/codec.py`). No bytes are no knowledge.
 """
 
@@ -25,12 +25,12 @@ from fedchain.learning.payload.document import (
 from fedchain.learning.round import Round, Tensors
 
 KNOWLEDGE_KEPT = 2
-"""Decoded knowledge that is kept: what a phase begins with, and what it leaves."""
+"""Decoded knowledge that is kept: that with which a phase begins, and that which it leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What one phase left behind."""
+    """Knowledge that one phase left behind."""
 
     phase: str
     """Its name."""
@@ -51,7 +51,7 @@ def write_knowledge(parts: Sequence[tuple[str, int, Sequence[Buffer]]]) -> bytes
 
 
 class KnowledgeReader:
-    """Decodes knowledge, and keeps what it decoded last: all posts of a phase are checked against the same."""
+    """Decodes knowledge, and keeps the last results: all posts of a phase are checked against the same."""
 
     def __init__(self, method: Method, info: ModelInfo, clients: int) -> None:
         self._phases: Mapping[str, Phase] = {phase.name: phase for phase in (*method.setup, *method.phases)}
@@ -75,7 +75,7 @@ class KnowledgeReader:
         return found
 
     def fill(self, round: Round, knowledge: bytes) -> Round:
-        """Return the round with what the federation knows in it. What another round left for itself is not shown."""
+        """Return the round with the federation's knowledge in it, except what another round left for itself."""
         parts = self.read(knowledge)
         main = [part for part in parts if self._lifetime(part) is Lifetime.UNTIL_REPLACED]
         return replace(
@@ -86,7 +86,7 @@ class KnowledgeReader:
         )
 
     def kept(self, parts: Sequence[Left], closed: Phase, round_number: int, *, is_last: bool) -> tuple[Left, ...]:
-        """Return what stays beside the aggregate of a phase that closes."""
+        """Return the parts that stay beside the aggregate of a phase that closes."""
         return tuple(
             part
             for part in parts
@@ -99,7 +99,7 @@ class KnowledgeReader:
         )
 
     def place(self, part: tuple[str, int, Sequence[Buffer]]) -> int:
-        """Return what parts are ordered by, when they are written."""
+        """Return the key by which parts are ordered when they are written."""
         return self._order[part[0]]
 
     def _decode(self, knowledge: bytes) -> tuple[Left, ...]:

@@ -1,4 +1,4 @@
-"""The interface of a learning method: what members compute and post, and how posts become knowledge.
+"""The interface of a learning method: the work and the posts of members, and how posts become knowledge.
 
 A method is one frozen dataclass in one file. It names its phases, states the tensors that each of them posts and leaves
 behind (`payload_spec`, `knowledge_spec`), computes a post in a method of the phase's own name, and aggregates posts.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Contributor(enum.Enum):
-    """Who posts in a phase."""
+    """The role that posts in a phase."""
 
     PARTICIPANT = "participant"
     """Every client that takes part in the round."""
@@ -43,7 +43,7 @@ class Contributor(enum.Enum):
 
 
 class Lifetime(enum.Enum):
-    """How long the chain keeps what a phase left behind."""
+    """How long the chain keeps the knowledge that a phase left behind."""
 
     UNTIL_REPLACED = "until_replaced"
     """It is the knowledge, until the next phase of this kind leaves another. If that one closes empty, it stays."""
@@ -52,7 +52,7 @@ class Lifetime(enum.Enum):
     """It stands beside the knowledge while the round lasts: commitments, encrypted sums. Nobody trains on it."""
 
     FEDERATION = "federation"
-    """It stands beside the knowledge for ever: public keys that members posted in the setup."""
+    """It stays beside the knowledge for ever, as public keys that members posted in the setup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Phase:
     """One step of a round: its contributors each post once, and one aggregate closes it."""
 
     name: str
-    """Name on the chain, unique within the method. The method of this name computes what a contributor posts."""
+    """Name on the chain, unique within the method. The method of this name computes a contributor's post."""
 
     by: Contributor = Contributor.PARTICIPANT
-    """Who contributes."""
+    """The role that contributes."""
 
     quorum: int = 0
     """Fewest posts that close the phase, such as the shares that a decryption takes; 0: the federation's choice."""
@@ -83,7 +83,7 @@ class Method(ABC):
     """A learning method. Its fields are its hyper-parameters, and their docstrings the help.
 
     For each phase there is a method `NAME(client: Client, round: Round) -> Tensors`, which does the contributor's work
-    and returns what it posts. It is looked up on the instance, so a subclass that overrides it changes the phase.
+    and returns its post. It is looked up on the instance, so a subclass that overrides it changes the phase.
     """
 
     exchanges: ClassVar[bool] = True
@@ -96,13 +96,13 @@ class Method(ABC):
     """Bits that a key for threshold encryption may have."""
 
     aggregator: ClassVar[str] = "none"
-    """Who the designated aggregator is unless something else is asked for, for methods that have a phase of its own:
-    none, fixed (the first member), rotating (each in turn) or dedicated (one more, which has no data)."""
+    """The designated aggregator unless another is asked for, for methods that have a phase of its own: none, fixed (the
+    first member), rotating (each in turn) or dedicated (one more, which has no data)."""
 
     mixes_models: ClassVar[bool] = False
     """Whether clients may have models of different shapes. A post then follows its sender's own (`payload_spec` is
-    asked for each model, and `Post.info` says which), and what a phase leaves behind, or lists by reference, must be of
-    one form for all. What the models must have in common all the same, `validate_together` says."""
+    asked for each model, and `ReadPost.info` says which). Knowledge, and lists of parts, must have one form for
+    all. `validate_together` checks what the models must have in common all the same."""
 
     shares_model: ClassVar[bool] = False
     """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
@@ -124,7 +124,7 @@ class Method(ABC):
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
 
     def validate_model(self, info: ModelInfo) -> None:  # noqa: B027 - most methods take any model
-        """Raise `ConfigurationError` for a model that the method, as it is set, cannot work with."""
+        """Raise `ConfigurationError` for a model that the method cannot work with under its settings."""
 
     @classmethod  # noqa: B027 - most methods that mix models at all take any
     def validate_together(cls, infos: Mapping[str, ModelInfo]) -> None:
@@ -151,15 +151,15 @@ class Method(ABC):
     def parts(self, phase: Phase, info: ModelInfo) -> Mapping[str, tuple[TensorSpec, ...]]:
         """State the kinds of parts that posts of the phase list, by names that are given once in the method.
 
-        {} for a phase whose posts are whole. Where there are any, the tensors that list them belong to the payload, and
-        to what is left behind, beside what the two specs state (`payload/bulk.py`); a contributor writes them with
-        `round.bulk`, and `aggregate` returns what `left_behind(round)` does. Only who reads a part fetches its bytes,
-        and it is kept as long as what the phase left behind is.
+        {} for a phase whose posts are whole. If there are any, tensors that list the parts are added to the payload and
+        to the knowledge left behind, beside what the two specs state (`payload/bulk.py`); a contributor writes them
+        with `round.bulk`, and `aggregate` returns what `left_behind(round)` does. Only the readers of a part fetch its
+        bytes, and it is kept as long as the knowledge that the phase left behind.
         """
         return {}
 
     parts_bytes_max: ClassVar[int] = 2**30
-    """Bytes of all parts that one post lists, unpacked, at most: who reads them has to fetch, keep and hold them."""
+    """Most bytes of all parts that one post lists, unpacked: their readers have to fetch, keep and hold them."""
 
     def may_read(self, kind: str, reader: int) -> bool:
         """Whether a part of a kind may be for this reader: the place of a member, or one of `payload/bulk.py`."""
@@ -167,7 +167,7 @@ class Method(ABC):
 
     @abstractmethod
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Turn at least one post into what the phase leaves. Same posts, same bytes, on every machine; none is refused.
+        """Turn at least one post into the phase's knowledge. Same posts, same bytes, on every machine; none is refused.
 
         Floats: elementwise float64 in the order of `round.posts`, one rounding to float32 at the end, `math.fsum` where
         many numbers are reduced, no BLAS, no exp or pow (`aggregation/` has the usual rules). Integers of any size are
@@ -179,8 +179,8 @@ class Method(ABC):
     def cautions(self, rounds: int | None) -> Sequence[str]:
         """Say what a founder may not expect of these settings, a sentence each.
 
-        Such as a privacy budget that ends before so many rounds (0: without end), in each of which all post; None where
-        not all do.
+        An example is a privacy budget that ends before the run. `rounds` counts the rounds, in each of which all
+        members post (0: without end); None if not all post in each.
         """
         return ()
 
@@ -199,18 +199,18 @@ class Method(ABC):
         return None
 
     def validate_material(self, round: Round) -> None:  # noqa: B027 - most methods have none
-        """Raise `ConfigurationError` unless the federation's members and public material are what the method needs."""
+        """Raise `ConfigurationError` unless the federation's members and public material fit the method."""
 
     def check(self, phase: Phase, post: ReadPost, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
-        """Raise `InvalidPayload` for what the spec cannot state: one tensor depending on another, a false proof.
+        """Raise `InvalidPayload` for faults beyond the spec: one tensor contradicting another, a false proof.
 
-        `round` is as for `aggregate`, without posts. A node asks once for each post. What passes here, `aggregate` must
-        take, together with any other posts that passed: a post that only `aggregate` refuses would make the chain stand
-        still.
+        `round` is as for `aggregate`, without posts. A node asks once for each post. `aggregate` must take every post
+        that passes here, together with any other posts that passed: a post that only `aggregate` refuses would halt the
+        chain.
         """
 
     def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:
-        """Do the contributor's work of a phase, in the method of its name, and return what it posts."""
+        """Do the contributor's work of a phase, in the method of its name, and return the post."""
         posted: Tensors = getattr(self, phase.name)(client, round)
         return posted
 

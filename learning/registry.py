@@ -1,7 +1,7 @@
 """Names of the learning methods, and how a name and its hyper-parameters become a method.
 
-Importing this module is cheap: a method's own module is imported when the method is built, and what other packages
-offer is only looked up when a method is asked for.
+Importing this module is cheap: a method's own module is imported when the method is built, and methods of other
+packages are only looked up when a method is asked for.
 """
 
 import importlib
@@ -29,7 +29,7 @@ MODULES_VARIABLE = "FEDCHAIN_MODULES"
 """Variable of the environment: a folder whose modules can be imported, behind all others."""
 
 HyperparameterValue = bool | int | float | str
-"""What a hyper-parameter may be: values that a configuration file and the genesis document can hold."""
+"""Types of hyper-parameters: values that a configuration file and the genesis document can hold."""
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {
@@ -66,7 +66,7 @@ ENTRY_POINTS = "fedchain.methods"
 
 
 FILE_SUFFIX = ".py"
-"""What the name of a file with Python code ends with."""
+"""Suffix of a file with Python code."""
 
 
 def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) -> "Method":
@@ -121,7 +121,7 @@ def load_method(name: str) -> "type[Method]":
 
 def name_method(method: "str | type[Method] | Method") -> tuple[str, dict[str, HyperparameterValue]]:
     """Return the name under which a method is found again, and the hyper-parameters of an instance that differ from the
-    defaults. Of a script that runs, the name is 'FILE.py:Class', with the file's whole path.
+    defaults. For a class of the script that runs, the name is 'FILE.py:Class', with the file's whole path.
 
     Raises `ConfigurationError` for a class that no import path leads to.
     """
@@ -270,7 +270,7 @@ def use_current_folder() -> None:
 
 
 def _places(name: str) -> str:
-    """Say where a module was looked for, or what of its name is too much."""
+    """Say where a module was looked for, or which part of its name is too much."""
     if name.endswith(".py"):
         return f"; the name of a module has no .py: {name.removesuffix('.py')}"
     if not {"", os.getcwd()} & {*sys.path}:
@@ -308,7 +308,7 @@ def _stat(folder: str) -> os.stat_result | None:
 
 @lru_cache(maxsize=1)
 def _registered_in(folders: tuple[tuple[str, int], ...]) -> dict[str, dict[str, str]]:
-    """Ask the packages on Python's path, whose ``folders`` were changed when they say."""
+    """Ask the packages on Python's path; ``folders`` has its folders and when each was changed."""
     from importlib.metadata import entry_points
 
     found: dict[str, dict[str, str]] = {}

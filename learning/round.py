@@ -1,4 +1,4 @@
-"""The public side of a round: what everybody can read from the chain."""
+"""The public side of a round: everything that anybody can read from the chain."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ NO_CHAIN = bytes(32)
 
 
 class Bulk(Protocol):
-    """The parts that a contributor works on: what others posted by reference, and what it posts so itself."""
+    """The parts that a contributor works on: those that others posted by reference, and its own."""
 
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
-        """Keep a part of a kind of the open phase, for one reader, and return what a post lists it by.
+        """Keep a part of a kind of the open phase, for one reader, and return its entry for a post's list.
 
-        Raises `ConfigurationError` where the disk refuses, which says so: the phase goes on without this contributor.
+        Raises `ConfigurationError`, which says so, if the disk refuses: the phase continues without this contributor.
         """
 
     def read(self, ref: PartRef) -> Tensors:
         """Return the tensors of a part, read-only. Raises `PartMissing` if its bytes are not here, or of no use."""
 
     def parts(self, phase: str) -> tuple[PartRef, ...]:
-        """Return what a phase left behind, as far as it is known now: its parts with their senders and readers."""
+        """Return the parts that a phase left behind, as far as they are known now, with their senders and readers."""
 
     def manifest(self, refs: Sequence[PartRef] | None = None) -> Tensors:
         """Return the tensors with which a post lists parts: those given, or else all that were written."""
@@ -38,7 +38,7 @@ class Bulk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadPost:
-    """What one contributor posted in a phase."""
+    """One contributor's post in a phase."""
 
     sender: bytes
     """Public key of the contributor."""
@@ -52,13 +52,13 @@ class ReadPost:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round looks like while one of its phases is open."""
+    """A round while one of its phases is open."""
 
     number: int
     """Round number, from 1; 0 during the setup."""
 
     knowledge: Tensors | None
-    """What the federation knows; None before the first aggregate. A phase that closes empty leaves it as it was."""
+    """The federation's knowledge; None before the first aggregate. A phase that closes empty leaves it as it was."""
 
     posts: tuple[ReadPost, ...] = ()
     """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
@@ -67,10 +67,10 @@ class Round:
     """Number of clients in the federation, K, whether they take part in this round or not."""
 
     knowledge_phase: str = ""
-    """Name of the phase that left the knowledge; empty where there is none."""
+    """Name of the phase that left the knowledge; empty if there is none."""
 
     beside: Mapping[str, Tensors] = field(default_factory=dict)
-    """By phase: what earlier phases of this round, and of the setup, left beside the knowledge (`Phase.lifetime`)."""
+    """By phase: tensors that earlier phases of the round or the setup left beside the knowledge (`Phase.lifetime`)."""
 
     members: tuple[bytes, ...] = ()
     """Public keys of the members, in the order of the partition: the K clients' and, where there is a dedicated
@@ -83,7 +83,7 @@ class Round:
     """Public material of the method in the genesis document, such as keys that shares are verified with."""
 
     chain_id: bytes = NO_CHAIN
-    """What the federation is known by, to which proofs are bound."""
+    """Identifier of the federation, to which proofs are bound."""
 
     info: ModelInfo | None = None
     """The shapes that payloads follow, of several models the first one's; None in a test that needs none."""
@@ -100,5 +100,5 @@ class Round:
 
 
 def left_behind(round: Round) -> Tensors:
-    """Return the lists of parts of all posts of a phase, with the places of their senders: what its aggregate is."""
+    """Return the aggregate of a phase: the lists of parts of all its posts, with the places of their senders."""
     return join_lists([(round.place_of(post.sender), post.payload) for post in round.posts])

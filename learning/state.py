@@ -1,4 +1,4 @@
-"""What a method remembers of a client, as tensors: a dataclass of its own becomes part of a checkpoint, and comes back.
+"""A method's state of a client, as tensors: a dataclass of its own becomes part of a checkpoint, and comes back.
 
 A field is a tensor, an int, a float, a bool, a tuple of tensors or a dict of them by name, or None in place of any.
 """

@@ -1,11 +1,12 @@
-"""The gate: who may connect, what each neighbour may cost us, and when it has misbehaved too often.
+"""The gate: which peers may connect, how much each neighbour may cost us, and when it has misbehaved too often.
 
 Only members are let in, and a member that was banned stays out, also after a restart. There are as many records as
-there are members, so nothing here grows. Times are those of a clock that nobody sets; only what is kept and shown of
-a ban goes by the calendar.
+there are members, so nothing here grows. Times are those of a clock that nobody sets; only stored and displayed bans
+use calendar time.
 
-Who costs more than its share is first made to wait: what it sends is read later, and its questions are dropped. It is
-blamed only for what no honest neighbour does, and for going on where everybody else would have stopped.
+A member that costs more than its share is first made to wait: its messages are read later, and its questions are
+dropped. It is blamed only for acts that no honest neighbour commits, and for going on where everybody else would have
+stopped.
 """
 
 import logging
@@ -23,7 +24,7 @@ EXCESS = 4.0
 
 
 class _Budgets:
-    """What a member may cost beside its messages. A budget of which nothing was taken is full."""
+    """Budgets for everything that a member may cost beside its messages. An untouched budget is full."""
 
     __slots__ = ("answers", "bytes", "cpu", "excess")
 
@@ -38,7 +39,7 @@ class _Budgets:
 
 
 class _Conduct(TokenBucket):
-    """One member's budget of messages, what it costs beside them, which most do not, and how it has behaved."""
+    """One member's budget of messages, its other budgets if it ever needed them, and how it has behaved."""
 
     __slots__ = ("_budgets", "_limits", "blame", "blamed_at_s", "slow_s")
 
@@ -51,7 +52,7 @@ class _Conduct(TokenBucket):
         self.blame, self.blamed_at_s = 0.0, now_s
 
     def budgets(self, now_s: float) -> _Budgets:
-        """What it may cost beside its messages."""
+        """Budgets for everything else that the member may cost; made when they are first needed."""
         if self._budgets is None:
             self._budgets = _Budgets(self._limits, now_s)
         return self._budgets
@@ -94,8 +95,8 @@ class Gate:
     def pays(self, peer: PublicKey, now_s: float) -> bool:
         """Take a message from the peer's budget; False: it has none left, and the message is to be dropped.
 
-        Each message that is dropped delays what comes behind it until there is room for one. Who finds a way to go
-        on far beyond its budget nevertheless is blamed.
+        Each message that is dropped delays what comes behind it until there is room for one. A peer that nevertheless
+        finds a way to go far beyond its budget is blamed.
         """
         conduct = self._conduct.get(peer) or self._begin(peer, now_s)
         if conduct.spends(1.0, now_s):

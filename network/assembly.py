@@ -9,22 +9,22 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CHUNK_SIZE
 
 AHEAD_MAX = 32
-"""Chunks that are taken, or asked for, beyond the first one that is missing: what comes too early waits in memory."""
+"""Chunks that are taken, or asked for, beyond the first missing one: a chunk that comes too early waits in memory."""
 
 
 class Assembly:
-    """What has arrived of one content, and who sent it.
+    """The chunks of one content that have arrived, and the peers that sent them.
 
     Args:
-        content_hash: 32 bytes: what the whole must hash to.
-        size: bytes that it must have; None: nobody said, and it ends with a chunk that is short or empty.
-        size_max: bytes of a content whose size nobody said.
+        content_hash: hash that the whole must have, 32 bytes.
+        size: bytes that it must have; None if unknown: it ends with a chunk that is short or empty.
+        size_max: most bytes of a content of unknown size.
     """
 
     def __init__(self, content_hash: Hash, size: int | None, size_max: int) -> None:
         self.size = size
         self.senders: set[PublicKey] = set()
-        """Who sent something of it."""
+        """Peers that sent a chunk of it."""
         self._content_hash, self._size_max = content_hash, size_max
         self.clear()
 
@@ -50,14 +50,14 @@ class Assembly:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether what is complete may be the beginning of something longer, whatever was said of its size.
+        """Whether a complete content may be the beginning of a longer one, whatever its stated size.
 
         A chunk that is not full is a last one: a provider that has a longer content does not send it.
         """
         return not self._ended and 0 < self._size < self._size_max
 
     def clear(self) -> None:
-        """Forget what has arrived."""
+        """Forget the chunks that have arrived."""
         self._pieces: list[bytes] = []  # without gaps, from the start
         self._size = 0  # of those
         self._ahead: dict[int, bytes] = {}
@@ -78,7 +78,7 @@ class Assembly:
         """Take a chunk that is wanted. Raises InvalidPayload if it is not whole."""
         room = self.size_bound - number * CHUNK_SIZE
         found, whole = len(data), min(CHUNK_SIZE, room)
-        # Who sends a byte at a time would hold the content for ever and never stall.
+        # A peer that sends a byte at a time would hold the content for ever without counting as stalled.
         if found > whole or (found < whole and self.size is not None):
             raise InvalidPayload("chunk", f"{found} bytes found at {number * CHUNK_SIZE}, {whole} wanted")
         self.senders.add(sender)
@@ -92,7 +92,7 @@ class Assembly:
                 return
 
     def ends_here(self) -> bool:
-        """Whether what has arrived is the whole content, as somebody claims who has nothing behind it."""
+        """Whether the arrived chunks are the whole content, as a peer claims that has nothing behind them."""
         return self._hasher.digest() == self._content_hash
 
     def content(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Bans as they are kept on disk: who may not connect, why, since when and until when. Times are the calendar's.
+"""Bans as they are kept on disk: the members that may not connect, why, since when and until when, in calendar time.
 
 An operator reads this file, and edits it while no node runs; a newer or older version may have written it.
 """
@@ -26,12 +26,12 @@ REASON_SIZE_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """Why somebody may not connect, and for how long."""
+    """Why a member may not connect, and for how long."""
 
     peer: PublicKey
-    """32 bytes: who."""
+    """Public key of the member, 32 bytes."""
     reason: str
-    """What it was blamed for last, in printable characters; empty where an older version did not say."""
+    """The last thing that it was blamed for, in printable characters; empty where an older version did not say."""
     since_s: float
     """Unix seconds."""
     until_s: float

@@ -14,7 +14,7 @@ def to_bitmap(places: Iterable[int], size: int) -> Bitmap:
 
 
 def difference(marked: Bitmap, others: Iterable[Bitmap], size: int) -> Bitmap:
-    """What is marked in one bitmap and in none of ``others``; what lies beyond ``size`` members is dropped."""
+    """Return the members marked in one bitmap and in none of ``others``; bits beyond ``size`` members are dropped."""
     found = _read(marked, size)
     for other in others:
         found &= ~_read(other, size)
@@ -22,7 +22,7 @@ def difference(marked: Bitmap, others: Iterable[Bitmap], size: int) -> Bitmap:
 
 
 def from_bitmap(bitmap: Bitmap, size: int) -> Iterator[int]:
-    """Marked places below ``size``; what lies beyond is not looked at."""
+    """Marked places below ``size``; bits beyond are not looked at."""
     marked = _read(bitmap, size)
     while marked:  # costs as much as is marked, which often is nothing
         lowest = marked & -marked

@@ -1,7 +1,7 @@
-"""What the network keeps in a node's data folder between two runs. Whoever looks for the files need not import it."""
+"""Files that the network keeps in a node's data folder between two runs; a reader of the files need not import it."""
 
 ADDRESS_FILE = "addresses.json"
-"""Where members were reached."""
+"""File of the addresses at which members were reached."""
 
 BAN_FILE = "bans.json"
-"""Who is banned."""
+"""File of the banned members."""

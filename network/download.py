@@ -1,8 +1,8 @@
 """One content on its way: which provider is asked for which chunk, which is slow, and which lied. Pure; no I/O.
 
 As long as its signed size is believed, several providers send parts of one copy. A provider sends a copy of its own
-where no size was signed, where the provider contradicts the signed one, and after a wrong hash of what several sent. So
-the sender of a wrong copy is known; and no provider holds up another that sends the right one.
+where no size was signed, where the provider contradicts the signed one, and after a wrong hash of a copy that several
+sent. So the sender of a wrong copy is known, and no provider holds up another that sends the right one.
 """
 
 from collections.abc import Sequence
@@ -29,20 +29,20 @@ PATIENCE_MAX = 6
 """How often times double, and the lowest rate halves, for providers that send a copy of their own."""
 
 Request = tuple[PublicKey, GetContent]
-"""Whom to ask for what."""
+"""The provider to ask, and the question."""
 
 
 class Download:
-    """One content, what has come of it, and those who have the rest.
+    """One content, the chunks of it that have come, and the providers of the rest.
 
     Args:
         content_hash: 32 bytes.
-        size: bytes that somebody signed; None: nobody did.
-        size_max: bytes that it has at most, whatever was signed.
+        size: signed size in bytes; None if nobody signed one.
+        size_max: most bytes that it may have, whatever was signed.
         limit: bytes that any content has at most: a provider that sends more is to blame.
-        provider: somebody who should have it.
-        load: what providers are sending us altogether.
-        asks_others: whether somebody else may have it, beside those that are said to.
+        provider: a peer that should have it.
+        load: the chunks of all contents that providers are sending us.
+        asks_others: whether other peers than the named providers may have it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Download:
     # whom to ask
 
     def ask(self, now_ms: int) -> list[Request]:
-        """Have as many providers as should owe as many chunks as they should; what to ask them for."""
+        """Have the right number of providers owe the right number of chunks; return the questions for them."""
         if now_ms < self.paused_until_ms:
             return []
         self._engage(now_ms)
@@ -204,7 +204,7 @@ class Download:
         return len(data) > CHUNK_SIZE or parts.size_bound >= self._limit
 
     def _on_wrong(self, peer: PublicKey, parts: Assembly) -> None:
-        """A copy is whole and has another hash. Raises InvalidPayload if nobody else can be to blame."""
+        """A copy is whole and has another hash. Raises InvalidPayload if only one peer can be to blame."""
         if parts.senders != {peer}:
             self._is_apart = True
             self.stop()
@@ -222,12 +222,12 @@ class Download:
         self._put_aside(peer)
 
     def _expose(self, liar: PublicKey) -> None:
-        """Go on without somebody who sent something wrong."""
+        """Go on without a provider that sent something wrong."""
         self.providers.expose(liar)
         self._put_aside(liar)
 
     def _put_aside(self, peer: PublicKey) -> None:
-        """Forget what a peer has sent, and what others have sent to the same copy."""
+        """Forget the chunks that a peer has sent, and those that others have sent to the same copy."""
         if peer in self._shared.senders:
             for provider in [known for known, source in self._sources.items() if self._shares(source)]:
                 self._end(provider)
@@ -237,7 +237,7 @@ class Download:
         self._forget_asked(peer)
 
     def _on_arrival(self, number: int, size: int, peer: PublicKey, parts: Assembly, now_ms: int) -> None:
-        """A chunk has come: nobody owes it any more, whoever was asked for it."""
+        """A chunk has come: no provider that was asked for it owes it any more."""
         for provider, source in self._sources.items():
             if source.parts is parts and number in source.owed:
                 source.owed.discard(number)
@@ -275,7 +275,7 @@ class Download:
         return False
 
     def stop(self) -> None:
-        """Forget what has come, and that anybody was asked."""
+        """Forget all chunks that have come, and all questions."""
         for provider in list(self._sources):
             self._end(provider)
         self._clear()
@@ -297,7 +297,7 @@ class Download:
                 self._review_source(provider, source, now_ms, peers)
 
     def _lacks_sources(self, now_ms: int) -> bool:
-        """Whether all that are known have their hands full for too long: one liar may be named for everything."""
+        """Whether all known providers have been busy for too long: one liar may be named for everything."""
         has_begun = self._begun_ms is not None and now_ms - self._begun_ms >= STALL_MS
         return has_begun and not self._sources and not self.paused_until_ms
 

@@ -1,7 +1,7 @@
-"""Downloads: content-addressed bytes, fetched in chunks from several that have them at once. Pure; no I/O.
+"""Downloads: content-addressed bytes, fetched in chunks from several providers at once. Pure; no I/O.
 
-Who is slow or silent makes way for others, and is not blamed for it. Who sent a wrong content can be named only if
-nobody else sent a part of it: after a wrong hash each provider sends a copy of its own.
+A provider that is slow or silent makes way for others, and is not blamed for it. The sender of wrong bytes can be
+identified only if nobody else contributed, so after a hash mismatch each provider sends a copy of its own.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fedchain.network.load import Load
 from fedchain.network.messages import CHUNK_SIZE, Chunk
 
 DOWNLOADS_MAX = 4_096
-"""Contents fetched at a time, unless it is said otherwise."""
+"""Default for the number of contents fetched at a time."""
 
 
 class Downloads:
@@ -24,14 +24,14 @@ class Downloads:
     Times are milliseconds of a clock that nobody sets.
 
     Args:
-        size_max: bytes of a content whose size nobody told.
-        count_max: contents fetched at a time.
+        size_max: most bytes of a content of unknown size.
+        count_max: most contents fetched at a time.
     """
 
     def __init__(self, size_max: int, count_max: int = DOWNLOADS_MAX) -> None:
         self._size_max, self._count_max = size_max, count_max
         self._downloads: dict[Hash, Download] = {}
-        self._idle: dict[Hash, None] = {}  # those of which nobody owes us anything
+        self._idle: dict[Hash, None] = {}  # contents of which nobody owes us anything
         self._load = Load()
 
     def __contains__(self, content_hash: Hash) -> bool:
@@ -57,10 +57,10 @@ class Downloads:
 
         Args:
             content_hash: 32 bytes.
-            size: bytes that somebody signed; None: nobody did.
+            size: signed size in bytes; None if nobody signed one.
             provider: a peer that should have it.
             now_ms: now.
-            size_max: bytes that it has at most, if the signer of its size lied, or nobody signed one; None: as any has.
+            size_max: most bytes that it may have if its signed size is false or missing; None: as for every content.
             asks_others: whether peers that nobody named may have it, too.
 
         Raises:
@@ -79,7 +79,7 @@ class Downloads:
         return self.go_on(content_hash, now_ms)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
-        """Take a chunk; the whole content once it is complete and right, and what to ask for next.
+        """Take a chunk; return the whole content once it is complete and right, and the next questions.
 
         A chunk that its sender was not asked for, or that has come already, changes nothing. An empty one says that
         its sender does not have the content.
@@ -126,7 +126,7 @@ class Downloads:
         return requests
 
     def keep_only(self, wanted: set[Hash]) -> None:
-        """Give up what nobody waits for any more."""
+        """Give up the contents that nobody waits for any more."""
         for content_hash in [known for known in self._downloads if known not in wanted]:
             self._remove(content_hash)
 
@@ -140,7 +140,7 @@ class Downloads:
             self._remove(content_hash)
 
     def _ask_for_idle(self, provider: PublicKey, now_ms: int) -> list[Request]:
-        """A provider has delivered: ask it for what it was too busy for."""
+        """A provider has delivered: ask it for chunks that it was too busy for."""
         requests: list[Request] = []
         for content_hash in list(self._idle):
             if not self._load.may_owe_more(provider):

@@ -1,14 +1,14 @@
-"""Limits of a peer's connections: what it may hold open, send and be forgiven."""
+"""Limits of a peer's connections: how much it may hold open and send, and how much it is forgiven."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of everything; what comes from a peer is bounded before it is allocated."""
+    """Bounds of all resources; data from a peer are bounded before they are allocated."""
 
     connections_max: int = 256
-    """Connections open at a time, in both directions. Who stands in all others' bootstrap lists needs one for each."""
+    """Connections open at a time, in both directions. A peer in all others' bootstrap lists needs one for each."""
     handshakes_max: int = 256
     """Incoming connections at a time whose peers have not said yet who they are."""
     streams_per_peer_max: int = 32
@@ -34,7 +34,7 @@ class Limits:
     bytes_burst: float = 128.0 * 2**20
     """Bytes read at once from a peer that was silent."""
     cpu_share: float = 0.25
-    """Seconds of our time per second that one peer's messages may take; whoever takes more is read later."""
+    """Seconds of our time per second that one peer's messages may take; a peer that takes more is read later."""
     cpu_burst_s: float = 5.0
     """Seconds that messages of a peer may take at once after it was silent."""
     answer_bytes_per_s: float = 8.0 * 2**20
@@ -56,7 +56,7 @@ class Limits:
     keepalive_s: float = 7.0
     """Silence of our own after which we say that we are there."""
     unacknowledged_s: float = 20.0
-    """How long what was sent may stay unacknowledged before the connection counts as dead."""
+    """How long sent data may stay unacknowledged before the connection counts as dead."""
     redial_min_s: float = 1.0
     """Time from the first failed attempt to reach a peer to the next one; it doubles with each further one."""
     redial_max_s: float = 10.0
@@ -66,7 +66,7 @@ class Limits:
 
 
 BLAME_REJECTED = 10.0
-"""For a statement that breaks a rule; its author's, never that of a neighbour who passed it on."""
+"""For a statement that breaks a rule; for its author, never for a neighbour that passed it on."""
 
 BLAME_MALFORMED = 25.0
 """For bytes that are no message."""

@@ -1,4 +1,4 @@
-"""The load on providers: what each of them is sending us, all contents together. Pure; no I/O."""
+"""The load on providers: the chunks that each of them is sending us, all contents together. Pure; no I/O."""
 
 from collections import Counter
 

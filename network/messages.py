@@ -1,4 +1,4 @@
-"""What peers say to each other. Every message has one byte string: a type number and the fields, canonically encoded.
+"""Messages between peers. Every message has one byte string: a type number and the fields, canonically encoded.
 
 Posts, candidates, votes, evidence and sessions are *gossip*: they are published to everyone, may be lost, and are
 repaired by asking. The others go from one peer to another: a status shows what a peer holds, and a peer that
@@ -37,7 +37,7 @@ CHUNK_SIZE = 256 * 2**10
 """Bytes of content in one answer."""
 
 MESSAGE_SIZE_MAX = 4 * 2**20
-"""Bytes of one message; what is larger travels as content, in chunks."""
+"""Most bytes of one message; larger data travel as content, in chunks."""
 
 Bitmap = bytes
 """One bit per member, in member order, least significant bit of the first byte first."""
@@ -138,7 +138,7 @@ class SessionMessage:
 
 @dataclass(frozen=True, slots=True)
 class HeldVotes:
-    """Whose votes of one kind and attempt a peer holds."""
+    """Members whose votes of one kind and attempt a peer holds."""
 
     kind: VoteKind
     attempt: int
@@ -147,7 +147,7 @@ class HeldVotes:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a peer holds: whoever sees something it lacks asks for it."""
+    """The sender's holdings: a peer that sees something it lacks asks for it."""
 
     KIND: ClassVar[int] = 4
     height: int
@@ -164,7 +164,7 @@ class Status:
     """Attempt and block of the newest quorum of prevotes that the sender can prove."""
 
     def to_fields(self) -> list[Any]:
-        """The canonical fields; what may be absent is a list of none or one."""
+        """The canonical fields; a field that may be absent is a list of none or one."""
         votes = [[int(held.kind), held.attempt, held.voters] for held in self.votes]
         lock = [] if self.lock is None else [list(self.lock)]
         return [self.height, self.head_hash, self.posts, list(self.candidates), votes, lock]
@@ -411,10 +411,10 @@ class Payloads:
 
 
 GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage | SessionMessage
-"""What everybody should hear."""
+"""Messages that are meant for everybody."""
 
 Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate | GetPayloads
-"""What costs whoever answers more than whoever asks."""
+"""Messages that cost the answering peer more than the asking one."""
 
 Message = GossipMessage | Status | Question | Chunk | FinalMessage | CertificateMessage | Payloads
 

@@ -8,17 +8,17 @@ from fedchain.network.messages import GossipMessage, Message
 from fedchain.network.verdict import Verdict
 
 Receiver = Callable[[PublicKey, Message], Verdict]
-"""Called with the peer that passed a message on and the message; what it returns decides about gossip, and who pays."""
+"""Called with the peer that passed a message on, and the message; the result decides about gossip, and who pays."""
 
 
 class Network(Protocol):
     """Carries messages between peers, as well as it can.
 
     It does *not* guarantee delivery, order, or that a message arrives only once; it does not say whether a message
-    arrived, and it never blocks. It does guarantee that what arrives was sent by the peer that it names (the peer's
-    key authenticates the connection), that it decodes, and that a message which its receiver did not accept is not
-    passed on. Gossip that was accepted or rejected once may be kept from the receiver when it comes again; what was
-    ignored is brought again, though not without end.
+    arrived, and it never blocks. It does guarantee that a message that arrives was sent by the peer that it names (the
+    peer's key authenticates the connection), that it decodes, and that a message which its receiver did not accept is
+    not passed on. Gossip that was accepted or rejected once may be kept from the receiver when it comes again; ignored
+    gossip is brought again, though not without end.
     """
 
     def attach(self, receiver: Receiver) -> None:

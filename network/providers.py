@@ -25,7 +25,7 @@ class Providers:
         self.asks_others = asks_others
         """Whether peers that nobody named may have it, too."""
         self.doubters: set[PublicKey] = set()
-        """Those that sent what contradicts the signed size: one of the two is wrong."""
+        """Providers that sent a content that contradicts the signed size: one of the two is wrong."""
         self._resting_until_ms: dict[PublicKey, int] = {}
         self._liars: set[PublicKey] = set()
         self._next_peer = 0  # place of the peer that is tried next
@@ -75,7 +75,7 @@ class Providers:
         if not self.asks_others:
             return False
         if peers and not self.known and self._liars.issuperset(peers):
-            self._liars.clear()  # whoever it is, there is nobody else
+            self._liars.clear()  # liars or not, there is nobody else
         for place in range(self._next_peer, self._next_peer + len(peers)):
             other = peers[place % len(peers)]
             if other not in self.known and other not in self._liars:

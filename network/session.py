@@ -16,7 +16,7 @@ SESSION_SIZE = 16
 """Bytes of a session's number."""
 
 NOBODY = b""
-"""Stands for the other session where none was heard."""
+"""The value for the other session if none was heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Session:
     heard: bytes
     """16 bytes: the number of another session of the same key, which this one answers; ``NOBODY``: it answers none."""
     height: int
-    """Height of the process's head. Others pass on what was said where they are, and nothing that is older."""
+    """Height of the process's head. Others pass on statements made at their own height, and no older ones."""
     sequence: int
-    """How often the process has said so before: what is said again is news, and is passed on again."""
+    """Number of earlier such statements of the process: a repeated one is news, and is passed on again."""
     signature: Signature = field(repr=False)
     """64 bytes: the member's, over everything above."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fedchain.network.assembly import Assembly
 
 STALL_MS = 2_000
-"""A provider of which nothing has come for this long is replaced, or asked again. (Bitcoin: block stalling timeout)"""
+"""A provider that has sent nothing for this long is replaced, or asked again. (Bitcoin: block stalling timeout)"""
 
 RATE_MIN = 256 * 2**10
 """Bytes per second below which a provider makes way for another one."""

@@ -19,7 +19,7 @@ AT_ONCE = 2
 """Peers that are asked for the same blocks at a time: one that lies costs a copy, not time."""
 
 IN_HAND_MAX = 8
-"""With at most so many blocks to come, a peer that delivers is asked for the next ones: they travel meanwhile."""
+"""A peer that delivers is asked for the next blocks once at most this many are to come: they travel meanwhile."""
 
 PASSED_OVER_MS = 4_000
 """How long a peer that did not deliver is passed over; twice as long after each further time."""
@@ -37,7 +37,7 @@ OWED_MAX = 32
 """Blocks that are remembered as asked of one peer, two answers full: one may be late, and is taken all the same."""
 
 Request = tuple[PublicKey, GetFinal]
-"""Whom to ask for which blocks."""
+"""The peer to ask, and the blocks to ask it for."""
 
 
 class Wanted(Enum):
@@ -51,14 +51,14 @@ class Wanted(Enum):
 
 @dataclass(slots=True)
 class _Source:
-    """What one peer said, and what came of it."""
+    """One peer as a source of blocks: what it said, and what it delivered."""
 
     height: int = 0
     """Height that it says it has."""
     asked_ms: int | None = None
     """When it was asked; None: nothing is expected of it."""
     asked_last_ms: int = -1
-    """When it was asked last, whatever came of it."""
+    """When it was asked last, whether it answered or not."""
     asked_to: int = 0
     """Height of the last block that it was asked for."""
     owed: dict[int, Wanted] = field(default_factory=dict)
@@ -99,11 +99,11 @@ class CatchUp:
         self._highest = 0  # of all claims
         self._compared_ms = 0  # when another peer was asked beside a good one last
         self.confirmed = 0
-        """Height that more members than may lie have said they have: the chain is there, and never goes back."""
+        """Height that more members than may lie have stated as theirs: the chain is there, and never goes back."""
 
     @property
     def enough(self) -> int:
-        """Members of which one is honest, f + 1."""
+        """Number of members of which at least one is honest, f + 1."""
         return self._faulty + 1
 
     def claim(self, peer: PublicKey, height: int) -> None:
@@ -141,7 +141,7 @@ class CatchUp:
         return [peer for peer, source in self._sources.items() if source.height >= height]
 
     def heard(self) -> int:
-        """How many members have said where they are."""
+        """Number of members that have stated their height."""
         return len(self._sources)
 
     def owed(self) -> int:
@@ -151,7 +151,7 @@ class CatchUp:
     # questions and answers
 
     def expect(self, peer: PublicKey, height: int) -> None:
-        """A peer is asked whether it has a head at ``height``, which somebody else handed out."""
+        """A peer is asked whether it has a head at ``height``, which another peer handed out."""
         if (source := self._sources.get(peer)) is not None:
             source.owe((height,), Wanted.HEAD)
 
@@ -177,7 +177,7 @@ class CatchUp:
             self._wait_no_more(source, now_ms)
 
     def reached(self, height: int) -> None:
-        """Our head moved on: what was asked for has come."""
+        """Our head moved on: the blocks that were asked for have come."""
         for source in self._sources.values():
             if source.height <= height:
                 source.asked_ms = None
@@ -188,7 +188,7 @@ class CatchUp:
         Args:
             height: the last block that is here.
             now_ms: now, on the clock by which all other times here are given.
-            gap_max: of who is further ahead, the last block alone is wanted.
+            gap_max: from a peer that is further ahead than this, only the last block is wanted.
             count: blocks to ask for at a time. No answer says that it was cut short, so no more than surely fit.
         """
         if height >= self._highest:
@@ -216,7 +216,7 @@ class CatchUp:
 
         def in_turn(peer: PublicKey) -> tuple[bool, int, int]:
             source = self._sources[peer]
-            # A block at a time of somebody far below the others would never get us to where these are.
+            # Single blocks from a peer far below the others would never get us to their height.
             return source.height + gap_max < self.confirmed, source.failures, source.asked_last_ms
 
         free, busy = list[PublicKey](), list[PublicKey]()
@@ -249,7 +249,7 @@ class CatchUp:
 
     @staticmethod
     def _wait_no_more(source: _Source, now_ms: int) -> None:
-        """Who has sent a part of what it was asked for may have cut its answer short; who sent nothing is to rest."""
+        """Stop waiting: a peer that sent some blocks may have cut its answer short; one that sent none is to rest."""
         source.asked_ms = None
         if source.came:
             source.pace_ms = STALL_MS // source.came

@@ -1,4 +1,4 @@
-"""Threshold encryption: sums of what members encrypt, which t of them open together and t − 1 cannot.
+"""Threshold encryption: sums of members' encrypted numbers, which t members open together and t − 1 cannot.
 
 One round, from a founder's key to the sum::
 

@@ -3,8 +3,8 @@
 With m = p′·q′ the order of the squares modulo n, d is 0 modulo m and 1 modulo n^s; c^d then is (1 + n)^M. The dealer
 shares d as Shamir does, by a polynomial f of degree t − 1 modulo n^s·m with f(0) = d: member i gets s_i = f(i).
 
-What is drawn here decides everything: whoever sees the primes reads all ciphertexts. So this runs on a machine that
-is trusted, and nothing of it is written down. Python cannot wipe memory; ending the process does.
+The numbers drawn here decide everything: anybody who sees the primes can read all ciphertexts. So this runs on a
+trusted machine, and none of the numbers is written down. Python cannot wipe memory; ending the process does.
 
 Source: Damgård, Jurik 2001 and Damgård, Jurik, Nielsen 2010 (see :mod:`fedchain.crypto.threshold.public_key`).
 """
@@ -30,7 +30,7 @@ def deal(
     Args:
         members: L, how many hold a share.
         threshold: t, how many of them decrypt together.
-        random_bytes: the operating system's; the keys are as secret as it is.
+        random_bytes: the operating system's source; the keys are only as secret as its bytes.
         key_bits: of n, one of `KEY_BITS`.
         s: plaintexts are integers modulo n^s.
 

@@ -3,7 +3,7 @@
 Member i's share of c is c^(2·Δ·s_i). From t of them, interpolation in the exponent gives c^(4·Δ²·d), which is
 (1 + n)^(4·Δ²·M), and the logarithm to base 1 + n is easy. Fewer than t shares are as good as none.
 
-Whom to refuse a share, because a phase is not closed or has too few contributors, is the caller's decision.
+The caller decides when to refuse a share: a phase may not be closed, or may have too few contributors.
 
 Source: Damgård, Jurik 2001 and Damgård, Jurik, Nielsen 2010 (see :mod:`fedchain.crypto.threshold.public_key`).
 """
@@ -50,7 +50,7 @@ class Decryption:
     round: int
     phase: str
     ciphertexts: Sequence[mpz]
-    """Units modulo n^(s+1); usually products of what members posted."""
+    """Units modulo n^(s+1); usually products of members' ciphertexts."""
 
     def __post_init__(self) -> None:
         validate_ciphertexts(self.key, self.ciphertexts)
@@ -61,7 +61,7 @@ class Decryption:
         Every choice of t valid posts gives the same plaintexts.
 
         Raises:
-            TooFewShares: fewer than t are valid; the message names who sent which bad ones.
+            TooFewShares: fewer than t are valid; the message names the senders of bad ones.
         """
         valid, refused = dict[int, SharePost](), list[InvalidShare]()
         for post in posts:
@@ -111,7 +111,7 @@ class Decryption:
 
         Args:
             posts: of t different members; of more, the first t are used.
-            refused: what was wrong with other posts, for the message.
+            refused: the errors of other posts, for the message.
 
         Raises:
             TooFewShares: fewer than t.
@@ -149,7 +149,7 @@ class Decryption:
 
 @dataclass(frozen=True, slots=True)
 class Decrypted:
-    """What came out, and what was wrong on the way."""
+    """The plaintexts of a decryption, and the errors found on the way."""
 
     plaintexts: list[int]
     """In the order of the ciphertexts, each from −n^s/2 to n^s/2."""
@@ -162,9 +162,9 @@ class SharePost:
     """A member's shares of all ciphertexts of a phase, and the proof for all of them."""
 
     index: int
-    """Of the member, from 1, in the order of verification keys."""
+    """Number of the member, from 1, in the order of verification keys."""
     sender: PublicKey
-    """The member's Ed25519 key, 32 bytes. It and the index are known from who posted, and are not encoded."""
+    """The member's Ed25519 key, 32 bytes. It and the index follow from the post's author, and are not encoded."""
     shares: tuple[mpz, ...]
     """c^(2·Δ·s_i) for each ciphertext c."""
     proof: ShareProof

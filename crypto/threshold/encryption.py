@@ -1,12 +1,12 @@
-"""Encryption, and sums of what is encrypted, without a private key.
+"""Encryption, and sums of encrypted numbers, without a private key.
 
 Enc(M) = (1 + n)^M · (h^(n^s))^r mod n^(s+1), with r of half as many bits as n. The factor behind the dot, the
 randomizer, is nearly all of the work and knows nothing of M, so it can be made beforehand. That short exponents hide
 as well as long ones follows from the hardness of factoring (Goldreich, Rosen, "On the security of modular
 exponentiation with application to the construction of pseudorandom generators", Journal of Cryptology 2003).
 
-What it does not give by itself: a ciphertext does not prove that its sender knows the plaintext, and anybody can make
-multiples and quotients of others' ciphertexts. :mod:`fedchain.crypto.threshold.plaintext_proof` proves it.
+By itself a ciphertext does not prove that its sender knows the plaintext: anybody can make multiples and quotients of
+others' ciphertexts. :mod:`fedchain.crypto.threshold.plaintext_proof` adds that proof.
 
 Source: Damgård, Jurik, Nielsen 2010 (see :mod:`fedchain.crypto.threshold.public_key`), section 4.2.
 """
@@ -27,7 +27,7 @@ CIPHERTEXTS_MAX = 1 << 16
 
 
 class Randomizer(NamedTuple):
-    """What hides one plaintext; as secret as that."""
+    """The random factor that hides one plaintext; as secret as the plaintext."""
 
     exponent: mpz
     """r."""
@@ -47,7 +47,7 @@ class Encryptor:
         """Encrypt each plaintext with a randomizer of its own.
 
         Args:
-            plaintexts: integers; a negative one −M stands for n^s − M.
+            plaintexts: integers; a negative −M represents n^s − M.
             randomizers: of :meth:`randomizers`, as many. One that is used twice shows the difference of its plaintexts.
 
         Raises:
@@ -74,7 +74,7 @@ def randomizer_bits(key_bits: int) -> int:
 
 
 def randomizer_powers(key: ThresholdPublicKey, exponent_bits: int) -> FixedBase:
-    """The powers of h^(n^s) modulo n^(s+1), with exponents of at most so many bits."""
+    """The powers of h^(n^s) modulo n^(s+1), for exponents of at most this number of bits."""
     base = powmod(key.randomizer_base, key.plaintext_modulus, key.ciphertext_modulus)
     return FixedBase(base, key.ciphertext_modulus, exponent_bits)
 

@@ -1,4 +1,4 @@
-"""What the proofs of this package draw from hashes in place of a verifier: challenges, and coefficients for a batch."""
+"""Numbers that proofs draw from hashes instead of a verifier: challenges, and coefficients for a batch."""
 
 import hashlib
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from gmpy2 import mpz
 from fedchain.crypto.hashing import sha256
 
 CHALLENGE_BITS = 128
-"""Of a challenge and of each coefficient; below the bits of every prime factor of the order of the squares."""
+"""Bits of a challenge and of each coefficient; below the bits of every prime factor of the order of the squares."""
 
 CHALLENGE_SIZE = CHALLENGE_BITS // 8
 """Bytes of each."""
 
 HIDING_BITS = 128
-"""How many bits what hides a secret has beyond what it hides."""
+"""Bits by which a number that hides a secret is longer than the secret."""
 
 
 def draw_coefficients(seed: bytes, count: int) -> list[int]:

@@ -3,10 +3,10 @@
 A plaintext is read as a number with digits of w bits, each from −2^(w−1) to 2^(w−1) − 1. Digit j of a sum of plaintexts
 is the sum of their digits j, as long as it fits. With K summands of magnitude B at most, |Σ| ≤ K·B, and w is chosen so
 that K·B < 2^(w−1): no digit ever touches its neighbour. With k digits, a sum is below 2^(k·w − 1) in magnitude, and k
-is chosen so that k·w ≤ (bits of n^s) − 1. Then it is below n^s/2, and a negative one is told from a positive one.
+is chosen so that k·w ≤ (bits of n^s) − 1. Then it is below n^s/2, and a negative sum can be told from a positive one.
 
-What cannot be seen is that somebody encrypted a larger number than allowed. A digit of a sum beyond K·B proves that
-somebody did; one within K·B may still be wrong, as may every number that a member states.
+An encrypted number that is larger than allowed cannot be seen as such. A digit of a sum beyond K·B proves that somebody
+did; one within K·B may still be wrong, as may every number that a member states.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Packing:
         return (self.plaintext_bits - 1) // self.digit_bits
 
     def plaintexts_of(self, numbers: int) -> int:
-        """How many plaintexts hold so many numbers."""
+        """Number of plaintexts that hold ``numbers`` numbers."""
         return -(-numbers // self.numbers_per_plaintext)
 
     def pack(self, numbers: NDArray[np.int64]) -> list[mpz]:
@@ -105,9 +105,9 @@ class Packing:
         return sums
 
     def unpack_nearest(self, plaintexts: Sequence[int], numbers: int, summands: int) -> NDArray[np.int64]:
-        """The same for who must find something whatever was encrypted: a digit beyond h·B becomes the nearest within.
+        """As :meth:`unpack`, but with a result whatever was encrypted: a digit beyond h·B becomes the nearest within.
 
-        What is beyond the last digit is left out. Where nobody lied, both find the same.
+        Anything beyond the last digit is ignored. If nobody lied, both methods return the same.
 
         Args:
             plaintexts: as for :meth:`unpack`.
@@ -142,7 +142,7 @@ class Packing:
         return [min(per, numbers - begin) for begin in range(0, numbers, per)]
 
     def _digits(self, plaintexts: Sequence[int], numbers: int) -> list[int]:
-        """The digits as natural numbers, without what is beyond the last one of a plaintext."""
+        """The digits as natural numbers, without anything beyond the last one of a plaintext."""
         digits = list[int]()
         for plaintext, count in zip(plaintexts, self._counts(numbers), strict=True):
             lifted = (plaintext + self._lift(count)) % (mpz(1) << (count * self.digit_bits))

@@ -1,17 +1,17 @@
-"""One proof that whoever posts ciphertexts knows what is in them, all of them at once, and is who posts them.
+"""One proof that the author of a post knows the plaintexts of all its ciphertexts, and that the post is its own.
 
-Without it sums would hide nobody: ciphertexts are public before a phase closes, and who posts
-C_A·Π C_j^(−1), which needs no key, turns the sum of all into twice A's plaintext. Nobody who does not know the
-plaintext of what he posts can be a summand.
+Without it sums would hide nobody: ciphertexts are public before a phase closes, and a member that posts C_A·Π C_j^(−1),
+which needs no key, turns the sum of all into twice A's plaintext. With it, a member that does not know the plaintext of
+its post cannot be a summand.
 
 With H = h^(n^s) and c_j = (1 + n)^(M_j)·H^(r_j), the author draws x modulo n^s and a long u, commits to
 a = (1 + n)^x·H^u, hashes it into a challenge e of 128 bits, from which coefficients e_j of 128 bits follow, and
 answers y = x + Σ e_j·M_j modulo n^s and z = u + Σ e_j·r_j over the integers. Anybody recomputes
 a = (1 + n)^y·H^z·Π c_j^(−e_j), and then e.
 
-**Why it shows knowledge.** Of k ciphertexts, whoever can answer k + 1 challenges to one commitment can calculate all
-M_j: the differences of two answers are linear equations Σ (e_j − e_j′)·M_j = y − y′ modulo n^s, because H, an n^s-th
-power, is an encryption of zero; their determinant, of random numbers, has no factor in common with n but with a
+**Why it shows knowledge.** An author of k ciphertexts that can answer k + 1 challenges to one commitment can calculate
+all M_j: the differences of two answers are linear equations Σ (e_j − e_j′)·M_j = y − y′ modulo n^s, because H, an
+n^s-th power, is an encryption of zero; their determinant, of random numbers, has no factor in common with n but with a
 negligible chance. That the r_j are known, or short, is not shown, and nothing depends on it.
 
 **Why it tells nothing.** x hides Σ e_j·M_j perfectly, and u, 128 bits longer than Σ e_j·r_j, hides that to 2⁻¹²⁸.
@@ -56,7 +56,7 @@ from fedchain.crypto.threshold.public_key import ThresholdPublicKey
 
 @dataclass(frozen=True)
 class PlaintextStatement:
-    """What is proven: that ``sender`` knows the plaintexts of what it posts, and where it posts it."""
+    """The statement to prove: ``sender`` knows the plaintexts of what it posts in this phase and round of the chain."""
 
     key: ThresholdPublicKey
     chain_id: Hash

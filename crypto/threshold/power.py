@@ -19,7 +19,7 @@ def power(base: mpz, exponent: mpz, modulus: mpz) -> mpz:
 
 
 def powers(bases: Iterable[mpz], exponent: mpz, modulus: mpz) -> list[mpz]:
-    """Each of ``bases`` to the power of one exponent. What OpenSSL does holds up no other thread.
+    """Each of ``bases`` to the power of one exponent. OpenSSL's work does not block other threads.
 
     Args:
         bases: integers from 0.
@@ -87,7 +87,7 @@ class Libcrypto:
 
 @cache
 def _libcrypto() -> Libcrypto | None:
-    """The library that Python's own module for hashes was linked with; None where that is not so."""
+    """The library that Python's own module for hashes is linked with; None if there is none."""
     try:
         import _hashlib
 

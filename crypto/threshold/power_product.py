@@ -16,7 +16,7 @@ WINDOW_BITS = 4
 
 
 def power_product(numbers: Iterable[mpz], exponents: Sequence[int], modulus: mpz) -> mpz:
-    """Π of numbers, each to the power of its exponent. What is computed depends on the exponents.
+    """Π of numbers, each to the power of its exponent. The operations depend on the exponents.
 
     Raises:
         ValueError: another number of exponents, or a negative one.

@@ -1,7 +1,7 @@
 """The public key of a threshold Damgård–Jurik scheme, and one member's share of the private one.
 
 n = p·q is a product of safe primes, plaintexts are integers modulo n^s, ciphertexts are integers modulo n^(s+1) that
-are coprime to n. With s = 1 it is Paillier's scheme. Of L members, any t decrypt together and t − 1 learn nothing.
+are coprime to n. With s = 1 it is Paillier's scheme. Any t of L members decrypt together, and t − 1 learn nothing.
 
 Source: Damgård, Jurik, "A generalisation, a simplification and some applications of Paillier's probabilistic
 public-key system", PKC 2001; Damgård, Jurik, Nielsen, "A generalization of Paillier's public-key system with
@@ -35,14 +35,14 @@ _HEADER = struct.Struct(">HBHH")
 
 @dataclass(frozen=True, slots=True)
 class ThresholdPublicKey:
-    """What everybody may know. The order of the group of squares, which is the secret, does not stand here."""
+    """The public part of the key. The secret, which is the order of the group of squares, is not in it."""
 
     modulus: mpz
     """n, a product of two safe primes of equal length."""
     s: int
     """Plaintexts are integers modulo n^s."""
     threshold: int
-    """t: so many members decrypt together."""
+    """t, the number of members that decrypt together."""
     randomizer_base: mpz
     """h = −x² mod n for a random x; ciphertexts are blinded with powers of h^(n^s)."""
     verification_base: mpz
@@ -92,7 +92,7 @@ class ThresholdPublicKey:
 
     @property
     def key_id(self) -> Hash:
-        """What the key is known by: the hash of its encoding."""
+        """The key's identifier: the hash of its encoding."""
         return sha256(self.encode())
 
     def encode(self) -> bytes:
@@ -106,10 +106,10 @@ class ThresholdPublicKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyShare:
-    """One member's share of the private key. It never appears in a log: its ``repr`` shows only whose it is."""
+    """One member's share of the private key. It never appears in a log: its ``repr`` shows only the member's number."""
 
     index: int
-    """Of the member, from 1: where the sharing polynomial was evaluated."""
+    """Number of the member, from 1: the point at which the sharing polynomial was evaluated."""
     secret: mpz = field(repr=False)
     """s_i, a value of the sharing polynomial modulo n^s·p′·q′."""
 
@@ -121,7 +121,7 @@ def decode_public_key(data: bytes, allowed_bits: Collection[int] = KEY_BITS) -> 
     with it.
 
     Args:
-        data: what :meth:`ThresholdPublicKey.encode` made.
+        data: bytes that :meth:`ThresholdPublicKey.encode` made.
         allowed_bits: of n; tests with small keys say so here.
 
     Raises:

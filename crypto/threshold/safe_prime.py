@@ -1,7 +1,7 @@
 """Safe primes p = 2·p′ + 1, with p′ prime too, by a sieve over both at once.
 
-Of the candidates of 1024 bits, one in 64,000 will do. The sieve crosses out those of which p or p′ has a small factor;
-of what is left, about one in 900, each costs a modular power. That takes a second or two.
+One in 64,000 candidates of 1024 bits is a safe prime. The sieve crosses out those whose p or p′ has a small factor;
+about one in 900 of the rest is a safe prime. Each of the rest costs a modular power. All of it takes a second or two.
 
 The search begins at a random place and takes the first safe prime behind it. Primes behind a large gap come out more
 often, which costs less than a bit of entropy.
@@ -31,7 +31,7 @@ STEPS = 2**16
 
 
 def safe_prime(bits: int, random_bytes: RandomBytes) -> mpz:
-    """Find a safe prime of exactly ``bits`` bits, of which the upper two are set: a product of two has 2·``bits`` bits.
+    """Find a safe prime of exactly ``bits`` bits. Its upper two bits are set, so a product of two has 2·``bits`` bits.
 
     Both p and p′ pass a strong test to base 2 here and then pycryptodome's tests (Miller–Rabin to random bases and
     Lucas, as FIPS 186-4 asks for), by which the chance of an error is below 2⁻¹⁰⁰.

@@ -1,7 +1,7 @@
 """Shares on their way to members: each sealed to a member's Ed25519 key (`fedchain.crypto.hpke`), in base mode.
 
-Who opens a share does not learn from it who sealed it, but checks it against the public key, which the federation's
-members have agreed on.
+A member that opens a share does not learn from it who sealed it. It checks the share against the public key, which the
+federation's members have agreed on.
 """
 
 import struct
@@ -34,7 +34,7 @@ _INDEX = struct.Struct(">H")
 
 @dataclass(frozen=True, slots=True)
 class Dealing:
-    """What a dealer gives away: everybody may see it, and nothing else is left of the dealing."""
+    """The dealer's output: everybody may see it, and nothing else is left of the dealing."""
 
     public_key: ThresholdPublicKey
     sealed_shares: tuple[bytes, ...]
@@ -97,7 +97,7 @@ def open_share(key: ThresholdPublicKey, sealed: bytes, index: int, private_key: 
         private_key: the member's.
 
     Raises:
-        InvalidDealing: wrong size, sealed to somebody else or for another key, damaged, or not what v_i says.
+        InvalidDealing: wrong size, sealed to another member or for another key, damaged, or in conflict with v_i.
     """
     expected = sealed_size(key)
     if len(sealed) != expected:
@@ -151,5 +151,5 @@ def decode_dealing(data: bytes, allowed_bits: Collection[int] = KEY_BITS) -> Dea
 
 
 def _info(key: ThresholdPublicKey, index: int) -> bytes:
-    """What a sealed share is bound to: its key, and its place."""
+    """Return the context that a sealed share is bound to: its key, and its place."""
     return b"fedchain/2/key-share/" + key.key_id + _INDEX.pack(index)

@@ -9,15 +9,15 @@ Anybody recomputes a = v^z·v_i^(−e) and b = C^z·D^(−e), and then e.
 **Why a wrong share is refused.** All of v, v_i, c_j⁴ and d_j² are squares: the first two by the trusted dealer, the
 others because c_j and d_j are checked to be coprime to n, and a square of a unit is one; the even powers remove what a
 unit has beside it, the elements of order 2. The squares form a cyclic group of order n^s·p′·q′. All its prime factors
-are above 2¹²⁸, so whatever is smaller can be inverted modulo the order of any of its elements, without knowing it.
+are above 2¹²⁸, so any smaller number can be inverted modulo the order of any of its elements, without knowing it.
 
 1. *The proof.* Two answers to one commitment give v^(z − z′) = v_i^(e − e′) and C^(z − z′) = D^(e − e′). As e − e′ can
    be inverted and v generates the squares, D = C^x for the one x that v_i = v^x defines. If D ≠ C^x, at most one
    challenge in 2¹²⁸ can be answered.
 2. *The batch.* Let u_j = d_j²·c_j^(−4x). If some u_j ≠ 1, then with the other coefficients fixed, Π u_j^ρ_j = 1 holds
    for at most one ρ_j in 2¹²⁸, as u_j has an order above that. Otherwise D ≠ C^x, and point 1 applies.
-3. *Hashing.* Coefficients and challenge are hashes of what they have to be independent of (Fiat–Shamir, in the random
-   oracle model): who tries Q times succeeds with a chance of about Q·2⁻¹²⁷.
+3. *Hashing.* Coefficients and challenge are hashes of the values that they have to be independent of (Fiat–Shamir, in
+   the random oracle model): an attacker that tries Q times succeeds with a chance of about Q·2⁻¹²⁷.
 
 It follows that d_j² = c_j^(4x). The sign of d_j and its like stay open; combination uses even powers of d_j alone, so
 they change nothing.
@@ -49,11 +49,11 @@ from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
 
 @dataclass(frozen=True, slots=True)
 class ShareStatement:
-    """What is proven: that ``shares`` are member ``index``'s shares of ``ciphertexts``."""
+    """The statement to prove: ``shares`` are member ``index``'s shares of ``ciphertexts``."""
 
     key: ThresholdPublicKey
     index: int
-    """Of the member, from 1."""
+    """Number of the member, from 1."""
     ciphertexts: Sequence[mpz]
     """Units modulo n^(s+1)."""
     shares: Sequence[mpz]

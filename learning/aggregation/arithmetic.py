@@ -1,8 +1,8 @@
-"""A known-answer test: whoever judges aggregates must compute to the bit what everybody else computes.
+"""A known-answer test: a process that judges aggregates must compute to the bit what all others compute.
 
-Any IEEE 754 machine does. A process does not whose floating-point unit was told to flush subnormal numbers to zero, or
-to round otherwise, as some libraries do: it would call honest blocks false. Numbers stand here as their bits, in
-hexadecimal, because such a process does not even read them correctly.
+Any IEEE 754 machine passes it. A process fails it if some library has set its floating-point unit to flush subnormals
+to zero or to round differently: it would call honest blocks false. Numbers stand here as their bits, in hexadecimal,
+because such a process does not even read them correctly.
 """
 
 import math

@@ -57,7 +57,7 @@ def _sums(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> Iterator[
 
 
 def round_once(array: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Round to float32. What lies beyond its range becomes its largest number: no post may make knowledge infinite."""
+    """Round to float32. A number beyond its range becomes its largest one: no post may make knowledge infinite."""
     limit = float(np.finfo(np.float32).max)
     rounded: NDArray[np.float32] = np.clip(array, -limit, limit).astype(np.float32)
     return rounded

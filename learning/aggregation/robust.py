@@ -70,7 +70,7 @@ class RobustRule:
         Args:
             posted: float32 tensors of the same names and shapes. All tensors of a post are one vector to the rules
                 that look at distances.
-            before: what the same tensors were before, the centre of clipping; where it lacks one, that is the median.
+            before: earlier values of the same tensors, the centre of clipping; the median for a missing one.
         """
         posts = _Posts(sorted(posted, key=_digest), before or {})
         liars = min(self.byzantine, (len(posted) - 1) // 2)
@@ -118,7 +118,7 @@ class _Posts:
 
 
 _Combine = Callable[[_Block], Row]
-"""What is left to do once a rule has looked at all posts."""
+"""The rest of a rule, once it has looked at all posts: it combines one block of coordinates."""
 
 
 def _plain_mean(posts: _Posts, liars: int, clipping_norm: float) -> _Combine:

@@ -28,7 +28,7 @@ CLIENTS_MAX = 20
 """Clients that are measured; of more, the first so many."""
 
 EXAMPLES_MAX = 4096
-"""Of a client with more examples, the first so many stand for all: gradients over all are taken in one piece."""
+"""Examples used of a client; of more, the first so many stand for all: gradients over all are taken in one piece."""
 
 BATCHES_MAX = 8
 """Batch gradients at one checkpoint."""
@@ -39,7 +39,7 @@ EMBEDDINGS_MAX = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """What was measured of one client at one set of parameters."""
+    """Measurements of one client at one set of parameters."""
 
     parameters: torch.Tensor
     """(P,), float64."""
@@ -90,7 +90,7 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
 
 
 def constants_of(paths: Sequence[Sequence[Checkpoint]]) -> Constants:
-    """Put what was seen on all paths, one of each client and round, into the constants that hold for all of them."""
+    """Turn the measurements on all paths, one of each client and round, into constants that hold for all."""
     points = [point for path in paths for point in path]
     squares = [[float(point.gradient.square().sum()) for point in path] for path in paths]
     pairs = list(_pairs(paths))

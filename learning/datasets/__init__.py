@@ -1,1 +1,1 @@
-"""The built-in data sets: what they are, where their files are, and how these are read."""
+"""The built-in data sets: their properties, where their files are, and how these are read."""

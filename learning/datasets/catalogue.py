@@ -23,18 +23,18 @@ class PublishedFile:
     """MD5 as published, hexadecimal; empty where nobody published one."""
 
     unpacked: tuple[str, ...] = ()
-    """Of an archive: the files in it that are read, which may as well lie there unpacked."""
+    """The files in an archive that are read; they may as well lie there unpacked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """What is known about a data set before it is read."""
+    """The facts that are known about a data set before it is read."""
 
     name: str
     """Name on the command line, and of its sub-folder unless `folder` says otherwise."""
 
     title: str
-    """What it shows, for people."""
+    """The subject of its examples, for people."""
 
     shape: tuple[int, ...]
     """Shape of one example: (channels, height, width) of an image, or (features,)."""
@@ -52,7 +52,7 @@ class DatasetInfo:
     """Built-in models that take such examples; 'auto' means the first one that the method can work with."""
 
     reader: str
-    """What reads the files: 'module:function'."""
+    """The function that reads the files: 'module:function'."""
 
     pixel_max: int = 255
     """Largest value of a pixel."""
@@ -64,7 +64,7 @@ class DatasetInfo:
     """Standard deviation of each channel likewise."""
 
     files: tuple[PublishedFile, ...] = ()
-    """The published files; empty for what a library brings."""
+    """The published files; empty for a data set that a library brings."""
 
     other_files: tuple[PublishedFile, ...] = ()
     """The same in another form: checked and read where it is there, but not fetched."""
@@ -76,7 +76,7 @@ class DatasetInfo:
     """Sub-folder of the data folder, where it is not called like the data set."""
 
     sources: str = ""
-    """What an example's source is, in the plural; empty where the files do not say."""
+    """The kind of source that an example is from, in the plural; empty where the files do not say."""
 
     @property
     def folder_name(self) -> str:
@@ -85,7 +85,7 @@ class DatasetInfo:
 
     @property
     def model_shape(self) -> dict[str, int]:
-        """What a model is built for: the numbers of classes and features, and of images their channels and side."""
+        """Sizes that a model is built for: numbers of classes and features, and for images their channels and side."""
         known = {"classes": self.classes, "features": math.prod(self.shape)}
         return known if len(self.shape) == 1 else known | {"channels": self.shape[0], "size": self.shape[1]}
 

@@ -62,7 +62,7 @@ class Dataset:
 
     @property
     def black(self) -> torch.Tensor:
-        """(channels, 1, 1): what a pixel of 0 becomes."""
+        """(channels, 1, 1): the normalised value of a pixel of 0."""
         return -self._per_channel(self.info.mean) / self._per_channel(self.info.std)
 
     def _per_channel(self, values: tuple[float, ...]) -> torch.Tensor:
@@ -82,7 +82,7 @@ def _pixel_statistics(dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def forget_statistics() -> None:
-    """Drop what was calculated of whole data sets, and with it the data sets."""
+    """Drop the numbers calculated of whole data sets, and with them the data sets."""
     _pixel_statistics.cache_clear()
 
 
@@ -102,7 +102,7 @@ def keep_classes(dataset: Dataset, classes: int) -> Dataset:
 
 
 def validate(dataset: Dataset) -> None:
-    """Raise `DatasetError` unless what was read fits together and is what the catalogue says."""
+    """Raise `DatasetError` unless the data that were read fit together and are as the catalogue says."""
     name, shape, classes = dataset.info.name, dataset.info.shape, dataset.info.classes
     for part in ("train", "test"):
         images, labels, sources = (getattr(dataset, f"{part}_{what}") for what in ("images", "labels", "sources"))

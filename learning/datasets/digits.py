@@ -10,7 +10,7 @@ from fedchain.learning.datasets.dataset import Dataset
 from fedchain.learning.datasets.files import Files
 
 TEST_EVERY = 5
-"""Of each class, every fifth image in the original order is a test image."""
+"""Every fifth image of each class, in the original order, is a test image."""
 
 SIDE = 8
 """Height and width of an image, in pixels."""

@@ -22,7 +22,7 @@ SIZE_BYTES_MAX = 1 << 30
 
 
 def download_dataset(info: DatasetInfo, data_dir: str, tell: Callable[[str], None]) -> list[Path]:
-    """Fetch what is missing of the published files into the data set's sub-folder, and return the new files.
+    """Fetch the published files that are missing into the data set's sub-folder, and return the new files.
 
     Nothing is fetched if the data set can be read as it is. `tell` is given a line before each file. Raises
     `ConfigurationError` where there is no folder to put them or no address to ask, and `DatasetError` if a file cannot

@@ -1,4 +1,4 @@
-"""Finding the files of a data set, checking them against what was published, and looking into archives."""
+"""Finding the files of a data set, checking them against published MD5 sums, and looking into archives."""
 
 import gzip
 import hashlib
@@ -16,7 +16,7 @@ DATA_DIR_VARIABLE = "FEDCHAIN_DATA"
 """Environment variable that names the data folder where the configuration does not."""
 
 DAMAGED = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
-"""What the libraries raise for a file that is not what its name says."""
+"""Errors that the libraries raise for a file that is not what its name says."""
 
 
 def data_folder(data_dir: str) -> str:

@@ -21,7 +21,7 @@ def load_dataset(name: str, data_dir: str = "") -> Dataset:
 
 
 def forget_datasets() -> None:
-    """Drop what was read, for a process that only looked whether it could be, or has what it needs of it."""
+    """Drop the data that were read, for a process that only tried to read them, or has all that it needs of them."""
     _load.cache_clear()
     forget_statistics()
 

@@ -23,7 +23,7 @@ CLASSES = ("Bus", "Car", "Still", "Train", "Walking")
 """Names of the classes 0 to 4."""
 
 TEST_EVERY = 5
-"""Of each user and class, every fifth window in the file's order is a test example."""
+"""Every fifth window of each user and class, in the file's order, is a test example."""
 
 
 def read(files: Files) -> Dataset:

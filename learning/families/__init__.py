@@ -1,1 +1,1 @@
-"""What methods of one kind share: each method in `methods/` builds on one of these."""
+"""Families of methods, with the code that each shares: each method in `methods/` builds on one of these."""

@@ -1,9 +1,9 @@
 """Methods in which clients and an aggregator teach each other example by example, and nobody averages parameters.
 
-A client sends what its first layers make of each example and the logits; the aggregator trains a larger network on
+A client sends its first layers' features of each example and the logits; the aggregator trains a larger network on
 that, client after client, and answers with its own logits. All of it goes by reference, in parts of bounded size, and
-in the order of the client's data, so that what belongs to one example is found by its position. What either side
-minimises is the method's own.
+in the order of the client's data, so that everything about one example is found by its position. The objective of
+either side is the method's own.
 
 B batch, C classes, n examples of one client, H shape of an example's features.
 """
@@ -48,10 +48,10 @@ DISTILL = Phase("distill", by=Contributor.AGGREGATOR)
 """The aggregator trains its network, then sends each client logits."""
 
 ROWS_MAX = 1 << 16
-"""Examples in a part, however little is said of each."""
+"""Most examples in a part, however small each is."""
 
 REASONS_MAX = 3
-"""Clients of whom it is said why nothing of theirs is of use, where nobody's is."""
+"""Clients for which the message says why their posts are of no use, if no client's post is."""
 
 FLOAT16_MAX = 6e4
 """Numbers are moved to at most this magnitude before they become float16."""
@@ -70,7 +70,7 @@ _SERVER_SPEC = (
 
 
 class Given(NamedTuple):
-    """What an objective is given of a batch besides images and labels."""
+    """Inputs of an objective for a batch, besides images and labels."""
 
     logits: torch.Tensor
     """(B, C): the other side's."""
@@ -83,7 +83,7 @@ class Given(NamedTuple):
 
 
 Choose = Callable[["torch.Tensor"], Given]
-"""choose(batch) -> what the objective is given of the examples at these positions (B,)."""
+"""choose(batch) -> the objective's inputs for the examples at these positions (B,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,31 +129,31 @@ class DistillationMethod(LocalSgdMethod):
 
     @abstractmethod
     def client_objective(self, logits: torch.Tensor, labels: torch.Tensor, given: Given) -> torch.Tensor:
-        """What a client minimises, of its logits (B, C) and labels (B,); `given` has the aggregator's logits."""
+        """A client's loss, from its logits (B, C) and labels (B,); `given` has the aggregator's logits."""
 
     @abstractmethod
     def server_objective(self, logits: torch.Tensor, labels: torch.Tensor, given: Given) -> torch.Tensor:
-        """What the aggregator minimises, of its logits (B, C) and labels (B,); `given` has the client's logits."""
+        """The aggregator's loss, from its logits (B, C) and labels (B,); `given` has the client's logits."""
 
     def given_to_client(self, client: Client, round: Round, logits: torch.Tensor) -> Choose:
-        """Say what the client's objective is given of a batch, where the aggregator answered with logits (n, C)."""
+        """Return how a batch's inputs of the client's objective follow from the aggregator's answer, logits (n, C)."""
         return lambda batch: Given(logits[batch])
 
     def given_to_server(self, sender: int, labels: torch.Tensor, round: Round) -> Given:
-        """Say what the aggregator's objective is given of a client with labels (n,); its logits take the place of those
-        given here."""
+        """Return the inputs of the aggregator's objective for a client with labels (n,); the client's logits take the
+        place of those returned here."""
         import torch
 
         return Given(torch.empty(0))
 
     @property
     def starts_from_zeros(self) -> bool:
-        """Whether zeros stand in for answers that a client has not got."""
+        """Whether zeros replace answers that a client has not got."""
         return self.initial_logits == "zeros"
 
     @property
     def answers_while_training(self) -> bool:
-        """Whether the aggregator answers with what its network said of a batch just before it learned from it."""
+        """Whether the aggregator's answer for a batch is its network's output just before it learned from it."""
         return False
 
     @classmethod
@@ -191,7 +191,7 @@ class DistillationMethod(LocalSgdMethod):
         return UPDATE, DISTILL
 
     def parts(self, phase: Phase, info: ModelInfo) -> Mapping[str, tuple[TensorSpec, ...]]:
-        """Labels; features and logits; answers, and the network's state for who has the role next."""
+        """Labels; features and logits; answers, and the network's state for the next aggregator."""
         rows, classes = self._rows_max(info), info.classes
         labels = TensorSpec("labels", (-1,), "int64", ROWS_MAX, minimum=0, maximum=classes - 1)
         logits = TensorSpec("logits", (-1, classes), self.precision, rows)
@@ -204,7 +204,7 @@ class DistillationMethod(LocalSgdMethod):
         return {"answers": (logits,), "server": _SERVER_SPEC}
 
     def may_read(self, kind: str, reader: int) -> bool:
-        """What clients send is for the aggregator, its answers are for one client each."""
+        """Clients' parts are for the aggregator, its answers are for one client each."""
         if kind == "server":
             return reader == NEXT_AGGREGATOR
         return reader >= 0 if kind == "answers" else reader == AGGREGATOR
@@ -230,7 +230,8 @@ class DistillationMethod(LocalSgdMethod):
         """Train with the aggregator's last answer, then send features and logits of all examples: in their order, in
         evaluation mode, and not augmented.
 
-        Who was down or late in the setup, which comes once, sends its labels with them: it would be of no use for ever.
+        A client that missed the setup, which runs once, also sends its labels; without them none of its posts could
+        ever be used.
         """
         import torch
 
@@ -255,12 +256,12 @@ class DistillationMethod(LocalSgdMethod):
         return F.cross_entropy(logits, labels) if given is None else self.client_objective(logits, labels, given)
 
     def distill(self, client: Client, round: Round) -> Tensors:
-        """Client after client: train on its examples, then answer with what the network says of them (FedICT,
-        Algorithm 2, lines 14 to 18).
+        """Client after client: train on its examples, then answer with the network's logits for them (FedICT, Algorithm
+        2, lines 14 to 18).
 
         A client whose labels or examples are not all here, or do not fit each other, counts as not having posted, and
-        so does one whose examples the network cannot learn from without diverging: nobody shall be able to stop it for
-        all. They are noted as skipped. Raises `NothingToPost` if no client is left, which says why of the first few.
+        so does one on whose examples the network diverges: no client may be able to stop it for all. They are noted as
+        skipped. Raises `NothingToPost` if no client is left, which says why of the first few.
         """
         from fedchain.learning.families.server import open_server, save_server
 
@@ -291,7 +292,7 @@ class DistillationMethod(LocalSgdMethod):
     def _teach(
         self, server: Server, client: Client, round: Round, sender: int, refs: Sequence[PartRef]
     ) -> torch.Tensor:
-        """Train on a client's examples, and return what the network says of them, (n, C).
+        """Train on a client's examples, and return the network's logits for them, (n, C).
 
         Raises `PartMissing`, and `TrainingDiverged` where the answer has numbers that nobody would take.
         """
@@ -356,7 +357,7 @@ class DistillationMethod(LocalSgdMethod):
 
 
 def bulk_of(round: Round) -> Bulk:
-    """Return the access to parts that whoever computes has."""
+    """Return the access to parts that a contributor has."""
     assert round.bulk is not None, "contributors are given one"
     return round.bulk
 

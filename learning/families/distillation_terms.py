@@ -3,7 +3,7 @@
 FedGKT: He et al., NeurIPS 2020 (arXiv:2007.14513). FedDKC: Wu et al., "Exploring the Distributed Knowledge Congruence
 in Proxy-data-free Federated Distillation", ACM TIST 2024 (arXiv:2204.07028); its formulas are its authors' code's.
 FedICT: Wu et al., "FedICT: Federated Multi-task Distillation for Multi-access Edge Computing", IEEE TPDS 2024
-(arXiv:2301.00389), whose equations are numbered here. Knowledge is what a model says about an example: logits, or the
+(arXiv:2301.00389), whose equations are numbered here. Knowledge is a model's output for an example: logits, or the
 probabilities that a softmax with a temperature makes of them.
 """
 
@@ -16,13 +16,13 @@ SCALE_MIN, SCALE_MAX = 1e-4, 1e3
 """Between these SKR looks for the number by which logits are divided."""
 
 _BISECTIONS = 60
-"""They narrow SKR's range, of 16 on a logarithmic scale, to what float64 can tell apart."""
+"""They narrow SKR's range, of 16 on a logarithmic scale, to numbers that float64 can tell apart."""
 
 _RELEASED_TEMPERATURE = 3.0
-"""Temperature of the divergence that FedICT's published code calls a second time on what has been softened already."""
+"""Temperature of the divergence that FedICT's published code applies again to values that are softened already."""
 
 _RELEASED_FLOOR = 1e-7
-"""What that code adds to a teacher's probabilities."""
+"""Number that the same code adds to a teacher's probabilities."""
 
 
 def soften(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -49,7 +49,7 @@ def frequency_weights(frequencies: torch.Tensor, temperature: float) -> torch.Te
 
 
 def residual_weights(common: torch.Tensor, own: torch.Tensor, temperature: float) -> torch.Tensor:
-    """v = softmax((f^S - f^k) / U), (C,): class-balanced LKA looks less at what the client has much of (Eq. 14)."""
+    """v = softmax((f^S - f^k) / U), (C,): class-balanced LKA looks less at the client's large classes (Eq. 14)."""
     return F.softmax((common - own) / temperature, dim=0)
 
 
@@ -61,10 +61,10 @@ def similarity(common: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
 def released_divergence(
     teacher_logits: torch.Tensor, logits: torch.Tensor, temperature: float, weights: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """What FedICT's published code calculates for a weighted divergence: the weighted one, and a plain one beside it.
+    """FedICT's weighted divergence as its published code calculates it: the weighted one, and a plain one beside it.
 
-    The plain one is calculated on what has been softened before, so that both sides are softened twice: the teacher is
-    then almost uniform. `weights` (C,) need not be positive there.
+    The plain one is calculated on softened values, so that both sides are softened twice: the teacher is then almost
+    uniform. `weights` (C,) need not be positive there.
     """
     teacher = soften(teacher_logits, temperature) + _RELEASED_FLOOR  # (B, C)
     student = F.log_softmax(logits / temperature, dim=1)  # (B, C)

@@ -29,7 +29,7 @@ NO_EPSILON = (
     "noise on prototypes alone has no epsilon: the model that makes them was trained on the same examples; "
     "with gradient_noise it has one"
 )
-"""Why nothing that is called epsilon is said of a method's noise."""
+"""Why no epsilon is stated for a method's noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +76,9 @@ class LocalSgdMethod(Method):
     """The delta of every epsilon that is stated or bounded; well below 1 / n."""
 
     covered_by_dp_sgd: ClassVar[bool] = False
-    """Whether all that is posted follows from what `train` makes of the model, from knowledge and from counts, which
-    are public. A class that overrides what decides about a post, such as `update`, says so anew: without it, DP-SGD is
-    refused."""
+    """Whether every post follows only from the model that `train` leaves, from knowledge and from counts, which are
+    public. A class that overrides anything that decides about a post, such as `update`, states this anew: without it,
+    DP-SGD is refused."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -118,13 +118,13 @@ class LocalSgdMethod(Method):
 
     @abstractmethod
     def update(self, client: Client, round: Round) -> Tensors:
-        """Train the client's model and return what it posts; `train` and `run_steps` do the steps."""
+        """Train the client's model and return its post; `train` and `run_steps` do the steps."""
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
 
-        A method that can says so by overriding this beside `update`. A subclass that overrides `update`, or
-        what `update` calls, and not this one is not asked: see `trains_together`.
+        A method that can do so overrides this beside `update`. A subclass that overrides `update`, or a method that
+        `update` calls, but not this one, is not asked: see `trains_together`.
         """
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ class LocalSgdMethod(Method):
         """
 
     def train(self, client: Client, round: Round, **changes: Any) -> None:
-        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.train`."""
+        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.loop.train`."""
         if self.gradient_noise == 0:
             from fedchain.learning.training.loop import train
 
@@ -158,14 +158,14 @@ class LocalSgdMethod(Method):
 
     @property
     def adds_noise(self) -> bool:
-        """Whether posts carry noise, and a ledger says what they cost."""
+        """Whether posts carry noise, and a ledger records their cost."""
         return self.gradient_noise > 0
 
     @property
     def states_epsilon(self) -> bool:
-        """Whether noise covers everything that posts are made of, so that what a ledger adds up is an epsilon.
+        """Whether noise covers everything that posts are made of, so that a ledger's total is an epsilon.
 
-        It does under DP-SGD, which covers the model, and so whatever noise is put on what the model makes of the data.
+        It does under DP-SGD, which covers the model, and with it any noise on the model's outputs for the data.
         """
         return self.gradient_noise > 0
 
@@ -201,7 +201,7 @@ class LocalSgdMethod(Method):
 
     @property
     def budget(self) -> Budget:
-        """What a member may spend."""
+        """The privacy budget of a member."""
         from fedchain.learning.privacy.ledger import Budget
 
         return Budget(self.epsilon_budget, self.privacy_delta)
@@ -237,7 +237,7 @@ class LocalSgdMethod(Method):
         )
 
     def _is_covered(self) -> bool:
-        """Whether the last class that decides what is posted says that DP-SGD covers it."""
+        """Whether the last class that decides about posts says that DP-SGD covers them."""
         for kind in type(self).__mro__:
             if "covered_by_dp_sgd" in vars(kind):
                 return bool(vars(kind)["covered_by_dp_sgd"])
@@ -247,7 +247,7 @@ class LocalSgdMethod(Method):
 
 
 _DECIDES = frozenset({"update", "train", "receive", "correction", "post_model", "post_prototypes", "phases", "setup"})
-"""What a class may override so that other things of its data are posted, or in other phases."""
+"""Names that a class may override so that other things of its data are posted, or in other phases."""
 
 
 def _class_of(method: Method, name: str) -> type:

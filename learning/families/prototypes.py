@@ -1,8 +1,8 @@
 """Methods whose clients keep their own models and exchange class prototypes. K clients, C classes, D embedding.
 
-A client posts the mean embedding of each class that it holds; what a round leaves is one global prototype of each class
-that anybody posted. What clients train towards, and which embeddings they average, is the method's own. With encryption
-a second phase, of decryption shares, opens the sums; see `aggregation/threshold.py`.
+A client posts the mean embedding of each class that it holds; a round leaves one global prototype of each class that
+anybody posted. Each method decides what clients train towards, and which embeddings they average. With encryption a
+second phase, of decryption shares, opens the sums; see `sums/threshold.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Posted = tuple[int, NDArray[np.float32]]
 
 @dataclass(slots=True)
 class Opened:
-    """What a client helped to open last."""
+    """The last sums that a client helped to open."""
 
     round: int = 0
     """The round; 0 before the first."""
@@ -72,9 +72,9 @@ class PrototypeMethod(RobustMethod):
     """Clients exchange class prototypes, and nothing else."""
 
     aggregation: Literal["holders", "all", "samples"] = "holders"
-    """Who counts in a class's global prototype: holders (mean over the clients that have the class), all (their sum
-    over K, as DFPL's Eq. 2 is printed) or samples (holders, weighted by the examples that they say they have).
-    Another aggregation_rule takes each class's holders for its posts."""
+    """The clients that count in a class's global prototype: holders (mean over the clients that have the class), all
+    (their sum over K, as DFPL's Eq. 2 is printed) or samples (holders, weighted by the examples that they say they
+    have). Another aggregation_rule takes each class's holders for its posts."""
 
     encryption: Literal["none", "threshold"] = "none"
     """Whether prototypes are posted in clear (none), or encrypted so that nobody sees but their sums (threshold)."""
@@ -131,7 +131,7 @@ class PrototypeMethod(RobustMethod):
         raise NotImplementedError
 
     def validate_budget(self, client: Client, round: Round) -> None:
-        """Raise `ReleaseRefused`, which names the client, if what a round lets out in all would exceed its budget.
+        """Raise `ReleaseRefused`, which names the client, if all releases of a round would exceed its budget.
 
         To be asked before training, so that no member pays for a model whose prototypes it may not post any more.
         """
@@ -163,18 +163,18 @@ class PrototypeMethod(RobustMethod):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """One in clear; encrypted, one more, which opens what the first has added up."""
+        """One in clear; with encryption one more, which opens the sums of the first."""
         return super().phases if self._encryption is None else self._encryption.phases
 
     def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:
-        """Do the work of a phase; prototypes leave it encrypted, where that is so."""
+        """Do the work of a phase; prototypes leave it encrypted if the method encrypts."""
         posted = super().compute(phase, client, round)
         if self._encryption is None or phase.name != UPDATE:
             return posted
         return self._encryption.of(round).encrypt(posted["labels"], posted["prototypes"], client.secrets)
 
     def decryption_share(self, client: Client, round: Round) -> Tensors:
-        """Post the client's share of each sum. Of one round it opens one set of sums, and none of an earlier round.
+        """Post the client's share of each sum. It opens one set of sums of a round, and none of an earlier round.
 
         Raises `DecryptionRefused` where that would not be so, or too few have contributed.
         """
@@ -241,7 +241,7 @@ class PrototypeMethod(RobustMethod):
         }
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Average each class over its holders, or as `aggregation` and the rule say; what nobody posted is absent."""
+        """Average each class over its holders, or as `aggregation` and the rule say, if anybody posted it."""
         if self._encryption is not None:
             sums = self._encryption.of(round)
             return (

@@ -32,7 +32,7 @@ Objective = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(slots=True)
 class ServerState:
-    """What an aggregator remembers between rounds."""
+    """The state that an aggregator keeps between rounds."""
 
     round: int = 0
     """The last round in which it trained; 0: none."""
@@ -58,7 +58,7 @@ class Server:
     def train(
         self, features: torch.Tensor, theirs: torch.Tensor, labels: torch.Tensor, objective: Objective
     ) -> torch.Tensor:
-        """Pass once over examples in random order. Return what was said of each, (rows, C), before it was learned from.
+        """Pass once over examples in random order. Return the logits of each, (rows, C), before it was learned from.
 
         All take part: batches are equally large to one example. Raises `TrainingDiverged`.
         """
@@ -94,7 +94,7 @@ class Server:
         return read_state(self._model), flatten(self._velocities)
 
     def restore(self, kept: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Go back to what `copy` returned."""
+        """Go back to the state that `copy` returned."""
         write_state(self._model, kept[0])
         self._velocities = [part.clone() for part in unflatten(kept[1], self._parameters)]
 
@@ -106,7 +106,7 @@ class Server:
 def open_server(client: Client, round: Round, schedule: Schedule, stage_blocks: int) -> Server:
     """Return the aggregator's network as it was left: by this member, or, if another had the role since, by that one.
 
-    A network that nobody has, or nobody gives out any more, begins anew.
+    A network that no member has, or gives out any more, begins anew.
     """
     assert round.bulk is not None, "who contributes has access to parts"
     assert client.info.feature_shape is not None, "the models were validated"
@@ -136,7 +136,7 @@ def _read_posted(client: Client, round: Round) -> tuple[int, torch.Tensor, torch
             try:
                 tensors = round.bulk.read(ref)
             except PartMissing as error:
-                if ref.sender != client.index:  # who posted it itself goes on from its own
+                if ref.sender != client.index:  # the aggregator that posted it goes on from its own
                     client.skipped[ref.sender] = f"the network that it left: {error}"
                 return None
             values, velocity = (torch.from_numpy(np.array(tensors[name])) for name in ("values", "velocity"))

@@ -1,1 +1,1 @@
-"""What others can read in a post: attacks that look for a client's images, and how near they come."""
+"""Leakage from posts: attacks that look for a client's images, and how near they come."""

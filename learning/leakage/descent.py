@@ -1,4 +1,4 @@
-"""The search for images that explain what was seen: Adam on pixels, as gradient inversion has it.
+"""The search for images that explain an observation: Adam on pixels, as gradient inversion has it.
 
 Geiping et al., "Inverting Gradients: How Easy Is It to Break Privacy in Federated Learning?", NeurIPS 2020: signs of
 the gradient, total variation, pixels kept within their range, a step size that falls three times. N images, c channels.
@@ -13,7 +13,7 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 """Adam's, as its authors recommend them."""
 
 Distance = Callable[[torch.Tensor], torch.Tensor]
-"""distance(images (N, c, h, w)) -> scalar: how far what they would have left is from what was seen."""
+"""distance(images (N, c, h, w)) -> scalar: distance of their expected traces from the observed ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,13 @@ class Search:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PixelRange:
-    """What pixels become when they are normalised; an attacker knows it from the task."""
+    """The range of normalised pixels; an attacker knows it from the task."""
 
     black: torch.Tensor
-    """What 0 becomes, broadcast over (c, h, w)."""
+    """The normalised value of 0, broadcast over (c, h, w)."""
 
     white: torch.Tensor
-    """What the largest value becomes, likewise."""
+    """The normalised value of the largest pixel value, likewise."""
 
     def to_pixels(self, images: torch.Tensor) -> torch.Tensor:
         """Return normalised images as pixels between 0 and 1."""

@@ -32,7 +32,7 @@ from fedchain.learning.round import Tensors
 from fedchain.learning.training.schedule import Schedule
 
 Objective = Literal["cosine", "l2", "closed-form"]
-"""What is made small: the angle to the step that was seen, or the squared distance; or nothing, by division."""
+"""The quantity that is minimised: the angle to the step that was seen, or the squared distance; or none (division)."""
 
 Expected = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """expected(images, labels) -> the gradient (P,) that a step on them would show, differentiable by the images."""
@@ -54,7 +54,7 @@ def recover_labels(gradient: torch.Tensor, common: Model, batch_size: int) -> to
     """Return the labels (B,) behind a gradient (P,), ascending.
 
     An example's cross-entropy has the gradient p - y with respect to the head's bias: its own label's is the one below
-    zero. Of a mean over B the lowest is taken, 1 / B is added to it, and so on.
+    zero. For a mean over B examples the lowest is taken, 1 / B is added to it, and so on.
     """
     left = head_gradient(gradient, common).clone()  # (C,)
     labels = []

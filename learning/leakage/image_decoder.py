@@ -31,7 +31,7 @@ def train_decoder(
 
 
 def decode_images(decoder: UNet, encrypted: torch.Tensor, pixels: PixelRange) -> torch.Tensor:
-    """Return what a decoder makes of encrypted images (N, c, h, w), normalised and within the pixels' range."""
+    """Return a decoder's output for encrypted images (N, c, h, w), normalised and within the pixels' range."""
     with torch.inference_mode():
         made = torch.cat([decoder(batch) for batch in torch.split(standardise(encrypted), EVALUATION_BATCH)])
     return made.clamp(pixels.black, pixels.white)

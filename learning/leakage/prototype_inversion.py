@@ -1,7 +1,7 @@
 """An image from a class prototype, the mean embedding of n_c examples: Adam on its pixels. D embedding.
 
 Mahendran and Vedaldi, "Understanding Deep Image Representations by Inverting Them", CVPR 2015, invert the embedding of
-one image; the embedding of a class is that of no image, and what is found is the nearest thing to one.
+one image; the embedding of a class is that of no image, and the search finds the nearest thing to one.
 """
 
 import torch

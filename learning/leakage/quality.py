@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 PSNR_MAX = 100.0
-"""What two equal images count as, in dB: a mean over images stays finite."""
+"""PSNR that two equal images count as, in dB, so that a mean over images stays finite."""
 
 WINDOW = 7
 """Side of SSIM's windows, in pixels; smaller images have one window of an odd side that fits."""

@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(slots=True)
 class DemLearnState:
-    """What a client remembers."""
+    """The state that a client keeps between rounds."""
 
     group: torch.Tensor | None = None
     """(P,): the model of the group that it belonged to last."""

@@ -41,8 +41,8 @@ class Dfpl(PrototypeMethod):
     (each class's mean embedding, L2 norm, mean over the classes of the batch; the paper's Eq. 4 as printed)."""
 
     prototype_source: Literal["recompute", "last_epoch"] = "recompute"
-    """What is posted: recompute (class means under the trained model, all data, evaluation mode) or last_epoch (means
-    of the embeddings seen during the last pass of training, as FedProto's code)."""
+    """The prototypes that are posted: recompute (class means under the trained model, all data, evaluation mode) or
+    last_epoch (means of the embeddings seen during the last pass of training, as FedProto's code)."""
 
     prototype_noise: float = 0.0
     """Standard deviation of the noise on what is posted, in units of what replacing one example can do to it under a

@@ -39,7 +39,7 @@ class FedAdam(FedAvg):
     """Decay of the second moment."""
 
     tau: float = 1e-3
-    """Degree of adaptivity: what is added to the root of the second moment."""
+    """Degree of adaptivity: the number added to the root of the second moment."""
 
     covered_by_dp_sgd: ClassVar[bool] = True
 
@@ -68,7 +68,7 @@ class FedAdam(FedAvg):
         return found
 
     def _move(self, name: str, round: Round, combined: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return one tensor and its moments after the step; a robust rule has rounded what it combined once more."""
+        """Return one tensor and its moments after the step; a robust rule has rounded its result once more."""
         tensor, weights = name.removeprefix(PREFIX), self.weights(round)
         mean = combined.astype(np.float64)
         if self.robust_rule is None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 INITIAL_MODEL = Phase("initial_model")
 """Setup phase of a rule that moves the common model by a step, and so must find the first one on the chain. All clients
-post the same; whoever posts another one shifts the plain mean, as in any round."""
+post the same; a client that posts another one shifts the plain mean, as in any round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class FedAvg(RobustMethod):
         return self.post_model(client)
 
     def correction(self, client: Client) -> Correct | None:
-        """Return what is added to the gradient in this round, for a client that has just received; None: nothing."""
+        """Return the addition to the gradient in this round, for a client that has just received; None if none."""
         return None
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FedCurv(FedAvg):
-    """FedAvg with elastic weights: what mattered to the clients of the last round is held fast.
+    """FedAvg with elastic weights: parameters that mattered to the clients of the last round are held fast.
 
     The term of Eq. 5 is lambda sum_j (theta - theta_j)' diag(F_j) (theta - theta_j), of which sum_j F_j and
     sum_j F_j theta_j are all that a client needs.

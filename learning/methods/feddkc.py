@@ -1,7 +1,7 @@
 """FedDKC: Wu et al., "Exploring the Distributed Knowledge Congruence in Proxy-data-free Federated Distillation",
 ACM Transactions on Intelligent Systems and Technology 2024 (arXiv:2204.07028).
 
-It is FedGKT, except that what clients say is refined before the aggregator learns from it, so that all are equally
+It is FedGKT, except that clients' knowledge is refined before the aggregator learns from it, so that all are equally
 sure. The refinements are those of its authors' code, which survives beside FedICT's. B batch, C classes.
 """
 
@@ -25,8 +25,8 @@ class FedDkc(FedGkt):
     """FedGKT whose aggregator learns from refined knowledge."""
 
     refinement: Literal["kkr", "skr"] = "kkr"
-    """What is equal of all knowledge: its largest probability (kkr, by a linear map) or its entropy (skr, by the
-    scale of the logits)."""
+    """The property that is made equal in all knowledge: its largest probability (kkr, by a linear map) or its entropy
+    (skr, by the scale of the logits)."""
 
     peak: float = 0.12
     """kkr: the largest probability, T; more than 1 / C."""

@@ -1,9 +1,9 @@
 """FedEDS: Li et al., "Efficient Federated Learning with Encrypted Data Sharing for Data-Heterogeneous Edge Devices",
 2025 (arXiv:2506.20644).
 
-Before the first round each client makes its images unreadable and shows them to everybody, with what its model says of
-them; in the first rounds the others train on them beside their own data. Where the paper is silent, a field says what
-its default follows, and docs/methods.md why. Equation numbers are the paper's.
+Before the first round each client makes its images unreadable and shows them to everybody, with its model's output for
+them; in the first rounds the others train on them beside their own data. Where the paper is silent, a field names the
+source of its default, and docs/methods.md the reason. Equation numbers are the paper's.
 
 B batch, C classes, K clients, n_k training examples of client k, g extractor, c classifier, l_k stochastic layer.
 """
@@ -47,13 +47,13 @@ ENCRYPT = Phase("encrypt", lifetime=Lifetime.FEDERATION)
 
 
 class Shared(NamedTuple):
-    """What a step learns from beside its own batch."""
+    """The batch that a step learns from beside its own."""
 
     images: torch.Tensor
     """(B, c, h, w): encrypted images of client i*."""
 
     teacher: torch.Tensor
-    """(B, C): what client i* says of them, probabilities."""
+    """(B, C): client i*'s probabilities for them."""
 
     layer: StochasticLayer
     """l_i*."""
@@ -70,7 +70,7 @@ class FedEds(FedAvg):
     """A base method whose clients also learn, in the first rounds, from each other's encrypted data."""
 
     base: Literal["fedavg", "fedprox", "fednova"] = "fedavg"
-    """What clients post, how it is aggregated and, for fedprox, what keeps them near the common model."""
+    """The method that clients' posts and their aggregation follow; fedprox also keeps clients near the common model."""
 
     proximal_weight: float = 0.1
     """fedprox: weight mu of the squared distance to the common model."""
@@ -86,7 +86,7 @@ class FedEds(FedAvg):
     """Examples per minibatch, B, of each of the two data sets; the paper does not say."""
 
     local_epochs: int = 1
-    """What E_t counts in: so many passes over the data or, if 0, local_steps minibatch steps."""
+    """The unit of E_t: so many passes over the data or, if 0, local_steps minibatch steps."""
 
     momentum: float = 0.9
     """Momentum of local SGD; its buffer starts empty in every round."""
@@ -173,7 +173,7 @@ class FedEds(FedAvg):
         return (*first, ENCRYPT) if self.sharing else first
 
     def encrypt(self, client: Client, round: Round) -> Tensors:
-        """Algorithm 1: train g and c, freeze them, train the encryptor, post its images with what the model says of
+        """Algorithm 1: train g and c, freeze them, train the encryptor, post its images with the model's output for
         them, and put g and c back to the common model."""
         from fedchain.learning.models.vectors import read_state, write_state
         from fedchain.learning.training.loop import train
@@ -187,7 +187,7 @@ class FedEds(FedAvg):
         return round.bulk.manifest()
 
     def update(self, client: Client, round: Round) -> Tensors:
-        """Algorithm 2: take E_t times the base's steps from the common model, and post what the base posts.
+        """Algorithm 2: take E_t times the base's steps from the common model, and post as the base does.
 
         Where the steps diverge with others' encrypted data, which anybody can make up, they are taken again without.
         """
@@ -314,11 +314,11 @@ class FedEds(FedAvg):
                 yield rows | {"teacher": teacher.numpy()}
 
     def _others(self, client: Client, round: Round, learned_from: list[int]) -> Given | None:
-        """Return what gives each step a batch of the encrypted data of client i*, drawn anew for every local epoch.
+        """Return what gives each step a batch of client i*'s encrypted data, drawn anew for every local epoch.
 
-        None where nothing is to be learned from others. A client whose parts are not here is not drawn; without any,
-        steps are those of the base. Local batches are drawn as the base draws them. Who is drawn is added to
-        `learned_from`, and who is not drawn is noted as skipped.
+        None if nothing is to be learned from others. A client whose parts are not here is noted as skipped instead of
+        drawn; if no client is left, steps are those of the base. Local batches are drawn as the base draws them. The
+        clients that are drawn are added to `learned_from`.
         """
         import torch
 

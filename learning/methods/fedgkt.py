@@ -2,7 +2,7 @@
 NeurIPS 2020 (arXiv:2007.14513).
 
 How examples travel is in `learning/families/distillation.py`, the divergence in `distillation_terms.py` beside it.
-B batch, C classes; p^k is what a client says of an example, p^S what the aggregator does.
+B batch, C classes; p^k is a client's output for an example, p^S the aggregator's.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FedGkt(DistillationMethod):
-    """Cross-entropy on both sides, and the divergence from what the other side says."""
+    """Cross-entropy on both sides, and the divergence from the other side's output."""
 
     distillation_weight: float = 1.5
-    """Weight beta of the divergence from what the other side says."""
+    """Weight beta of the divergence from the other side's output."""
 
     temperature: float = 3.0
     """Temperature of both sides' probabilities in it; 1 is none."""

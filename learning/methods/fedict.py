@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client
 
 RANDOM_SPREAD = 3.0
-"""Table VIII: what distributions that say nothing are drawn with (see `distribution`)."""
+"""Table VIII: the spread with which distributions that say nothing are drawn (see `distribution`)."""
 
 
 @dataclass(slots=True)
 class Stated:
-    """What a client has said of its data."""
+    """A client's statement about its data."""
 
     distribution: torch.Tensor | None = None
     """d^k, (C,)."""
@@ -49,10 +49,10 @@ class FedIct(FedGkt):
     distributed like everybody's, Eq. 12) or none."""
 
     prior_weight: float = 1.5
-    """Weight lambda of FPKD in what clients minimise."""
+    """Weight lambda of FPKD in the clients' objective."""
 
     adjustment_weight: float = 1.5
-    """Weight mu of LKA in what the aggregator minimises."""
+    """Weight mu of LKA in the aggregator's objective."""
 
     prior_temperature: float = 3.0
     """T: the smaller, the more FPKD prefers frequent classes."""
@@ -169,7 +169,7 @@ class FedIct(FedGkt):
         )
 
     def _adjustment_weights(self, given: Given) -> torch.Tensor:
-        """What LKA multiplies each class's term with: v of Eq. 14, (C,), the one cosine of Eq. 12, or zero."""
+        """Return the factors of LKA for each class's term: v of Eq. 14, (C,), the one cosine of Eq. 12, or zero."""
         import torch
 
         from fedchain.learning.families.distillation_terms import residual_weights, similarity
@@ -204,8 +204,8 @@ class FedIct(FedGkt):
     def given_to_server(self, sender: int, labels: torch.Tensor, round: Round) -> Given:
         """d^k of the client and d^S = sum_k N^k d^k / sum_k N^k (Algorithm 2, line 8).
 
-        Of a client that the setup has not heard, both are counted from its late labels, and d^S is that of who was
-        heard and this client.
+        For a client whose labels missed the setup, d^k is counted from the labels in this post, and d^S covers the
+        clients of the setup plus this one.
         """
         import torch
 
@@ -234,7 +234,7 @@ class FedIct(FedGkt):
         return self.compat == "released-code"
 
     def _distribution_of(self, client: Client) -> torch.Tensor:
-        """d^k, (C,): the shares of the classes (Eq. 7); or what was drawn once in its place."""
+        """d^k, (C,): the shares of the classes (Eq. 7), or the distribution that was drawn once in its place."""
         import torch
 
         stated = client.state(Stated)

@@ -1,7 +1,7 @@
 """FedPH: Kuang and Mi, "FedPH: Privacy-Enhanced Heterogeneous Federated Learning", 2023 (arXiv:2301.11705).
 
 Where the paper is silent or its authors' code differs, a field says which of the two its default follows, and
-docs/methods.md why. Equation numbers are the paper's. Its backbone that stands still is a model here (`frozen-2`, or
+docs/methods.md why. Equation numbers are the paper's. Its frozen backbone is a model here (`frozen-2`, or
 `frozen-2+frozen-3` for FedPH-mh); its encryption is `encryption`, which every method with prototypes has.
 
 B batch, C classes, D embedding, n classes that one client holds.
@@ -65,8 +65,8 @@ class FedPh(PrototypeMethod):
     """threshold: largest magnitude of a number that can be encrypted: unit vectors have 1, noise needs more."""
 
     noise: Literal["none", "local", "split"] = "none"
-    """Gaussian noise on what is posted: none, local (each post is private by itself) or split (the sum is, to whoever
-    cannot open less than it: each client adds a part). split needs encryption."""
+    """Gaussian noise on what is posted: none, local (each post is private by itself) or split (the sum is, towards all
+    that cannot open less than it: each client adds a part). split needs encryption."""
 
     noise_multiplier: float = 1.0
     """Standard deviation of the noise, where there is any, in units of what replacing one example can do to a mean

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client, Forward
 
 _PROTOTYPES = Dfpl(aggregation="samples")
-"""What clients do with prototypes, and what they post."""
+"""The method by which the prototypes in posts and knowledge are specified and checked."""
 
 _NEVER = -1e9
 """Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
 
 
 class Contrast(NamedTuple):
-    """What the loss contrasts embeddings with."""
+    """The prototypes that the loss contrasts embeddings with, and the weight of cross-entropy."""
 
     alpha: torch.Tensor
     """(), weight of cross-entropy."""

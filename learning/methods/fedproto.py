@@ -30,5 +30,5 @@ class FedProto(Dfpl):
     """Whether all clients start from the same random model; otherwise each draws its own."""
 
     prototype_source: Literal["recompute", "last_epoch"] = "last_epoch"
-    """What is posted: recompute (class means under the trained model, all data, evaluation mode) or last_epoch (means
-    of the embeddings seen during the last pass of training, as the published code)."""
+    """The prototypes that are posted: recompute (class means under the trained model, all data, evaluation mode) or
+    last_epoch (means of the embeddings seen during the last pass of training, as the published code)."""

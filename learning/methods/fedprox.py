@@ -47,7 +47,7 @@ class FedProx(FedAvg):
 
 
 def pull_back(client: Client, weight: float) -> Correct:
-    """Return what adds the gradient of mu/2 ||w - w^t||^2 for the weight mu and the model w^t that the client has."""
+    """Return a correction by the gradient of mu/2 ||w - w^t||^2 for the weight mu and the client's model w^t."""
     from fedchain.learning.models.vectors import read_vector
 
     common = read_vector(client.model)  # (P,)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from fedchain.learning.training.loop import Step
 
 _LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30
-"""As in the published code: what keeps the logarithm of a probability, and a division by a gradient, finite."""
+"""Numbers of the published code that keep the logarithm of a probability, and a division by a gradient, finite."""
 
 
 class Generated(NamedTuple):
-    """Data that stand for what the common model knows, generated from one batch."""
+    """Data that stand for the common model's knowledge, generated from one batch."""
 
     pseudo_images: torch.Tensor
     """x^s, (B, ...)."""
@@ -50,7 +50,7 @@ class Generated(NamedTuple):
 class FedReg(FedAvg):
     """Each step is followed by a projection that keeps the loss on generated data from rising above the common model's.
 
-    Pseudo data stand for what the common model knows of other clients' data; perturbed data, for the client's own.
+    Pseudo data stand for the common model's knowledge of other clients' data; perturbed data, for the client's own.
     """
 
     weighting: Literal["examples", "clients"] = "clients"

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MoonState:
-    """What a client remembers."""
+    """The state that a client keeps between rounds."""
 
     previous: torch.Tensor | None = None
     """(S,): the state of its last local model."""
 
 
 class Others(NamedTuple):
-    """What two models that stand still make of a batch."""
+    """Embeddings of a batch under two models that are not trained."""
 
     common: torch.Tensor
     """(B, D): the common model."""

@@ -23,8 +23,8 @@ class Mtfl(FedAvg):
     """FedAvg whose clients keep their batch normalization to themselves. Without such layers it is FedAvg."""
 
     private: Literal["usyb", "yb", "us"] = "usyb"
-    """What is private of batch normalization: usyb (running statistics mu and sigma, and gamma and beta), yb (gamma and
-    beta) or us (the statistics)."""
+    """The private part of batch normalization: usyb (running statistics mu and sigma, and gamma and beta), yb (gamma
+    and beta) or us (the statistics)."""
 
     covered_by_dp_sgd: ClassVar[bool] = True
 

@@ -1,7 +1,7 @@
 """pFedMe: Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020 (arXiv:2006.08848).
 
-w is the common model and what a client makes of it, theta the client's personal model. P scalars of the model, K
-clients.
+w is the common model and a client's copy of it in training, theta the client's personal model. P scalars of the model,
+K clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PFedMeState:
-    """What a client remembers."""
+    """The state that a client keeps between rounds."""
 
     personal: torch.Tensor | None = None
     """theta, (P,), as its last round left it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScaffoldState:
-    """What a client remembers."""
+    """The state that a client keeps between rounds."""
 
     control: torch.Tensor | None = None
     """c_i, (P,), of its last round."""

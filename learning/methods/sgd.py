@@ -2,7 +2,7 @@
 (FedReg), ICLR 2022, section 4: FedAvg with a single local step over all data of a client.
 
 The mean of the models after one step is a step along the mean gradient, as if all examples of the round's clients lay
-in one place: what a centralized optimiser would do with large batches. The authors weigh clients alike instead
+in one place, as a centralized optimiser would do with large batches. The authors weigh clients alike instead
 (`weighting = "clients"`): the step is along the mean of the clients' mean gradients.
 """
 

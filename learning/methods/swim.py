@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SwimState:
-    """What a client remembers."""
+    """The state that a client keeps between rounds."""
 
     earlier: tuple[torch.Tensor, ...] = ()
-    """W or fewer times (n, D): what its last local models made of its images, the newest last."""
+    """W or fewer times (n, D): embeddings of its images under its last local models, the newest last."""
 
 
 class Window(NamedTuple):
-    """What the loss contrasts embeddings with."""
+    """The representations that the loss contrasts embeddings with."""
 
     common: torch.Tensor
     """(B, D): the batch under the common model."""
@@ -56,8 +56,9 @@ class Swim(FedAvg):
     """Number of earlier representations in the window, W."""
 
     window_of: Literal["models", "batches"] = "models"
-    """What slides: models (the client's last W local models, each on the current batch; the paper's abstract) or
-    batches (its last model on the last W batches, other images for the most part; the published code)."""
+    """The entries of the sliding window: models (the client's last W local models, each on the current batch; the
+    paper's abstract) or batches (its last model on the last W batches, other images for the most part; the published
+    code)."""
 
     rounds: int = 100
     """Rounds R over which the weight mu of the contrast falls from 1/2 to 0."""
@@ -97,7 +98,7 @@ class Swim(FedAvg):
 
         self.train(client, round, given=given)
         kept = self.window if self.window_of == "models" else 1
-        # A model that stands still makes the same of an image in every round: what it makes is kept, and not the model.
+        # A fixed model has the same output for an image in every round: its output is kept, and not the model.
         state.earlier = tuple([*earlier, training_embeddings(client)][-kept:])
         return self.post_model(client)
 

@@ -1,1 +1,1 @@
-"""The models, their shapes, and what methods read from them and write into them."""
+"""The models, their shapes, and the vectors that methods read from them and write into them."""

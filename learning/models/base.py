@@ -1,4 +1,4 @@
-"""What every model is: images in, the embedding, from which prototypes are made, and the logits out.
+"""The base of every model: images in; the embedding, from which prototypes are made, and the logits out.
 
 B batch, C classes, D embedding.
 """
@@ -38,7 +38,7 @@ class Model(nn.Module):
 
 
 class LayeredModel(Model):
-    """A model whose layers can be compared. What only the comparison needs is made where it is asked for."""
+    """A model whose layers can be compared. Anything that only the comparison needs is made when it is asked for."""
 
     pools: ClassVar[bool] = False
     """Whether the layers' outputs are averaged over the pixels to be compared, or else flattened."""

@@ -1,6 +1,6 @@
 """The residual blocks of He et al. (CVPR 2016), of which the larger networks are built. B batch.
 
-A normalization's gradient needs its input, not its output: what comes after it overwrites that.
+A normalization's gradient needs its input, not its output, so the layer after it overwrites the output.
 """
 
 import torch
@@ -55,7 +55,7 @@ class Bottleneck(nn.Module):
 
 
 def way_around(before: int, after: int, stride: int) -> nn.Module:
-    """Return what brings a block's input to the shape of its output: nothing, where they have the same."""
+    """Return the layers that bring a block's input to the shape of its output: none if the shapes are the same."""
     if before == after and stride == 1:
         return nn.Identity()
     return nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))

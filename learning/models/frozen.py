@@ -1,8 +1,8 @@
-"""Heads on a backbone that stands still, as FedPH has them. B batch, C classes, D embedding, F features.
+"""Heads on a frozen backbone, as FedPH has them. B batch, C classes, D embedding, F features.
 
-The backbone is nobody's: every member builds the same one from the shape of the images alone, none trains it, and no
-post or checkpoint holds it. What it makes of a client's images is calculated once, and from then on stands in their
-place, so that training costs what the head does.
+The backbone belongs to no member: every member builds the same one from the shape of the images alone, none trains it,
+and no post or checkpoint holds it. Its features of a client's images are calculated once, and from then on take their
+place, so that training costs what the head costs.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from fedchain.learning.models.prototypes import EVALUATION_BATCH
 from fedchain.learning.seeding import seed_torch
 
 FEATURES = 512
-"""Width F of what a backbone returns: ResNet-18's last stage."""
+"""Width F of a backbone's features: ResNet-18's last stage."""
 
 BACKBONE_SEED = 18
 """Every backbone is drawn from it. Pre-trained weights are not shipped."""
@@ -54,7 +54,7 @@ class FrozenHead(Model):
         self.decision = nn.Linear(self.embedding_size, classes)
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """Return what the backbone makes of images (n, channels, height, width): (n, F), of mean 0 and variance 1."""
+        """Return the backbone's features of images (n, channels, height, width): (n, F), of mean 0 and variance 1."""
         backbone = build_backbone(*self._shape)
         with torch.inference_mode():
             parts = [_layer_norm(backbone(batch)) for batch in torch.split(images, EVALUATION_BATCH)]
@@ -73,7 +73,7 @@ class FrozenHead(Model):
 def build_backbone(channels: int, size: int) -> Backbone:
     """Return the backbone for images of so many channels and this side, the same in every process.
 
-    What a random ResNet-18 makes of two images is nearly the same: the cosine is 0.9, and heads on it lose all their
+    A random ResNet-18 gives two images nearly the same features: their cosine is 0.9, and heads on them lose all their
     ReLUs to the common part. That part, as random images show it, is taken away.
     """
     with torch.random.fork_rng(devices=[]):

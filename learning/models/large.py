@@ -14,7 +14,7 @@ from fedchain.learning.models.base import LayeredModel
 from fedchain.learning.models.blocks import BasicBlock, initialise_convolutions
 
 _Outputs = tuple[tuple[torch.Tensor, ...], torch.Tensor]
-"""What `outputs` returns: the layers' outputs, the embedding last, and the logits."""
+"""Return type of `outputs`: the layers' outputs, the embedding last, and the logits."""
 
 
 class ResNet18(LayeredModel):

@@ -1,4 +1,4 @@
-"""The shapes of a model: what payloads are judged by. As a genesis document has them: read, bounded, compared."""
+"""The shapes of a model, by which payloads are judged. As a genesis document has them: read, bounded, compared."""
 
 import math
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ OPTIONAL: Mapping[str, Any] = MappingProxyType({"feature_shape": None, "input_ty
 """Fields that a document holds only where they say something else than this."""
 
 INPUT_TYPES = ("float32", "int64")
-"""Of what type inputs may be: numbers, or tokens and the like."""
+"""Types that inputs may have: numbers, or tokens and the like."""
 
 
 class InputField(NamedTuple):
     """One of several inputs of a model that takes them by name. In `ModelInfo` they lie side by side."""
 
     name: str
-    """Of the parameter of `forward`."""
+    """Name of the parameter of `forward`."""
 
     shape: tuple[int, ...]
-    """Of one example."""
+    """Shape of one example."""
 
     type: str
     """One of `INPUT_TYPES`."""
@@ -88,7 +88,7 @@ def write_model_info(info: ModelInfo) -> dict[str, Any]:
 
 
 def read_model_info(value: Any) -> ModelInfo:
-    """Read what a genesis document says about a model. Raises `ConfigurationError`, TypeError or ValueError."""
+    """Read a genesis document's entry about a model. Raises `ConfigurationError`, TypeError or ValueError."""
     expected = [item.name for item in fields(ModelInfo) if item.name not in OPTIONAL]
     if not isinstance(value, dict) or sorted(value.keys() - OPTIONAL.keys()) != sorted(expected):
         raise ConfigurationError(f"shapes must hold {', '.join(expected)}, and may hold {', '.join(OPTIONAL)}")

@@ -50,14 +50,14 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "split-mlp-3": partial(SplitMlp, (20, 18, 15)),
     }
 )
-"""Name of each model, and what builds it from classes, channels and, where it matters, size."""
+"""Name of each model, and the class that builds it from classes, channels and, where it matters, size."""
 
 
 def build_model(name: str, seed: int, **shape: int) -> Model:
     """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was.
 
-    `shape` is what is known about its examples: classes, features, channels, size. Of these a model takes what it does
-    not fix.
+    `shape` is what is known about its examples: classes, features, channels, size. A model takes those of them that it
+    does not fix.
     """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)

@@ -1,4 +1,4 @@
-"""What a model that stands still makes of a client's images: constants of a round's training, calculated once.
+"""A client's images under a model that is not trained: constants of a round's training, calculated once.
 
 n examples of the client, D embedding, D_l width of layer l.
 """

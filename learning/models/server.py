@@ -17,7 +17,7 @@ STAGE_BLOCKS = 6
 
 LARGE_BATCH = 1 << 21
 """Numbers in a batch of features, as many as 128 images of 32x32 have, from which on memory is saved at the cost of
-time: with six bottlenecks a stage, what the gradient of 255 such images needs takes 3 GB."""
+time: with six bottlenecks a stage, the gradient of 255 such images needs 3 GB."""
 
 _WIDTHS = (16, 32, 64)
 _HIDDEN = (35, 38)

@@ -1,4 +1,4 @@
-"""The shapes that a task's payloads follow. A genesis document states them, so that who only judges needs no torch."""
+"""The shapes that a task's payloads follow. A genesis document states them, so that judging payloads needs no torch."""
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError

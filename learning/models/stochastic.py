@@ -15,7 +15,7 @@ Kind = Literal["conv", "linear"]
 """conv: a 3x3 convolution before the pooling; linear: a matrix behind it. Neither has a bias."""
 
 _ROOT = 2506_20644
-"""What all layers are drawn from, beside their client's place: the paper's number. They are no secret."""
+"""Seed from which all layers are drawn, together with their client's place: the paper's number. They are no secret."""
 
 
 class StochasticLayer(nn.Module):

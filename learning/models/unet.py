@@ -1,4 +1,4 @@
-"""A small UNet, which makes images of images: FedEDS's encryptor, and the decoder of who attacks it.
+"""A small UNet, which makes images of images: FedEDS's encryptor, and the decoder that attacks it.
 
 Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", MICCAI 2015, with two levels
 below the first, as Li et al., 2025 (arXiv:2506.20644) have it. B batch, c channels.

@@ -1,1 +1,1 @@
-"""Who holds which examples."""
+"""Partitions of the examples among the clients."""

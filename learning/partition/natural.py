@@ -1,4 +1,4 @@
-"""The partition that keeps together what comes from one user, patient or other source."""
+"""The partition that keeps together the examples of one user, patient or other source."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the partitions have in common: shuffling examples and handing them out."""
+"""Helpers that the partitions share: shuffling examples and handing them out."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,5 +22,5 @@ def cut_in_shares(examples: Indices, shares: NDArray[np.float64]) -> list[Indice
 
 
 def concatenate_parts(dealt: Sequence[Sequence[Indices]]) -> list[Indices]:
-    """Put together what each client got in several hands."""
+    """Put together the examples that each client got in several hands."""
     return [np.concatenate(parts) for parts in dealt]

@@ -1,4 +1,4 @@
-"""Who holds which examples. Clients' training examples are disjoint, and every client has its own test set.
+"""The split of the examples among the clients. Training examples are disjoint, and every client has its own test set.
 
 C classes, K clients. n-way k-shot sampling follows FedProto (Tan et al., AAAI 2022), on which DFPL's settings build.
 """

@@ -1,8 +1,8 @@
-"""Payloads by reference: a post lists parts, by hash, and only who reads a part fetches its bytes.
+"""Payloads by reference: a post lists parts, by hash, and only the readers of a part fetch its bytes.
 
-What is posted is a manifest, a small payload that everybody checks and aggregates. A part is an encoded document, as a
-payload is, compressed where that pays; whoever reads it checks its form. Its reader is the place of a member, or one of
-the three below. n parts.
+The post is a manifest, a small payload that everybody checks and aggregates. A part is an encoded document, as a
+payload is, compressed where that pays; each reader checks its form. Its reader is the place of a member, or one of the
+three below. n parts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
 """Readers that are no member's place: all members, the aggregator of the round, and that of the next round."""
 
 PART_SIZE_MAX = 16 * 2**20
-"""Bytes of a part. Whoever works on parts holds one at a time, so this bounds the memory that they take."""
+"""Largest part, in bytes. A process that works on parts holds one at a time, so this bounds their memory."""
 
 PARTS_MAX = 4_096
 """Parts that one post lists."""
 
 COMPRESSION_LEVEL = 1
-"""Of zstd: half of the size of features behind a ReLU, at 250 MB/s; higher levels gain a few per cent."""
+"""Level of zstd: it halves the size of features behind a ReLU, at 250 MB/s; higher levels gain a few per cent."""
 
 COMPRESSED_MAX = 0.9
 """A part is sent compressed if that takes at most this share of its bytes; noise does not shrink."""
@@ -54,7 +54,7 @@ class PartRef:
     """Which of the phase's kinds it is of (`Method.parts`)."""
 
     reader: int
-    """Who reads it: the place of a member, `EVERYBODY`, `AGGREGATOR` or `NEXT_AGGREGATOR`."""
+    """Its reader: the place of a member, `EVERYBODY`, `AGGREGATOR` or `NEXT_AGGREGATOR`."""
 
     sender: int = -1
     """Place of the member that posted it; -1 in a post itself, which has one sender."""
@@ -98,7 +98,7 @@ def manifest(refs: Sequence[PartRef], kinds: Kinds) -> Tensors:
 
 
 def listed(tensors: Tensors, kinds: Kinds) -> tuple[PartRef, ...]:
-    """Return the parts that a post, or what a phase left behind, lists, in their order; none where it lists none."""
+    """Return the parts that a post, or a phase's knowledge, lists, in their order; none if it lists none."""
     if _HASHES not in tensors:
         return ()
     order, count = list(kinds), len(tensors[_SIZES])
@@ -111,7 +111,7 @@ def listed(tensors: Tensors, kinds: Kinds) -> tuple[PartRef, ...]:
 
 
 def listed_as(tensors: Tensors, kinds: Kinds, part_hash: bytes) -> tuple[PartRef, ...]:
-    """Return what a post lists under one hash: the same bytes may have several readers."""
+    """Return the parts that a post lists under one hash: the same bytes may have several readers."""
     rows = (tensors[_HASHES] == np.frombuffer(part_hash, np.uint8)).all(axis=1)  # (n,)
     return listed({name: tensors[name][rows] for name in _COLUMNS}, kinds)
 

@@ -4,7 +4,7 @@ A document is a msgpack array of `[name, dtype, shape, data]`, sorted by name; `
 little-endian. Exactly one encoding is valid: a decoder refuses every other spelling of the same tensors. Everything is
 bounded by the receiver's own specs before any array exists, and then the numbers are (`payload/numbers.py`).
 
-What is decoded are views of the bytes: nothing is copied, whoever reads a payload next shares them.
+Decoded tensors are views of the bytes: nothing is copied, and the next reader of a payload shares them.
 """
 
 import math
@@ -41,12 +41,12 @@ def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def pieces(tensors: Mapping[str, NDArray[Any]]) -> list[Buffer]:
-    """Return the document of canonical arrays piece by piece, so that who joins them copies them once."""
+    """Return the document of canonical arrays piece by piece, so that joining them copies them once."""
     return list(write_entries([_entry(name, tensor) for name, tensor in sorted(tensors.items())]))
 
 
 def canonical(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays as who decodes them finds them."""
+    """Return the arrays as they are after decoding."""
     return {name: replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor for name, tensor in tensors.items()}
 
 
@@ -107,7 +107,7 @@ def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class Layout:
-    """Where each tensor stands in a document of given specs, worked out once."""
+    """The place of each tensor in a document of given specs, worked out once."""
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self.specs = sorted(specs, key=lambda spec: spec.name)
@@ -129,7 +129,7 @@ class Layout:
         self.size_bytes = position
 
     def views(self, data: Buffer) -> dict[str, NDArray[Any]] | None:
-        """Return the tensors of a document without looking at their elements; None unless all stands in its place."""
+        """Return the tensors of a document without looking at their elements; None unless each is in its place."""
         if len(data) != self.size_bytes or data[: len(self._begin)] != self._begin:
             return None
         tensors = {}
@@ -146,7 +146,7 @@ def _layout(specs: tuple[TensorSpec, ...]) -> Layout:
 
 
 def _read_tensors(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
-    """Read a document entry by entry, because it has free dimensions, or to say what is wrong with it."""
+    """Read a document entry by entry, because it has free dimensions, or to name its fault."""
     entries = read_entries(data, len(specs))
     names, expected = [entry.name for entry in entries], [spec.name for spec in specs]
     if names != expected:

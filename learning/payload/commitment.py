@@ -14,7 +14,7 @@ COMMITMENT_SIZE = 32
 """Bytes of a commitment."""
 
 COMMITMENT = byte_strings("commitment", COMMITMENT_SIZE)
-"""What a member posts of it."""
+"""Specification of the one commitment in a member's post."""
 
 
 def commitments_spec(members_max: int) -> tuple[TensorSpec, ...]:
@@ -37,7 +37,7 @@ def commit(sender: bytes, payload: Tensors) -> NDArray[np.uint8]:
 
 
 def validate_revealed(sender: bytes, place: int, payload: Tensors, left: Tensors | None) -> None:
-    """Raise `InvalidPayload` unless the payload is what its sender committed to.
+    """Raise `InvalidPayload` unless the payload is the one that its sender committed to.
 
     `place` is the sender's among the members; `left` has what the phase of the commitments left, None if nothing.
     """

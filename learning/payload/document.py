@@ -1,8 +1,8 @@
 """The structure around tensors: a msgpack array of `[name, dtype, shape, data]`, written and read piece by piece.
 
-What is read is compared with what is expected before anything is built: msgpack itself would build whatever a payload
-of fifty megabytes spells, and that can be fifty million lists. Of the ways in which msgpack can spell a number, only
-the shortest is read, so each document has one spelling. `data` is never copied here.
+Bytes are compared with what is expected before anything is built: msgpack itself would build whatever a payload of
+fifty megabytes spells, and that can be fifty million lists. Msgpack can spell a number in several ways; only the
+shortest is read, so each document has one spelling. `data` is never copied here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,14 +61,14 @@ def write_entries(entries: Sequence[Entry]) -> Iterator[Buffer]:
 
 
 def entry_header(name: str, dtype: str, shape: tuple[int, ...], size_bytes: int) -> bytes:
-    """Return what stands before an entry's data."""
+    """Return the bytes before an entry's data."""
     sizes = b"".join(write_integer(size) for size in shape)
     fields = write_text(name) + write_text(dtype) + write_array(len(shape)) + sizes
     return write_array(4) + fields + write_bytes(size_bytes)
 
 
 def write_array(count: int) -> bytes:
-    """Return what stands before so many values of an array."""
+    """Return the bytes before so many values of an array."""
     return _write_number(count, "array")
 
 
@@ -84,7 +84,7 @@ def write_integer(number: int) -> bytes:
 
 
 def write_bytes(size: int) -> bytes:
-    """Return what stands before so many bytes."""
+    """Return the header of so many bytes."""
     return _write_number(size, "bytes")
 
 
@@ -130,7 +130,7 @@ def _read_entry(data: Buffer, position: int) -> tuple[Entry, int]:
 
 
 def read_text(data: Buffer, position: int) -> tuple[str, int]:
-    """Return a text and where what follows begins. Raises `InvalidPayload`, as all that reads here does."""
+    """Return a text and the position behind it. Raises `InvalidPayload`, as all functions here that read."""
     size, position = read_number(data, position, "text")
     if size > NAME_BYTES_MAX:
         raise InvalidPayload(f"text: at most {NAME_BYTES_MAX} bytes expected, found {size}")
@@ -143,7 +143,7 @@ def read_text(data: Buffer, position: int) -> tuple[str, int]:
 
 
 def read_number(data: Buffer, position: int, kind: str) -> tuple[int, int]:
-    """Return an integer, or the length of something else, and where what follows begins."""
+    """Return an integer, or the length of something else, and the position behind it."""
     head = data[_end(data, position, 1) - 1]
     if head in _SHORT[kind]:
         return head - _SHORT[kind].start, position + 1

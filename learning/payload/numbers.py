@@ -40,7 +40,7 @@ _FORMS = {
 }
 
 _CHUNK = 1 << 15
-"""Elements looked at together: what is made of them on the way stays in the processor's cache."""
+"""Elements looked at together: intermediate results of so many stay in the processor's cache."""
 
 
 def validate_elements(spec: TensorSpec, tensor: NDArray[Any]) -> None:
@@ -64,7 +64,7 @@ def replace_tiny(tensor: NDArray[Any]) -> NDArray[Any]:
 
 
 def clip_elements(spec: TensorSpec, tensor: NDArray[Any]) -> NDArray[Any]:
-    """Return the tensor with every element moved to the nearest that the spec allows; what is no number becomes 0."""
+    """Return the tensor with every element moved to the nearest that the spec allows; NaN becomes 0."""
     if tensor.dtype.kind != "f":
         return np.asarray(np.clip(tensor, spec.minimum, spec.maximum))
     low = max(-spec.magnitude_max, -np.inf if spec.minimum is None else spec.minimum)

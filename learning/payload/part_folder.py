@@ -18,7 +18,7 @@ PARTS = "parts"
 
 
 class PartStore(Protocol):
-    """What who computes asks of it."""
+    """The store of parts, as a contributor's computation uses it."""
 
     def read(self, part_hash: Hash) -> bytes:
         """The bytes of a part; raises `PartMissing`."""
@@ -92,7 +92,7 @@ class PartFolder:
                 sync_folder(self._folder)
 
     def keep_only(self, needed: Collection[Hash]) -> None:
-        """Delete all files but those of `needed` parts, also what a crash left half-written."""
+        """Delete all files but those of `needed` parts, also files that a crash left half-written."""
         kept = {part_hash.hex() for part_hash in needed}
         self._checked.intersection_update(needed)
         for path in self._folder.glob("??/*"):
@@ -101,7 +101,7 @@ class PartFolder:
                     path.unlink(missing_ok=True)
 
     def hashes(self) -> Iterator[Hash]:
-        """What there are files for."""
+        """Hashes of the parts that have a file."""
         for path in self._folder.glob("??/*"):
             if not path.suffix and len(path.name) == 2 * HASH_SIZE:
                 yield bytes.fromhex(path.name)
@@ -123,7 +123,7 @@ class PartFolder:
 
 
 class LinkedPartFolder(PartFolder):
-    """The folder of one of many members on one machine: what several of them have is there once.
+    """The folder of one of many members on one machine: a part that several of them have is there once.
 
     Args:
         folder: this member's.
@@ -153,7 +153,7 @@ class LinkedPartFolder(PartFolder):
 
 
 class PartMemory:
-    """Parts of one process that nobody else fetches: a simulation without a network, a test."""
+    """Parts of one process, for a simulation without a network or a test: no other process fetches them."""
 
     def __init__(self) -> None:
         self._parts: dict[Hash, bytes] = {}

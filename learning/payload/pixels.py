@@ -1,6 +1,6 @@
 """Images as parts carry them: one byte for a pixel, within a range of each image's own, or float16. n images.
 
-Pixels are one row after another, so that who only judges sizes needs not know the images' shape.
+Pixels are one row after another, so that a process that only judges sizes need not know the images' shape.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a tensor of a payload must be, stated before any is read: name, shape, type and bounds."""
+"""Specifications of a payload's tensors, stated before any is read: name, shape, type and bounds."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ ENTRY_OVERHEAD_BYTES_MAX = 96
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What one tensor must be. Its floats are 0 or normal numbers: never subnormal, and never -0."""
+    """Specification of one tensor. Its floats are 0 or normal numbers: never subnormal, and never -0."""
 
     name: str
     """Name in the document."""
@@ -35,7 +35,7 @@ class TensorSpec:
     """Size of each dimension; -1 is any size from 1 to `free_max`."""
 
     dtype: Literal["float32", "float16", "int64", "uint8"] = "float32"
-    """Type of the elements. float16 halves a payload: who aggregates computes with float64 all the same."""
+    """Type of the elements. float16 halves a payload: aggregation computes with float64 all the same."""
 
     free_max: int = 1
     """Largest size of a dimension that is -1."""

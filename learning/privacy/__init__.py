@@ -1,1 +1,1 @@
-"""Differential privacy: noise, clipping, and what they add up to over a whole run."""
+"""Differential privacy: noise, clipping, and their total guarantee over a whole run."""

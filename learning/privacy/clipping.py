@@ -1,4 +1,4 @@
-"""Clipping: what bounds how far one example can move a sum or a mean. n examples, D numbers of each."""
+"""Clipping, which bounds how far one example can move a sum or a mean. n examples, D numbers of each."""
 
 import torch
 
@@ -10,6 +10,6 @@ def clip_rows(rows: torch.Tensor, norm: float) -> torch.Tensor:
 
 
 def clip_factors(rows: torch.Tensor, norm: float) -> torch.Tensor:
-    """Return by what each row (n, D) is multiplied to be clipped, (n,)."""
+    """Return the factors that clip the rows (n, D), (n,)."""
     factors: torch.Tensor = norm / torch.linalg.vector_norm(rows, dim=1).clamp(min=norm)
     return factors

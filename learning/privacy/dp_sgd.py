@@ -47,7 +47,7 @@ class GradientNoise:
     """SHUFFLED or POISSON."""
 
     budget: Budget
-    """What the member may spend in all."""
+    """The member's budget for the whole run."""
 
     phase: str
     """Name of the phase that trains."""
@@ -63,9 +63,9 @@ def train_privately(
     correct: Correct | None = None,
     given: Given | None = None,
 ) -> None:
-    """Train the client's model in place as `training.train` does, with noise on every gradient, and charge the ledger.
+    """Train the client's model in place as `loop.train` does, with noise on every gradient, and charge the ledger.
 
-    The loss of one example is the method's loss on the batch of it alone, and what `given` makes of that batch.
+    The loss of one example is the method's loss on the batch of it alone, with `given`'s result for that batch.
     `correct` comes after the noise: it must not look at examples. Raises `ReleaseRefused` before any step that the
     budget does not cover, and `TrainingDiverged` as `train` does; the model is then of no use.
     """
@@ -99,7 +99,7 @@ def train_privately(
 
 
 def planned_release(schedule: Schedule, examples: int, noise: GradientNoise) -> Release:
-    """State what a round's training lets out. In units of C: an example that comes or goes moves a sum by 1, one that
+    """Return the release of a round's training. In units of C: an example that comes or goes moves a sum by 1, one that
     is replaced by another moves it by 2."""
     steps = count_steps(schedule, examples)
     if noise.sampling is Sampling.POISSON:
@@ -135,7 +135,7 @@ def clipped_sum(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sum (P,) of the examples' clipped gradients, float64, and their mean loss; zeros of an empty batch.
 
-    `given` holds, for each example, what the loss is given for the batch of it alone.
+    `given` holds, for each example, the loss's further inputs for the batch of it alone.
     """
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     count = sum(value.numel() for value in parameters.values())
@@ -176,7 +176,7 @@ def example_gradients(
 
 
 def _stack(given: list[Any] | None) -> tuple[Callable[[tuple[Any, ...]], Any], tuple[Any, ...], tuple[int | None, ...]]:
-    """Put what each example is given into one tuple: how to read it, its fields, and along what they are stacked."""
+    """Stack the further inputs of all examples: how to read them, their fields, and the dimensions of the stack."""
     if not given or given[0] is None:
         return lambda parts: None, (), ()
     first = given[0]

@@ -2,9 +2,9 @@
 Analytical Calibration and Optimal Denoising", ICML 2018 (arXiv:1805.06530).
 
 A release adds N(0, sigma^2) to every number of a value that one example can move by at most S, its sensitivity, in L2
-norm. What matters is mu = S / sigma alone. Releases compose exactly, chosen one after another or all at once: they are
-together as good as one with mu = sqrt(sum of mu_i^2) (Dong, Roth and Su, "Gaussian Differential Privacy", 2022,
-Corollary 3.3). So there is one (epsilon, delta) for a whole run, and no bound in it.
+norm. Only mu = S / sigma matters. Releases compose exactly, chosen one after another or all at once: they are together
+as good as one with mu = sqrt(sum of mu_i^2) (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Corollary 3.3).
+So there is one (epsilon, delta) for a whole run, and no bound in it.
 
 The classical sigma = sqrt(2 ln(1.25 / delta)) S / epsilon adds more noise than it must below epsilon = 8.4, at
 delta = 10^-5, and promises too much above. It is used nowhere here.

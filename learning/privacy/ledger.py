@@ -1,10 +1,10 @@
-"""The privacy ledger: everything noised that a member let out, written down before it is sent, and never forgotten.
+"""The privacy ledger: every noised release of a member, written down before it is sent, and never forgotten.
 
-What a release cost is spent whether or not anybody received it, so the ledger only grows. It is written while the
-noised bytes are still in one process: who was killed before that sent nothing, and who was killed after it finds the
-release here, computes the same bytes again, and is not charged twice. `Release.count` values under one `identity`,
-which follows from the values and the member's private randomness, are one release; other values in the same phase are
-another one, with noise of its own, and cost what they cost.
+The cost of a release is spent whether or not anybody received it, so the ledger only grows. It is written while the
+noised bytes are still in one process: a member that was killed before that sent nothing, and one that was killed after
+it finds the release here, computes the same bytes again, and is not charged twice. `Release.count` values under one
+`identity`, which follows from the values and the member's private randomness, are one release; other values in the same
+phase are another one, with noise of its own, and cost what they cost.
 
 The records lie one after another, `RECORD_SIZE` bytes each, in two copies that share no sector of a disk::
 
@@ -38,7 +38,7 @@ _MAGIC = b"fedchain privacy ledger 1\n"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a member is willing to spend over the whole run."""
+    """The most that a member is willing to spend over the whole run."""
 
     epsilon: float
     """Largest total epsilon; 0: no bound."""
@@ -61,7 +61,7 @@ class Entry:
     """Differs for different values, and says nothing about them to others."""
 
     release: Release
-    """What was released."""
+    """The noise that was added."""
 
 
 class Disk(Protocol):
@@ -108,7 +108,7 @@ class PrivacyLedger:
         self._member, self._disk = member, disk
 
     def validate(self, round_number: int, phase: str, releases: Sequence[Release], budget: Budget) -> None:
-        """Raise `ReleaseRefused` if these releases would exceed the budget; what the phase is charged for is not added.
+        """Raise `ReleaseRefused` if these releases would exceed the budget; earlier charges of the phase are not added.
 
         To be asked before long work; `charge` decides.
         """
@@ -119,7 +119,7 @@ class PrivacyLedger:
             self._validate([*before, *expected], round_number, budget)
 
     def charge(self, entry: Entry, budget: Budget) -> None:
-        """Write a release down, before what it noised leaves the process; on return it is durable.
+        """Write a release down, before the noised values leave the process; on return it is durable.
 
         An entry that is there already is not charged again. Raises `ReleaseRefused` where the total would exceed the
         budget, and nothing is written then, and `LedgerDamaged` where the ledger cannot be read or written.
@@ -137,12 +137,12 @@ class PrivacyLedger:
             return tuple(self._entries())
 
     def validate_adoption(self, entries: Sequence[Entry]) -> None:
-        """Raise `LedgerDamaged` where this ledger holds what another copy, which holds `entries`, does not."""
+        """Raise `LedgerDamaged` if this ledger holds an entry that another copy, which holds `entries`, does not."""
         with self._locked():
             self._validate_adoption(entries)
 
     def adopt(self, entries: Sequence[Entry]) -> None:
-        """Take over what another copy of this ledger holds beyond this one, as when a member moves.
+        """Take over the entries that another copy of this ledger has beyond this one's, as when a member moves.
 
         Raises `LedgerDamaged` as `validate_adoption`; nothing is written then.
         """
@@ -156,7 +156,7 @@ class PrivacyLedger:
         return total_epsilon((entry.release for entry in self.entries()), delta)
 
     def _validate_adoption(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return what is here, if the others begin with it."""
+        """Return the entries that are here, if the others begin with them."""
         known = self._entries()
         if list(entries[: len(known)]) != known:
             raise LedgerDamaged(
@@ -226,7 +226,7 @@ def write_entry(entry: Entry) -> str:
 
 
 def read_entry(text: str | bytes) -> Entry:
-    """Return the entry that `write_entry` wrote; what it did not write raises ValueError."""
+    """Return the entry that `write_entry` wrote; other bytes raise ValueError."""
     return msgspec.json.decode(text, type=Entry)
 
 

@@ -2,8 +2,8 @@
 
 Noise follows from the member's root of private randomness, the labels of the release, and the value itself. So a peer
 that crashed and computes the same value again sends the same bytes again; and one that computes another value in the
-same phase, because its model or its data were lost, draws other noise: the difference of what it sends is no
-difference of what it hides.
+same phase, because its model or its data were lost, draws other noise: the difference of the two sent values does not
+show that of the hidden ones.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def add_noise(value: NDArray[np.float64], sigma: float, secrets: Secrets, *label
 def fingerprint(value: NDArray[np.float64], sigma: float) -> str:
     """Return 64 hexadecimal digits that differ for different values, or noises, of a release.
 
-    They follow from what is to be hidden: nobody but its owner may see them.
+    They follow from the hidden value: nobody but its owner may see them.
     """
     digest = hashlib.sha256(np.array([sigma, *value.shape], dtype="<f8").tobytes())
     digest.update(np.ascontiguousarray(value, dtype="<f8").tobytes())

@@ -1,12 +1,12 @@
-"""Class prototypes with noise: what one example can do to its class's mean is bounded, and drowned.
+"""Class prototypes with noise: the effect of one example on its class's mean is bounded, and drowned.
 
 Each embedding is clipped to L2 norm C before it is averaged, so that replacing an example by another of its class
 moves the mean of n_c by at most 2 C / n_c. All classes get the same noise in those units; an example is in one of them
 alone, so together they cost what one costs. Which classes a member has and how many examples of each is public.
 
-This is about the model that makes the embeddings as it stands: what an example did to the model before, in training,
-is not counted here, and can be far more. So a release of prototypes is half of an epsilon, whose other half is DP-SGD:
-without that, what is charged here is written down and called nothing (`Method.states_epsilon`).
+This is about the embeddings under a given model: an example's earlier effect on the model, in training, is not counted
+here, and can be far larger. So a release of prototypes is half of an epsilon, whose other half is DP-SGD: without that,
+the charges here are written down, but no epsilon is stated (`Method.states_epsilon`).
 
 N examples, C classes, D embedding, n classes that are posted.
 """
@@ -45,14 +45,14 @@ class PrototypeNoise:
     """Fewest examples of a class that is posted."""
 
     budget: Budget
-    """What the member may spend in all."""
+    """The member's budget for the whole run."""
 
     phase: str
     """Name of the phase that posts."""
 
     @property
     def release(self) -> Release:
-        """What the noise of a round lets out: of a class's sum, which one example moves by 2 C at most."""
+        """The release of a round: noise on a class's sum, which one example moves by 2 C at most."""
         sensitivity = 2 * self.clip
         return Release(PROTOTYPES, self.multiplier * sensitivity, sensitivity)
 

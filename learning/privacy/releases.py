@@ -1,4 +1,4 @@
-"""What a member released, and what all of it is worth: the arithmetic behind a privacy ledger."""
+"""A member's releases, and the privacy that they cost together: the arithmetic behind a privacy ledger."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Sampling(enum.Enum):
 
     SHUFFLED = "shuffled"
     """Disjoint batches of passes in an order that everybody knows: an example is in one batch of each pass. Neighbours
-    differ by one example replaced by another. That others do not see an example's batch would be an amplification, and
-    none is claimed."""
+    differ by one example replaced by another. Keeping an example's batch secret would amplify privacy; no such
+    amplification is claimed."""
 
     POISSON = "poisson"
     """Batches that each example joins by a coin of its own, which is kept private. Neighbours differ by one example
@@ -36,7 +36,7 @@ class Release:
     """Gaussian noise that was added to values of one kind, all in one phase of one round."""
 
     mechanism: str
-    """What was released: prototypes, gradients."""
+    """Kind of the released values: prototypes, gradients."""
 
     sigma: float
     """Standard deviation of the noise, in units of the value."""

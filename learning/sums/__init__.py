@@ -1,1 +1,1 @@
-"""How sums are opened of which nobody sees a term."""
+"""Sums that are opened although nobody sees a term of them."""

@@ -1,4 +1,4 @@
-"""Encrypted data as FedEDS's clients show them to each other: images, and what the sender's model says of each.
+"""Encrypted data as FedEDS's clients show them to each other: images, and the sender's model's output for each.
 
 Li et al., 2025 (arXiv:2506.20644), Eq. 4. B batch, C classes, n images.
 """
@@ -27,7 +27,7 @@ SUM_TOLERANCE = 1e-3
 """How far from 1 the sum of a teacher's probabilities may be."""
 
 _REST_BYTES = 1 << 12
-"""What the names and sizes of a part's tensors take, and more."""
+"""Bytes that the names and sizes of a part's tensors take at most."""
 
 
 def encrypted_spec(classes: int, kind: PixelType) -> tuple[TensorSpec, ...]:

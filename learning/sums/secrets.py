@@ -1,4 +1,4 @@
-"""What only one member knows: shares of keys, and randomness that nobody can repeat.
+"""Secrets that only one member knows: shares of keys, and randomness that nobody can repeat.
 
 All other randomness follows from the genesis document's seed, so that anybody can repeat a round. Noise, masks and keys
 must not be drawn from there.
@@ -37,8 +37,8 @@ class Secrets:
     def draw(self, size: int, *labels: str | int) -> bytes:
         """Return so many bytes of the stream that the labels name, such as a phase and a round.
 
-        The same labels give the same bytes, after a crash too: what was sent is sent again, no noise is drawn twice.
-        Raises `SecretMissing` for a member without a root.
+        The same labels give the same bytes, after a crash too: the same post is sent again, and no noise is drawn
+        twice. Raises `SecretMissing` for a member without a root.
         """
         if len(self.root) != ROOT_SIZE:
             raise SecretMissing(f"member {self.member} has no root of private randomness")
@@ -50,7 +50,7 @@ class Secrets:
         return stream.digest(size)
 
     def stream(self, *labels: str | int) -> Callable[[int], bytes]:
-        """Return a source of random bytes, for who asks for some again and again: number of bytes -> bytes.
+        """Return a source of random bytes that can be asked again and again: number of bytes -> bytes.
 
         A source of the same labels gives the same bytes, if it is asked for as many at a time.
         """

@@ -1,11 +1,12 @@
 """Sums of class vectors that nobody can read before t members open them, and then only sums of k_min and more.
 
-Each class is encrypted by itself, so that a class can be left closed. What everybody sees is who holds which class, and
-the mean over the holders of each class that is opened. Nobody sees a single member's vector, unless t members conspire
-or the dealer kept the keys: t - 1 members that conspire hold all but two of the vectors in an opened sum at most, so
-they see the sum of two that are not theirs. Sums of several rounds together are another matter (docs/privacy.md).
+Each class is encrypted by itself, so that a class can be left closed. Everybody sees which members hold which class,
+and the mean over the holders of each class that is opened. Nobody sees a single member's vector, unless t members
+conspire or the dealer kept the keys: t - 1 members that conspire hold all but two of the vectors in an opened sum at
+most, so they see the sum of two that are not theirs. Sums of several rounds together are another matter
+(docs/privacy.md).
 
-In the phase `update` members post ciphertexts, and prove that they know what is in them, so that nobody's post is made
+In the phase `update` members post ciphertexts, and prove that they know the plaintexts, so that nobody's post is made
 of others'. Everybody multiplies those of each class, and the products stand beside the knowledge. In the phase
 `decryption_share` members post their shares of the products, all of them with one proof; t of them open the sums.
 Integers throughout, so that every machine finds the same.
@@ -73,7 +74,7 @@ UPDATE, OPENING = "update", "decryption_share"
 
 FRACTION_BITS = 24
 """A number x is encrypted as the integer next to x 2^24. From 1/2 to 1 a float32 is exactly such a number; the error of
-smaller ones, 2^-25 at most, is what rounding one from there to float32 may take."""
+smaller ones, 2^-25 at most, is no larger than that of rounding one from there to float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ class Encryption:
     """Largest magnitude of a number."""
 
     key_bits_allowed: Collection[int]
-    """What `key_bits` may be."""
+    """Values that `key_bits` may have."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -115,7 +116,7 @@ class Encryption:
         return (TensorSpec("shares", (-1,), "uint8", free_max=proof_max + self._size * self._ciphertexts_max(info)),)
 
     def sums_spec(self, info: ModelInfo) -> tuple[TensorSpec, ...]:
-        """What `update` leaves for the round: the classes of any post, their holders, and the products."""
+        """Tensors that `update` leaves for the round: the classes of any post, their holders, and the products."""
         return (
             _labels(info),
             TensorSpec("holders", (-1,), "int64", free_max=info.classes, minimum=1),
@@ -142,7 +143,7 @@ class Encryption:
         """Raise `ConfigurationError` unless the settings protect so many members, K.
 
         The f liars that agreement bears must not open a post (t > f), nor may anybody by itself (t >= 2). And t - 1
-        members that conspire claim whatever classes they like and know their own vectors: only of t + 1 holders or more
+        members that conspire claim any classes they like and know their own vectors: only with t + 1 holders or more
         are two always others.
         """
         least, most = smallest_threshold(members), min(members, MEMBERS_MAX)
@@ -159,7 +160,7 @@ class Encryption:
             )
 
     def of(self, round: Round) -> "RoundSums":
-        """Return what reads and writes the posts of a round whose material was validated."""
+        """Return the reader and writer of the posts of a round whose material was validated."""
         assert round.info is not None, "a round of a federation has shapes"
         key = _read_key(round.material[PUBLIC_KEY], tuple(self.key_bits_allowed))
         packing = Packing(key.plaintext_bits, self._point.integer_max, round.clients)
@@ -206,7 +207,7 @@ class RoundSums:
     def encrypt(self, labels: NDArray[np.int64], vectors: NDArray[np.float32], secrets: Secrets) -> Tensors:
         """Return the post of labels (n,) and vectors (n, D).
 
-        The randomness follows from what is encrypted, too: another vector in the same round has another, and so has
+        The randomness follows from the encrypted numbers, too: another vector in the same round has another, and so has
         its proof. Raises `NothingToPost` for a number beyond `magnitude_max`.
         """
         assert self.round.me is not None, "a member computes"
@@ -295,8 +296,9 @@ class RoundSums:
     def open(self, posts: Sequence[ReadPost], *, over_all: bool) -> Tensors:
         """Return the mean (n, D) of each opened class over its holders, or over all contributors.
 
-        A sum beyond what its holders may add up to, for which one of them lied, is moved to the nearest that they may.
-        Raises `NothingLeft` for fewer shares than the threshold: where members were excluded, so few may close a phase.
+        A sum larger than its holders can honestly have, for which one of them lied, is moved to the nearest possible
+        one. Raises `NothingLeft` for fewer shares than the threshold: where members were excluded, so few may close a
+        phase.
         """
         assert self.decryption is not None, "posts were checked"
         if len(posts) < self.key.threshold:
@@ -323,7 +325,7 @@ class RoundSums:
 
     @property
     def fingerprint(self) -> Hash:
-        """Hash of all that `update` left, for who must not open two things in a round."""
+        """Hash of all that `update` left: a member must not open two different sets of sums in a round."""
         sums = self.round.beside[UPDATE]
         return sha256(b"".join(sums[name].tobytes() for name in ("labels", "holders", "sums")))
 
@@ -336,7 +338,7 @@ class RoundSums:
         return secrets.stream("encryption", phase, self.round.number, used_for.hex())
 
     def _known(self, sender: PublicKey, ciphertexts: Sequence[mpz]) -> PlaintextStatement:
-        """What the proof in a post of `update` says."""
+        """The statement that the proof in a post of `update` proves."""
         return PlaintextStatement(self.key, self.round.chain_id, self.round.number, UPDATE, sender, ciphertexts)
 
     @property

@@ -23,7 +23,7 @@ _MASK = "attention_mask"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model says about B inputs."""
+    """A model's output for B inputs."""
 
     embedding: torch.Tensor | None
     """(B, D), or None where it gives none."""
@@ -33,11 +33,11 @@ class Output:
 
 
 def read_output(output: Any, inputs: Mapping[str, Any]) -> Output | None:
-    """Read what a module returned for inputs that have names, or for {}: None for what cannot be read.
+    """Read a module's output for inputs that have names, or for {}; None if it cannot be read.
 
     It is a pair (embedding, logits), the logits alone, or has `logits` and perhaps an embedding (`EMBEDDING_NAMES`) by
-    name, as Hugging Face's models. Of the last layer's hidden states (B, L, D) the embedding is the mean over the
-    tokens that the attention mask (B, L) leaves, where there is one.
+    name, as Hugging Face's models. If there are hidden states of the last layer (B, L, D), the embedding is their mean
+    over the tokens that the attention mask (B, L) leaves, or over all without a mask.
     """
     if isinstance(output, torch.Tensor):
         return Output(None, output)
@@ -58,8 +58,8 @@ def read_output(output: Any, inputs: Mapping[str, Any]) -> Output | None:
 def adapt(module: nn.Module, fields: Sequence[InputField], inputs: torch.Tensor) -> Output | str:
     """Try the module on a few inputs, and hook it, so that it takes them and returns (embedding, logits) from then on.
 
-    A module that gives no embedding gets the logits in its place; the output that is returned says so. For what cannot
-    be read the answer is what the module returned, for people. The module's own errors pass.
+    A module that gives no embedding gets the logits in its place; the output that is returned says so. If the output
+    cannot be read, the answer describes it, for people. The module's own errors pass.
     """
     if fields:
         unpack_hook = module.register_forward_pre_hook(_Unpack(tuple(fields)), with_kwargs=True)
@@ -88,7 +88,7 @@ def unpack(inputs: torch.Tensor, fields: Sequence[InputField]) -> dict[str, torc
 
 @dataclass(frozen=True, slots=True)
 class _Unpack:
-    """A hook before `forward`: one tensor becomes the fields; whoever gives fields by name is not disturbed."""
+    """A hook before `forward`: one tensor becomes the fields; a call that gives fields by name stays as it is."""
 
     fields: tuple[InputField, ...]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 Augmentation = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
-"""augment(images, generator) -> images, of the same shape; what was given stays as it is."""
+"""augment(images, generator) -> images, of the same shape; the given ones stay as they are."""
 
 PADDING = 4
 """An image is shifted by at most so many pixels in each direction."""
@@ -21,7 +21,7 @@ class CropFlip:
     """Shift each image at random, filling up with black, and mirror half of them."""
 
     black: torch.Tensor
-    """(channels, 1, 1): what a black pixel is after normalisation."""
+    """(channels, 1, 1): the value of a black pixel after normalisation."""
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Return changed copies of images (B, channels, height, width); all choices come from the generator."""

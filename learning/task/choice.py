@@ -1,4 +1,4 @@
-"""Whether members train on data of their own; asked of who runs a peer, and answered without torch."""
+"""Whether members train on data of their own; asked of a peer's operator, and answered without torch."""
 
 import sys
 from collections.abc import Callable
@@ -17,7 +17,7 @@ alone, as `member` number `members`."""
 def name_task(task: TaskFunction) -> str:
     """Return the name under which a function is found again; "" for one that no name leads to, such as a lambda.
 
-    Of a script that runs it is 'FILE.py:function', with the file's whole path; else 'module:function'.
+    For a function of the script that runs it is 'FILE.py:function', with the file's whole path; else 'module:function'.
     """
     module_name, name = getattr(task, "__module__", None) or "", getattr(task, "__qualname__", "")
     module = sys.modules.get(module_name)

@@ -2,8 +2,9 @@
 
 It is named as `FILE.py:function` or `module:function`, or given.
 
-The genesis document holds the shapes of its model, so that every peer, and whoever verifies a chain, can check payloads
-and recompute aggregates without anybody's code. A peer's training process calls the function, and the founder once.
+The genesis document holds the shapes of its model, so that every peer, and anybody who verifies a chain, can check
+payloads and recompute aggregates without anybody's code. A peer's training process calls the function, and the founder
+once.
 
 B batch, C classes, D embedding.
 """
@@ -42,7 +43,7 @@ def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -
 
 
 class CustomDataSource:
-    """Each client's model and examples come from the user's function. What was read of a client is kept."""
+    """Each client's model and examples come from the user's function. Data that were read for a client are kept."""
 
     def __init__(self, config: LearningConfig, task: TaskFunction) -> None:
         self._config, self._task = config, task
@@ -79,7 +80,7 @@ class Sets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """What the function brings for a client."""
+    """The function's result for a client."""
 
     module: nn.Module
     """Adapted: it returns (embedding, logits)."""
@@ -90,13 +91,13 @@ class Made:
     sets: Sets
 
     def share(self) -> Share:
-        """What the client begins with."""
+        """The model and the examples that the client begins with."""
         train, test = self.sets.train, self.sets.test
         return Share(cast(Model, self.module), train.inputs, train.labels, test.inputs, test.labels)
 
 
 def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
-    """Call the function as the first member would, and return the configuration that learns what it returns.
+    """Call the function as the first member would, and return the configuration for the task that it returns.
 
     Where the method takes different models, it is called as every member, whose sets are not looked at. The function
     may fail for members whose data are elsewhere: they are taken to have the first one's model, and if one of them has
@@ -138,11 +139,11 @@ def call_task(
     like: ModelInfo | None = None,
     sets: Sets | None = None,
 ) -> Made:
-    """Return what the function brings for a client, and the shapes of its model.
+    """Return the function's result for a client, and the shapes of its model.
 
-    Where the shapes `like` which its model is are given, nobody looks at the sets, and there are no examples; where the
-    sets are given, they were read before. All that the function draws from the generators of torch, numpy and Python
-    depends on the seed alone. Raises `ConfigurationError`, which begins with the function's name.
+    If the model's shapes are given as `like`, the sets are not looked at, and there are no examples. If `sets` is
+    given, it is used instead of reading them again. All that the function draws from the generators of torch, numpy and
+    Python depends on the seed alone. Raises `ConfigurationError`, which begins with the function's name.
     """
     with _named(task):
         with seeded(seed):
@@ -152,7 +153,7 @@ def call_task(
             elif sets is None:
                 sets = Sets(read_examples("train set", train), read_examples("test set", test))
                 _validate_alike(sets)
-        with seeded(seed):  # afresh: what a class builds shall not depend on how much was drawn for the data
+        with seeded(seed):  # afresh: a class's parameters shall not depend on how much was drawn for the data
             module = _build(model)
             inputs = sets.train.inputs[:2] if like is None else _zeros(like)
             info = _adopt(module, inputs, sets.train.fields, load_method(config.method).uses_embedding)
@@ -162,7 +163,7 @@ def call_task(
 
 
 def build_own_module(config: LearningConfig, task: TaskFunction, client: int, seed: int = 0) -> nn.Module:
-    """Return the function's module for a client as the user made it: it returns what its own `forward` does."""
+    """Return the function's module for a client as the user made it, with its own `forward`."""
     with _named(task), seeded(seed):
         model, _, _ = _call_function(config, task, client)
         return _build(model)

@@ -20,7 +20,7 @@ from fedchain.learning.task.feature_shift import shift_features, shift_in_turn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What one client begins with."""
+    """The model and the examples that one client begins with."""
 
     model: Model
     """Untrained."""
@@ -38,7 +38,7 @@ class Share:
     """Labels of the own test set, int64, 0 to C - 1."""
 
     augmentation: Augmentation | None = None
-    """What is done to training images each time that they are looked at."""
+    """The change made to training images each time that they are looked at."""
 
 
 class DataSource(Protocol):
@@ -123,7 +123,7 @@ class PartitionedDataSource:
 
 
 def share_without_examples(model: Model, shape: tuple[int, ...]) -> Share:
-    """Return what a dedicated aggregator begins with, where examples have this shape."""
+    """Return the model and the empty sets of a dedicated aggregator, for examples of this shape."""
     nothing, no_labels = torch.empty(0, *shape), torch.empty(0, dtype=torch.int64)
     return Share(model, nothing, no_labels, nothing, no_labels)
 

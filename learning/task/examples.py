@@ -31,7 +31,7 @@ _TYPES = {_FLOAT: torch.float32, _INTEGER: torch.int64}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """What a client trains or is measured on."""
+    """Examples that a client trains on or is measured on."""
 
     inputs: torch.Tensor
     """(N, ...), float32 or int64; of several fields (N, F), the fields of each example side by side."""
@@ -84,7 +84,7 @@ def type_named(name: str) -> torch.dtype:
 
 
 def name_of_type(inputs: torch.Tensor) -> str:
-    """Return what a model's shapes state as the type of these inputs."""
+    """Return the type that a model's shapes state for these inputs."""
     return _FLOAT if inputs.dtype == torch.float32 else _INTEGER
 
 

@@ -34,7 +34,7 @@ FOG, GREY = 0.6, 0.8
 def shift_features(
     config: LearningConfig, pixels: NDArray[Any], pixel_max: int, client: int, part: str
 ) -> NDArray[Any]:
-    """Return images (n, ..., height, width) as this client sees them; without a shift, what was given.
+    """Return images (n, ..., height, width) as this client sees them; without a shift, the given ones.
 
     Noise follows from the federation's seed, the client and `part`, which names the images: training or test.
     """
@@ -60,7 +60,7 @@ def apply_weather(
 ) -> NDArray[np.float32]:
     """Return images (n, ..., height, width) in this weather, in the units they have: 0 black, `pixel_max` white.
 
-    What would be darker than black or lighter than white is cut off. Clear images are unchanged.
+    Pixels that would be darker than black or lighter than white are clipped. Clear images are unchanged.
     """
     seen = pixels.astype(np.float32)
     match weather:

@@ -30,7 +30,7 @@ class Evaluation:
     """The method's term beside cross-entropy, unweighted, on the client's own test set; None without one."""
 
     local_objective: float | None = None
-    """What the method minimises, on the client's own test set: cross-entropy and the weighted term."""
+    """The loss that the method minimises, on the client's own test set: cross-entropy and the weighted term."""
 
     test_accuracy: float | None = None
     """Fraction of the whole test set that the head gets right; None if not measured."""

@@ -1,6 +1,6 @@
 """Logistic regressions of many clients, trained at once: one batched matrix product does a step of all of them.
 
-The batches are those of `training.train`, client by client, and so is what follows from them but for rounding: sums run
+The batches are those of `training.loop.train`, client by client, and so are the results except for rounding: sums run
 in another order. K clients, B batch, C classes, F features.
 """
 
@@ -29,7 +29,7 @@ def train_linear(clients: Sequence[Client], schedule: Schedule, *, proximal_weig
     """Train the clients' models in place on cross-entropy, and count the steps in `client.steps`.
 
     `proximal_weight` is FedProx's mu, of the squared distance to the models as they were. Returns for each client
-    whether all its losses were finite, (K,) bool; a model of which they were not is of no use.
+    whether all its losses were finite, (K,) bool; a model with other losses is of no use.
     """
     are_finite = torch.ones(len(clients), dtype=torch.bool)
     alike: dict[tuple[int, int], list[int]] = {}  # clients by the numbers of their steps and of examples in each

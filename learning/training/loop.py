@@ -1,8 +1,8 @@
 """Local training: the one loop that every method shares. B batch, n examples of the client, P scalars of the model.
 
-`train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient what
-is no function of the batch (a proximal term, a control variate), `given` gives the loss more than the batch (what
-another model makes of the same images), and `run_steps` replaces SGD's step altogether.
+`train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient terms
+that do not depend on the batch (a proximal term, a control variate), `given` gives the loss more than the batch
+(another model's output for the same images), and `run_steps` replaces SGD's step altogether.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,8 @@ Correct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """correct(gradient (P,), parameters (P,)) -> the gradient (P,) that SGD takes; weight decay and momentum come after."""
 
 Given = Callable[[torch.Tensor], Any]
-"""given(batch) -> what the loss is given in this step besides images and labels, by default None; batch (B,) are
-positions among the client's examples. Called once a step, in the order of the steps."""
+"""given(batch) -> the loss's inputs in this step besides images and labels, by default None; batch (B,) are positions
+among the client's examples. Called once a step, in the order of the steps."""
 
 Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """step(images, labels, given) -> loss: moves the client's model by one minibatch."""

@@ -1,1 +1,1 @@
-"""What a training process holds: clients with their models, data and private state, and the files of these."""
+"""The state of a training process: clients with their models, data and private state, and the files of these."""

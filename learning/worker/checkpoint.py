@@ -15,7 +15,7 @@ ClientState = dict[str, torch.Tensor]
 
 
 def copy_state(client: Client) -> ClientState:
-    """Set the client's model and what methods remember of it aside; later training does not change the copy."""
+    """Copy the client's model and the methods' state of it; later training does not change the copy."""
     model = {MODEL_PREFIX + name: value.detach().clone() for name, value in client.model.state_dict().items()}
     records = client.saved | {name: write_record(record) for name, record in client.states.items()}
     return model | {

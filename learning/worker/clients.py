@@ -1,4 +1,4 @@
-"""The clients that a learner holds: all that were asked for, or only so many, and the others set aside in files."""
+"""The clients that a learner holds: all that were asked for, or a limited number, and the others in files."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ class Clients:
         self._folder = Path()
 
     def limit(self, clients_max: int, folder: Path) -> None:
-        """Hold no more than so many from now on, and set the least recently used aside as files in the folder.
+        """Hold at most this number from now on, and set the least recently used aside as files in the folder.
 
         More are held only while more are in use at once. Files that this object did not write are not read.
         """

@@ -47,7 +47,7 @@ from fedchain.learning.worker.model_file import ModelState, load_model, state_of
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a client computed in one phase."""
+    """A client's contribution to one phase."""
 
     payload: bytes
     """The encoded post."""
@@ -62,17 +62,17 @@ class Contribution:
     """The shared model as received, before training; None if the method shares none, or none exists yet."""
 
     scalars: int = 0
-    """Floating-point numbers in the post: what papers count as communicated parameters. Labels and counts are none."""
+    """Floating-point numbers in the post, which papers count as communicated parameters. Labels and counts are none."""
 
     epsilon: float | None = None
-    """What all posts of the client have cost so far, this one with them, at the method's `privacy_delta`; None where
-    noise does not cover all that posts are made of, or there is none."""
+    """Privacy that all posts of the client have cost so far, this one included, at the method's `privacy_delta`; None
+    if noise does not cover everything that posts are made of, or there is none."""
 
     parts: tuple[bytes, ...] = ()
     """Hashes of the parts that the post lists; their bytes are in the learner's store of parts."""
 
     addressed: AddressedBytes = NO_BYTES
-    """Bytes of payload and parts, by who has to fetch them."""
+    """Bytes of payload and parts, by the members that have to fetch them."""
 
     skipped: tuple[tuple[int, str], ...] = ()
     """Places of the members whose contributions were of no use to it, ascending, each with the reason."""
@@ -85,10 +85,10 @@ class Contribution:
 
 
 SecretsOf = Callable[[int], Secrets]
-"""secrets_of(client) -> what only this member knows."""
+"""secrets_of(client) -> the secrets that only this member knows."""
 
 LedgerOf = Callable[[int], PrivacyLedger]
-"""ledger_of(client) -> what this member has let out with noise on it."""
+"""ledger_of(client) -> the record of noised values that this member has released."""
 
 
 PartsOf = Callable[[int], PartStore]
@@ -106,7 +106,7 @@ class Learner:
             than their training.
         members: public keys in the order of the partition, for methods that ask who is who; one more than clients
             where there is a dedicated aggregator.
-        chain_id: what the federation is known by, to which proofs are bound; `join` says it later.
+        chain_id: identifier of the federation, to which proofs are bound; `join` can state it later.
         secrets_of: where a client's secrets are; without it there are none.
         ledger_of: where a client's privacy ledger is; without it, in this process's memory.
         parts_of: where a client's parts are, which posts list by reference; without it, in this process's memory.
@@ -140,7 +140,7 @@ class Learner:
         self._parts_of = parts_of or (lambda index: memory)
         self._members, self._chain_id, self._secrets_of = tuple(members), chain_id, secrets_of
         self._ledger_of = ledger_of or lru_cache(maxsize=None)(lambda index: PrivacyLedger(index, Memory()))
-        # who gives no members may ask for the aggregator's work as well, where the method has any
+        # a caller that gives no members may ask for the aggregator's work as well, where the method has any
         aggregates = any(phase.by is Contributor.AGGREGATOR for phase in self._phases.values())
         self._members_count = config.clients + (len(self._members) > config.clients if self._members else aggregates)
         self._open_source: Callable[[], DataSource] = partial(open_data_source, config, task)
@@ -156,7 +156,7 @@ class Learner:
     def limit_clients(self, clients_max: int, folder: Path) -> None:
         """Hold at most so many clients in memory from now on; the others wait in the folder, which the caller removes.
 
-        A client that comes back is what it was, byte for byte, so a limit changes no result.
+        A client that comes back is unchanged, byte for byte, so a limit changes no result.
         """
         self._clients.limit(clients_max, folder)
 
@@ -175,13 +175,13 @@ class Learner:
         self._source = replacement(self._source)
 
     def release_examples(self) -> None:
-        """Let go of what this process has read of data sets. Clients that were built keep their examples; for anything
+        """Let go of the data sets that this process has read. Clients that were built keep their examples; for anything
         else files are read again."""
         self._source = self._open_source()
         forget_datasets()
 
     def prepare(self, client: int) -> None:
-        """Read the client's data and build its model, so that what is wrong with them is known now."""
+        """Read the client's data and build its model, so that their faults are known now."""
         self._clients.get(client)
 
     def contribute(
@@ -306,7 +306,7 @@ class Learner:
 
     @contextmanager
     def lend(self, index: int, round_number: int) -> Iterator[Client]:
-        """Give the client itself, seeded as it would begin the round, to who measures its training step by step."""
+        """Return the client itself, seeded as it would begin the round, to measure its training step by step."""
         with self._reproducible(index, self._method.phases[0], round_number) as client:
             yield client
 
@@ -326,14 +326,14 @@ class Learner:
     def save_model(self, index: int, path: Path) -> None:
         """Write a client's model, as it is now, as a safetensors file with the names that the module gives its tensors.
 
-        A method that trains local models leaves each client another one; after a round of one that exchanges parameters
-        it is what the client trained and posted.
+        A method that trains local models leaves each client another one; with a method that exchanges parameters, after
+        a round it is the model that the client trained and posted.
         """
         path.write_bytes(write_model(state_of(self._clients.get(index).model)))
 
     @contextmanager
     def _holding(self, state: ModelState, owner: int) -> Iterator[Client]:
-        """Give a client with a model of another state, on one thread; afterwards it is what it was."""
+        """Give a client with a model of another state, on one thread; afterwards it has its own state again."""
         with self._clients.use(owner, changes=False) as client, _one_thread():
             before = copy_state(client)
             try:
@@ -358,7 +358,7 @@ class Learner:
             yield client
 
     def _seed(self, client: Client, phase: Phase, round_number: int) -> None:
-        """Seed what the client's work of a phase draws from, and count its steps, and whom it skips, from 0."""
+        """Seed the generators of the client's work in a phase, and begin its steps and skipped members anew."""
         labels = ("client", client.index, "phase", phase.name, "round", round_number)
         # torch.manual_seed would also note who called it, for graphics cards: a millisecond that small models notice
         torch.default_generator.manual_seed(derive(self._config.seed, *labels, "dropout"))
@@ -397,7 +397,7 @@ class Learner:
         return payload
 
     def _epsilon(self, client: Client) -> float | None:
-        """Add up what the client has spent, where the method spends anything."""
+        """Add up the epsilon that the client has spent; None if the method states none."""
         if not self._method.states_epsilon:
             return None
         return client.ledger.epsilon(self._method.privacy_delta)
@@ -463,7 +463,7 @@ class Learner:
         return self._source.train_labels(index, self._share_seed(index))
 
     def _share_seed(self, index: int) -> int:
-        """Return the seed of a client's initial model, and of whatever its examples are drawn with."""
+        """Return the seed of a client's initial model, and of the draw of its examples."""
         return derive(self._config.seed, "model", "shared" if self._method.shared_init else index)
 
     def _architecture_of(self, index: int) -> int:
@@ -495,7 +495,7 @@ def _has_test_set(client: Client) -> bool:
 
 
 def _as_seen(model: Model, images: torch.Tensor) -> torch.Tensor:
-    """Return images as the model looks at them in every round: a backbone that stands still has looked already."""
+    """Return images as the model looks at them in every round: for a frozen backbone, its features."""
     return model.features(images) if isinstance(model, FrozenHead) else images
 
 
@@ -513,7 +513,7 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _restored_on_error(client: Client) -> Iterator[ClientState]:
-    """Put the client back, if what is done with it fails, to its state before, which is given."""
+    """Yield the client's state, and put the client back to it if the work on it fails."""
     before = copy_state(client)
     try:
         yield before

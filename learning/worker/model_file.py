@@ -1,7 +1,7 @@
 """A model as a safetensors file that `load_state_dict` of the module takes as it is: its own names, nothing else.
 
-What a member ends with is in its training process, or in the checkpoint that a node keeps; what all of them share, for
-methods that exchange parameters, is the knowledge (`models/parameters.py`).
+A member's last model is in its training process, or in the checkpoint that a node keeps. For methods that exchange
+parameters, the model that all members share is the knowledge (`models/parameters.py`).
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def write_model(state: ModelState, metadata: Mapping[str, str] = MappingProxyTyp
 
 
 def read_model(data: bytes) -> ModelState:
-    """Read what `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
+    """Read bytes that `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
     try:
         return safetensors.torch.load(data)
     except safetensors.SafetensorError as error:

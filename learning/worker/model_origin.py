@@ -16,7 +16,7 @@ class Origin:
     """Where a model is from, and how good the run found it."""
 
     chain_id: str
-    """Of the federation, in hexadecimal."""
+    """Identifier of the federation's chain, in hexadecimal."""
 
     method: str
     """The learning method."""
@@ -28,14 +28,14 @@ class Origin:
     """Name of a built-in model; "own" where the members brought it."""
 
     round: int | None
-    """The round after which the model was so; None: its member never trained, or nobody measured it."""
+    """The round after which the model had this state; None if its member never trained, or it was not measured."""
 
     member: int | None = None
     """Place of the member whose local model it is, from 0; None: it is the aggregate of all."""
 
     accuracy: float | None = None
-    """What the run measured, a fraction: of a member's model on its own test set, of the aggregate the mean over the
-    members' own test sets; None: nothing."""
+    """Accuracy that the run measured, a fraction: for a member's model on its own test set, for the aggregate the mean
+    over the members' own test sets; None if it measured none."""
 
     loss: float | None = None
     """Mean cross-entropy on the same, in nats."""
@@ -50,7 +50,7 @@ def write_origin(origin: Origin) -> dict[str, str]:
 
 
 def read_origin(data: bytes) -> Origin | None:
-    """Read what a sound safetensors file says of its model; None for a file that another program wrote."""
+    """Read a sound safetensors file's statement about its model; None for a file that another program wrote."""
     size = int.from_bytes(data[:8], "little")
     text = json.loads(data[8 : 8 + size]).get("__metadata__", {}).get(HEADER)
     try:

@@ -1,9 +1,9 @@
-"""Finding peers: where members can be reached, when to dial whom, and a small exchange of addresses.
+"""Finding peers: where members can be reached, when to dial each, and a small exchange of addresses.
 
-Bootstrap addresses are dialled for ever. Other members' addresses are learned from the members themselves and from
-their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. An address that somebody made
-up costs an attempt: the handshake shows whose key is behind it. What is known is kept in a file, so that a peer finds
-the others again without those that it was started from.
+Bootstrap addresses are always dialled again. Other members' addresses are learned from the members themselves and from
+their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. A false address costs only an
+attempt: the handshake shows whose key is behind it. Known addresses are kept in a file, so that a peer finds the others
+again without those that it was started from.
 """
 
 import json
@@ -30,7 +30,7 @@ ADDRESS_SIZE_MAX = 128
 """Characters of an address."""
 
 ENTRIES_MAX = 16
-"""Members whose addresses are told at a time."""
+"""Members whose addresses are sent at a time."""
 
 VERSION_SIZE_MAX = 32
 """Characters of a program's version."""
@@ -82,7 +82,7 @@ def is_address(text: str) -> bool:
 
 
 def seen_from(place: str, host: str) -> str:
-    """An address of ``host`` as its neighbour sees it: who listens everywhere does not know which way leads there."""
+    """An address of ``host`` as its neighbour sees it, for a peer that listens everywhere does not know it."""
     for everywhere in ("/ip4/0.0.0.0/", "/ip6/::/"):
         if host and place.startswith(everywhere):
             return f"/{'ip6' if ':' in host else 'ip4'}/{host}/{place.removeprefix(everywhere)}"
@@ -91,7 +91,7 @@ def seen_from(place: str, host: str) -> str:
 
 @dataclass(slots=True)
 class _Contact:
-    """What is known about reaching a member."""
+    """Addresses of a member, and the attempts to reach it."""
 
     fixed: list[str] = field(default_factory=list)
     """From the bootstrap list."""
@@ -106,10 +106,10 @@ class _Contact:
 
 
 class AddressBook:
-    """Where members are, and whom to dial next. Bounded by the number of members.
+    """Where members are, and which of them to dial next. Bounded by the number of members.
 
     Args:
-        own_key: who we are.
+        own_key: our own key.
         members: public keys of all that may connect.
         limits: of numbers and times.
         folder: where addresses are kept; None: they end with the process.
@@ -139,12 +139,12 @@ class AddressBook:
         if by_itself:
             contact.told, contact.is_own_word = usable, True
         else:
-            # The newest stay: what was saved long ago must not stand in the way of where the member is now.
+            # The newest stay: old saved addresses must not hide the member's present ones.
             new = [place for place in usable if place not in contact.told]
             contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
 
     def due(self, connected: Collection[PublicKey], now_s: float) -> list[Entry]:
-        """Whom to dial now, and where: all known places, in another order after each failure."""
+        """Return the peers to dial now, each with all its known places, in another order after each failure."""
         room = max(0, self._limits.peers_wanted - len(connected))
         waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
         self._random.shuffle(waiting)
@@ -189,7 +189,7 @@ class AddressBook:
         return self._random.sample(known, min(ENTRIES_MAX, len(known)))
 
     def save(self) -> None:
-        """Write down what is known, if that has changed. Raises OSError."""
+        """Write the known addresses down, if they have changed. Raises OSError."""
         known = self._known()
         if self._path is not None and known != self._saved:
             entries = {address(peer): places for peer, places in known.items()}
@@ -202,7 +202,7 @@ class AddressBook:
         return {peer: places for peer, places in known.items() if places}
 
     def _load(self) -> None:
-        """Take what was saved as hearsay; a damaged file is no reason not to start, and tells nothing."""
+        """Take saved addresses as hearsay; a damaged file is ignored, and does not keep us from starting."""
         size_max = FILE_SIZE_PER_MEMBER_MAX * (1 + len(self._contacts))
         try:
             if self._path is None or self._path.stat().st_size > size_max:
@@ -221,7 +221,7 @@ class AddressBook:
 
 
 def encode_exchange(version: str, entries: Iterable[Entry]) -> bytes:
-    """What one peer tells another: its program's version, and where members are."""
+    """Encode what one peer tells another: its program's version, and where members are."""
     return encode([version, [[peer, addresses] for peer, addresses in entries]])
 
 

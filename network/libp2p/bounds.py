@@ -1,6 +1,6 @@
-"""Gossipsub's containers with bounds: what waits for a peer, what was said lately, what was judged before.
+"""Gossipsub's containers with bounds: frames that wait for a peer, recent messages, and verdicts on earlier ones.
 
-A message is known by its content, so that nobody can have the same thing judged or passed on twice under two names.
+A message is identified by its content, so that nobody can have it judged or passed on twice under two names.
 """
 
 from collections import OrderedDict, defaultdict
@@ -29,7 +29,7 @@ JUDGEMENTS_MAX = 4
 """How often one neighbour may have one message judged."""
 
 CACHE_BYTES_MAX = 32 * 2**20
-"""Bytes of recent messages kept for those who missed them."""
+"""Bytes of recent messages kept for neighbours that missed them."""
 
 QUEUE_BYTES_MAX = 16 * 2**20
 """Bytes of gossip that wait for one peer."""
@@ -74,7 +74,7 @@ def message_id(data: bytes) -> bytes:
 
 
 class RecentMessages(MessageCache):
-    """Recent messages by id, bounded in bytes: what does not fit is passed on, but not kept."""
+    """Recent messages by id, bounded in bytes: a message that does not fit is passed on, but not kept."""
 
     def __init__(self, window_size: int, history_size: int) -> None:
         super().__init__(window_size, history_size)
@@ -99,10 +99,10 @@ class RecentMessages(MessageCache):
 
 
 class Judged:
-    """What became of messages, by id, those that were not heard of for longest forgotten first.
+    """Verdicts on messages, by id; the least recently seen are forgotten first.
 
-    What was accepted or rejected is settled. What was ignored may be good another time, so it is judged again, but
-    not as often as a neighbour likes to repeat it.
+    A message that was accepted or rejected is settled. One that was ignored may be good another time, so it is judged
+    again, but not as often as a neighbour likes to repeat it.
     """
 
     def __init__(self) -> None:

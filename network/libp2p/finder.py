@@ -1,4 +1,4 @@
-"""Keeps a peer connected: dials who is due, asks neighbours who they are and where others are, and answers the same."""
+"""Keeps a peer connected: dials members that are due, and exchanges versions and addresses with neighbours."""
 
 import time
 from collections.abc import Callable, Collection
@@ -45,11 +45,11 @@ class Finder:
         host: dials, and opens and accepts the streams.
         protocol: name of the exchange of addresses.
         book: where members are.
-        gate: whom not to dial.
+        gate: says which members not to dial.
         limits: of numbers and times.
         blame: holds something against a peer.
         peers: those that are connected.
-        version: of our program, as others are told.
+        version: our program's version, as it is sent to others.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Finder:
     ) -> None:
         self.announced: list[str] = []
         self.versions: dict[PublicKey, str] = {}
-        """Versions that members told last."""
+        """The last version that each member sent."""
         self._host, self._protocol, self._book, self._gate = host, protocol, book, gate
         self._limits, self._blame, self._peers = limits, blame, peers
         self._version = version[:VERSION_SIZE_MAX]
@@ -108,7 +108,7 @@ class Finder:
             return
         wait_s = self._book.on_failure(peer, begun_s) - trio.current_time()
         count = self._book.failures(peer)
-        if is_admitted and count & (count - 1) == 0:  # who is away for days is named at attempts 1, 2, 4, 8, …
+        if is_admitted and count & (count - 1) == 0:  # a member that is away for days is named at attempts 1, 2, 4, …
             why = "; ".join(failures) or f"no answer within {self._limits.handshake_timeout_s:.0f} s"
             text = "%s cannot be reached at %s (attempt %d, the next in %.0f s): %s"
             log.warning(text, peer_id(peer), ", ".join(places), count, max(0.0, wait_s), why)
@@ -135,7 +135,7 @@ class Finder:
         return chosen
 
     async def _ask(self, peer: PublicKey) -> None:
-        """Tell a peer who and where we are, and learn who it is and where others are."""
+        """Tell a peer our version and addresses, and learn its version and where others are."""
         stream: Any = None
         try:
             with trio.fail_after(OPEN_TIMEOUT_S):
@@ -179,7 +179,7 @@ class Finder:
             await reset_quietly(stream)
 
     def _reply(self, peer: PublicKey, host: str, question: bytes) -> bytes:
-        """What to tell a peer that said who and where it is; raises InvalidEncoding."""
+        """Build the answer to a peer that said who and where it is; raises InvalidEncoding."""
         begun_s = time.perf_counter()
         self.versions[peer], entries = decode_exchange(question)
         for _, addresses in entries[:1]:  # it can only speak for itself
@@ -190,7 +190,7 @@ class Finder:
 
 
 def _cause(error: BaseException) -> str:
-    """What the system says about a failed attempt, or else the library."""
+    """Return the system's reason for a failed attempt, or else the library's."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

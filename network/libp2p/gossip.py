@@ -1,8 +1,9 @@
-"""Gossip: what a neighbour's bytes reach first, before the mesh and before whoever judges messages.
+"""Gossip: the first stop of a neighbour's bytes, before the mesh and before messages are judged.
 
 A frame is bounded, charged to the neighbour's budget, parsed, and stripped of all that this protocol does not use.
-A message has neither author nor counter nor signature on this level (gossipsub's policy StrictNoSign): what it says is
-signed by its author already, and who passes it on vouches for nothing. Decision 10 says what of libp2p is replaced.
+A message has neither author nor counter nor signature on this level (gossipsub's policy StrictNoSign): its content is
+signed by its author already, and a neighbour that passes it on vouches for nothing. Decision 10 lists the parts of
+libp2p that are replaced.
 """
 
 import time
@@ -50,8 +51,8 @@ class GuardedPubsub(Pubsub):
         topic: the only topic there is.
         gate: members and their budgets.
         hearing: when each peer was heard last.
-        judged: what became of messages.
-        judge: says what to do with a message.
+        judged: the verdicts on earlier messages.
+        judge: returns the verdict on a message.
         blame: holds something against a peer.
         limits: of sizes and times.
     """
@@ -139,7 +140,7 @@ class GuardedPubsub(Pubsub):
         self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=trio.current_time())
 
     async def publish(self, topic_id: str | list[str], data: bytes) -> None:
-        """Spread a message of our own; said again, it is sent again, for those who missed it."""
+        """Spread a message of our own; published again, it is sent again, for peers that missed it."""
         self.judged.settle(message_id(data))
         await self.router.publish(self.my_id, rpc_pb2.Message(data=data, topicIDs=[self._topic]))
 
@@ -169,7 +170,7 @@ class GuardedPubsub(Pubsub):
             await self.router.publish(msg_forwarder, rpc_pb2.Message(data=msg.data, topicIDs=[self._topic]))
 
     def _fault(self, msg: rpc_pb2.Message) -> str | None:
-        """What is wrong with a message that no honest neighbour passes on; None if nothing is."""
+        """Return the fault for which no honest neighbour passes a message on; None if it has none."""
         if len(msg.data) > self._limits.gossip_size_max:
             return f"gossip of {len(msg.data)} bytes, at most {self._limits.gossip_size_max} are allowed"
         if used := [name for name in UNUSED_FIELDS if msg.HasField(name)]:  # type: ignore[arg-type]
@@ -200,7 +201,7 @@ class GuardedPubsub(Pubsub):
             await self.router.on_peer_subscribed(peer_id, self._topic)
 
     async def handle_sending_messages(self, peer_id: ID, stream: INetStream, queue: BoundedQueue) -> None:  # type: ignore[override]
-        """Write what waits for a neighbour, many frames at once in a burst, until its queue is closed."""
+        """Write the frames that wait for a neighbour, many at once in a burst, until its queue is closed."""
         try:
             while (rpc := await queue.pop()) is not None:
                 data = bytearray(encode_varint_prefixed(rpc.SerializeToString()))
@@ -220,8 +221,8 @@ class GuardedPubsub(Pubsub):
     def _handle_dead_peer(self, peer_id: ID) -> None:
         """Forget a neighbour whose stream broke, and the stream.
 
-        As long as the neighbour is connected, what it subscribed to holds: it said so on a stream of its own, which
-        did not break, and will not say it again.
+        As long as the neighbour is connected, its subscription holds: it subscribed on a stream of its own, which did
+        not break, and will not subscribe again.
         """
         stream, subscribed = self.peers.get(peer_id), peer_id in self.peer_topics.get(self._topic, ())
         try:

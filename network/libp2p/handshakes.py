@@ -1,7 +1,7 @@
-"""Who is at the door: incoming connections whose peers have not said yet who they are.
+"""Incoming connections whose peers have not said yet who they are.
 
-Anybody may open one and say nothing. There is room for some; when it is full, whoever holds most of it makes way, so
-that strangers wear out their own connections and not those of members.
+Anybody may open one and say nothing. There is room for some; when it is full, the origin that holds most of it makes
+way, so that strangers wear out their own connections and not those of members.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class Handshakes(Generic[C]):
 
 
 def origin(host: str) -> str:
-    """What counts as one: an IPv4 address, or an IPv6 network of the size that one customer gets."""
+    """Return the origin of a connection: an IPv4 address, or an IPv6 network of the size that one customer gets."""
     try:
         ip = ip_address(host.partition("%")[0])
     except ValueError:

@@ -30,8 +30,8 @@ class GuardedRouter(GossipSub):
 
     Args:
         topic: the only topic there is.
-        gate: what each neighbour may ask for.
-        judged: what became of messages.
+        gate: budgets for the questions of neighbours.
+        judged: the verdicts on earlier messages.
         limits: of numbers and sizes.
     """
 
@@ -75,7 +75,7 @@ class GuardedRouter(GossipSub):
             self._push(peer, rpc)
 
     async def send_recent_messages(self, peer_id: ID, topic: str) -> None:
-        """Give a new neighbour what was said lately, behind what waits for it already."""
+        """Give a new neighbour the recent messages, behind the frames that wait for it already."""
         for message_id in self.mcache.window(topic):
             if (message := self.mcache.get(message_id)) is not None:
                 self._push(peer_id, rpc_pb2.RPC(publish=[message]))
@@ -128,7 +128,7 @@ class GuardedRouter(GossipSub):
                 self.mcache.given[message_id].add(sender_peer_id)
 
     async def emit_control_message(self, control_msg: rpc_pb2.ControlMessage, to_peer: ID) -> None:
-        """As the library's, without a signed record of our addresses: those are told elsewhere."""
+        """As the library's, without a signed record of our addresses: those are exchanged elsewhere."""
         self.send_rpc(to_peer, rpc_pb2.RPC(control=control_msg), priority=True)
 
     # back-off, on a clock that nobody sets: the library's goes by the time of day

@@ -34,8 +34,8 @@ OPEN_TIMEOUT_S = 10.0
 """How long opening a stream may take."""
 
 LOOKS = 10
-"""How often somebody is looked after within ``idle_timeout_s``. Who was quiet at all of them in a row is gone; a loop
-that was stuck itself missed some looks, and nobody suffers for it."""
+"""How often a peer is checked within ``idle_timeout_s``. A peer that was quiet at all checks in a row is gone; a loop
+that was stuck itself missed some checks, and no peer suffers for it."""
 
 Receive = Callable[[PublicKey, Message, int], Verdict]
 """Called with the sender, the message and its size in bytes."""
@@ -46,7 +46,7 @@ Blame = Callable[[PublicKey, float, str], None]
 
 @dataclass(slots=True)
 class Counters:
-    """What went through, for metrics."""
+    """Traffic that went through, for metrics."""
 
     messages_in: int = 0
     messages_out: int = 0
@@ -55,7 +55,7 @@ class Counters:
     dropped: int = 0
     """Messages that did not fit into a queue, or came over a peer's budget."""
     unanswered: int = 0
-    """Questions that were dropped because whoever asked had cost too much already."""
+    """Questions that were dropped because the asking peer had cost too much already."""
     rejected: int = 0
     """Times that a peer was blamed."""
 
@@ -80,7 +80,7 @@ PAUSE_S = 1.0
 
 
 async def rest(gate: Gate, hearing: Hearing, peer: PublicKey, size: int) -> None:
-    """Wait before a peer is read again, for as long as ``size`` bytes and what it cost us before demand.
+    """Wait before a peer is read again, for as long as ``size`` bytes and its earlier costs demand.
 
     It sleeps even for no time: frames that are there already would keep others waiting. Nobody counts as silent
     meanwhile, for it is we who do not listen.
@@ -94,7 +94,7 @@ async def rest(gate: Gate, hearing: Hearing, peer: PublicKey, size: int) -> None
 
 
 def is_question(message: Message) -> bool:
-    """Whether a message wants an answer, which costs whoever gives it more than whoever asks."""
+    """Whether a message wants an answer, which costs the answering peer more than the asking one."""
     return isinstance(message, Question)
 
 
@@ -111,7 +111,7 @@ class Messenger:
         protocol: name of the protocol; a peer of another chain has another one.
         gate: members' budgets.
         limits: of sizes and times.
-        counters: what went through.
+        counters: the traffic that went through.
         receive: takes messages.
         blame: holds something against a peer.
         hearing: when each peer was heard last.
@@ -138,7 +138,7 @@ class Messenger:
         host.set_stream_handler(protocol, self._read)
 
     async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
-        """Write what is put into ``outbox`` until cancelled, and disconnect a peer that says nothing for too long."""
+        """Write the frames put into ``outbox`` until cancelled, and disconnect a peer that is silent for too long."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, peer, outbox)
             heard_s, quiet = self._hearing.last_s(peer), 0
@@ -205,7 +205,7 @@ class Messenger:
         return self._gate.admits(peer, now_s)
 
     def _handle(self, peer: PublicKey, data: bytes, now_s: float) -> Verdict:
-        """Have a message dealt with. What it says is its author's business, and no fault of who sends it."""
+        """Have a message dealt with. Its content is its author's business, no fault of the sending neighbour's."""
         try:
             message = decode_message(data)
         except InvalidEncoding as error:

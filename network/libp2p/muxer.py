@@ -54,7 +54,7 @@ class BoundedYamux(Yamux):
         self.wire: Wire = paced.wire
         self.created_s = trio.current_time()
         self.is_told = False
-        """Whether all that want to know were told that it has ended."""
+        """Whether all observers were notified that it has ended."""
 
     async def start(self) -> None:
         """Run the connection until it is closed."""
@@ -65,13 +65,13 @@ class BoundedYamux(Yamux):
             await self._cleanup_on_error()
 
     async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
-        """End the connection at once. Libp2p would say goodbye first, and wait as long as nobody reads that."""
+        """End the connection at once. Libp2p would send a farewell first, and wait until it is read."""
         self.wire.abort()
         with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
             await super().close(error_code)
 
     async def leave(self) -> None:
-        """End the connection once the other side has read what was written, if it does so within a moment."""
+        """End the connection once the other side has read all written bytes, if it does so within a moment."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say_goodbye)
             with trio.move_on_after(CLOSE_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""The real network: libp2p over TCP, gossip for what all should hear, and a stream to each peer for the rest.
+"""The real network: libp2p over TCP, gossip for messages to everybody, and a stream to each peer for the rest.
 
 It runs on trio. Everything here is called from the loop's own thread, and the receiver is called from it too.
 """
@@ -61,7 +61,7 @@ async def open_network(
     """Join the network of a chain for as long as the context lasts.
 
     Args:
-        key: who we are.
+        key: our own key.
         chain_id: 32 bytes; networks of different chains do not hear each other.
         members: public keys of all that may connect.
         listen: where to listen, as a multiaddr; port 0 lets the system choose.
@@ -69,7 +69,7 @@ async def open_network(
         announce: addresses to tell others instead of the one we listen on.
         folder: where bans and known addresses are kept; None: nowhere.
         limits: of everything.
-        version: of our program, as others are told; up to 32 printable ASCII characters.
+        version: our program's version, as it is sent to others; up to 32 printable ASCII characters.
 
     Raises:
         ListenError: the port is in use, the address is not ours, or one to announce is none.
@@ -177,7 +177,7 @@ class Libp2pNetwork:
         self._receiver = receiver
 
     def publish(self, message: GossipMessage) -> None:
-        """Spread a message to every peer. What is larger than ``Limits.gossip_size_max`` is not sent."""
+        """Spread a message to every peer. A message larger than ``Limits.gossip_size_max`` is not sent."""
         if not self._publisher.put(encode_message(message)):
             self.counters.dropped += 1
 
@@ -232,15 +232,15 @@ class Libp2pNetwork:
         self._on_disconnected(peer_id(peer))
 
     def silence_s(self, peer: PublicKey) -> float | None:
-        """For how many seconds nothing has been heard of a peer; None: it was never heard since the start.
+        """Seconds since a peer was last heard; None if it was never heard since the start.
 
-        It is no moment, because nobody else reads the loop's clock: it begins at a random number.
+        It is a duration because no other module reads the loop's clock, which begins at a random number.
         """
         last_s = self._hearing.last_s(peer)
         return None if last_s is None else trio.current_time() - last_s
 
     def version_of(self, peer: PublicKey) -> str | None:
-        """The version of a peer's program, as it told it last; None: it has not yet."""
+        """The last version of its program that a peer sent; None if it has sent none yet."""
         return self._finder.versions.get(peer)
 
     async def start(self, nursery: trio.Nursery, announce: list[str]) -> None:
@@ -331,7 +331,7 @@ class Libp2pNetwork:
             log.warning("known addresses could not be saved: %s", error)
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
-        """What to do with gossip; raises InvalidEncoding where it is none."""
+        """Return the verdict on gossip; raises InvalidEncoding if the message is no gossip."""
         message = decode_message(data)
         if not isinstance(message, GossipMessage):
             raise InvalidEncoding("gossip", f"a {type(message).__name__} found, which goes from one peer to another")

@@ -41,7 +41,7 @@ class Publisher:
         return True
 
     async def run(self) -> None:
-        """Publish what waits until cancelled."""
+        """Publish the waiting messages until cancelled."""
         while True:
             await self._filled.wait()
             while self._waiting:

@@ -1,7 +1,7 @@
 """The socket under a connection: it reads ahead, never writes half a frame, and can be given up at once.
 
-A link may swallow packets without a word. What was written and not acknowledged is bounded in time, by the system and
-here, so that such a connection ends by itself; ending it never waits for the other side.
+A link may swallow packets silently. The time for which written data may stay unacknowledged is bounded, by the system
+and here, so that such a connection ends by itself; ending it never waits for the other side.
 """
 
 import math
@@ -27,7 +27,7 @@ KEEPALIVE_PROBES = 3
 """Unanswered probes of the system's after which an idle socket is given up."""
 
 FAMILIES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
-"""What a name may stand for, by the protocol of a multiaddr."""
+"""Address families that a name may stand for, by the protocol of a multiaddr."""
 
 ADDRESSES_TRIED = 4
 """Addresses of one name that are dialled."""
@@ -69,7 +69,7 @@ class Wire(ReadWriteCloser):
             raise ConnectionClosedError(f"{len(data)} bytes could not be written within {self._write_timeout_s:.0f} s")
 
     def abort(self) -> None:
-        """Give the connection up now: whoever reads or writes it is woken, and nothing is waited for."""
+        """Give the connection up now: its readers and writers are woken, and nothing is waited for."""
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         except OSError:  # it is closed already
@@ -111,7 +111,7 @@ class BufferedTcp(TCP):
 
 
 async def look_up(maddr: Multiaddr) -> list[Multiaddr]:
-    """An address with its name replaced by what the system finds for it; itself where it has none.
+    """An address with its name replaced by what the system finds for it; unchanged if it has no name.
 
     The library would ask a name server: it knows no names of this machine's own, nor those of containers.
 

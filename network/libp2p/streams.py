@@ -1,4 +1,4 @@
-"""Messages to one peer: length-prefixed frames on a stream, and what waits to be sent.
+"""Messages to one peer: length-prefixed frames on a stream, and the queue of frames to be sent.
 
 Each side of a connection opens one stream, writes to it and never reads from it. A frame is its length (4 bytes,
 big-endian) and one encoded message; a frame of length 0 says only that its sender is there.
@@ -101,7 +101,7 @@ class FrameReader:
         return data
 
     async def _fill(self, size: int) -> None:
-        """Read until ``size`` bytes are there. The buffer grows with what arrives, not with what was announced."""
+        """Read until ``size`` bytes are there. The buffer grows with arriving bytes, not with the announced size."""
         while len(self._buffer) < size:
             data = await self._stream.conn.read_stream(self._stream.stream_id, READ_SIZE)
             if not data:
@@ -122,8 +122,8 @@ class FrameReader:
 class NewestStream:
     """Lets each peer be read on one stream of a protocol: a new one ends the reading of the one before.
 
-    Who is honest opens another stream only when the last one broke. Who is not would have a frame of the largest size
-    wait on each, all but its last byte.
+    An honest peer opens a new stream only after the last one broke. Otherwise a peer could leave a frame of maximum
+    size, short of its last byte, waiting on every stream.
     """
 
     def __init__(self) -> None:
@@ -144,10 +144,10 @@ class NewestStream:
 
 
 class Outbox:
-    """What waits to be sent to one peer, bounded in number and bytes.
+    """Messages that wait to be sent to one peer, bounded in number and bytes.
 
-    Of several statuses only the newest is of use, and it goes first. Anything else that does not fit is dropped:
-    whoever misses it asks again.
+    Only the newest of several statuses is of use, and it goes first. Any other message that does not fit is dropped: a
+    peer that misses it asks again.
     """
 
     def __init__(self, limits: Limits) -> None:

@@ -1,6 +1,6 @@
 """libp2p's connections, guarded: members only, no leaked slots, bounded memory, and no handler that ends the process.
 
-Decision 10 lists what of py-libp2p 0.8.1 is worked around here, and why.
+Decision 10 lists the parts of py-libp2p 0.8.1 that are worked around here, and why.
 """
 
 import math
@@ -70,17 +70,17 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
     swarm = GuardedSwarm(own_id, peerstore, upgrader, [BufferedTcp(limits)], RetryConfig(max_retries=0), config)
     swarm.limits = limits
     swarm.auto_connector = NoConnector(swarm)
-    # The library's own limit turns away whoever comes last, which strangers can see to.
+    # The library's own limit turns away the newest connections, which strangers can exploit.
     swarm._inbound_limiter = trio.CapacityLimiter(math.inf)
     swarm.handshakes = Handshakes(limits.handshakes_max)
     return GuardedHost(swarm, limits)
 
 
 class NoConnector(AutoConnector):
-    """Dials nobody: whom to connect is decided elsewhere."""
+    """Dials nobody: another module chooses the peers to connect."""
 
     async def maybe_connect(self) -> None:
-        """Nothing, where libp2p's would dial 32 of those it ever heard of as soon as nobody is connected."""
+        """Does nothing; libp2p's would dial 32 of all peers it ever heard of as soon as none is connected."""
 
 
 class GatedUpgrader(TransportUpgrader):
@@ -136,7 +136,7 @@ class GuardedSwarm(Swarm):
             self.manager.run_task(self._notify, "disconnected", connection)
 
     async def notify_disconnected(self, conn: Connection) -> None:
-        """Nothing: it was told when the connection was forgotten."""
+        """Does nothing: the end was reported when the connection was forgotten."""
 
     async def _do_handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr, failure_event: Any
@@ -198,7 +198,7 @@ class GuardedHost(BasicHost):
             await reset_quietly(net_stream)
 
     def _schedule_identify(self, peer_id: ID, *, reason: str) -> None:
-        """Members know what members speak."""
+        """Members know which protocols members speak."""
 
 
 class ConnectionWatch(INotifee):

@@ -1,12 +1,13 @@
-"""What libp2p imports and this program never uses: it need not be installed, or need not be loaded.
+"""Packages that libp2p imports and this program never uses: they need not be installed, or need not be loaded.
 
 libp2p 0.8.1 imports fastecdsa for keys on P-256, coincurve for keys on secp256k1, and miniupnpc to open ports in home
 routers. All keys here are Ed25519 and ports are their owner's affair. fastecdsa has no wheels for any system, the
 other two have none for the newest Python: with them, installing would need a compiler and the headers of GMP. Where
 one of them is installed, it is used.
 
-Transports over QUIC, discovery by multicast and certificates from the web are never begun either. What they import is
-installed with libp2p, and would be a sixth of a node's memory and a quarter of the time it takes to start.
+Transports over QUIC, discovery by multicast and certificates from the web are never begun either. The packages that
+they import are installed with libp2p; loading them would take a sixth of a node's memory and a quarter of its start-up
+time.
 """
 
 import sys
@@ -85,7 +86,7 @@ class _Loader(Loader):
 
 
 class _Placeholder(ModuleType):
-    """A module that has whatever is asked for."""
+    """A module that has every attribute that it is asked for."""
 
     def __getattr__(self, name: str) -> "_Absent":
         return _absent(self.__name__, name)
