@@ -42,8 +42,9 @@ def _packages_on_disk() -> set[str]:
 
 def _packages_in_src() -> set[str]:
     """Packages that lie where they are installed: what Python programs use, above all the folders."""
-    inits = (ROOT / "src" / "fedchain").glob("*/__init__.py")
-    return {f"fedchain.{init.parent.name}" for init in inits if not init.parent.is_symlink()}
+    package = ROOT / "src" / "fedchain"
+    rooms = [init.parent.relative_to(package) for init in package.glob("*/**/__init__.py")]
+    return {".".join(("fedchain", *room.parts)) for room in rooms if room.parts[0] not in FOLDERS}
 
 
 def test_every_package_is_installed() -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
-from fedchain.cli.consensus_options import SETTINGS
+from fedchain.cli.common.consensus_options import SETTINGS
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.node.founding.genesis_text import GROUPS, NAMES, ZERO_TEXTS, genesis_lines

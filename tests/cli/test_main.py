@@ -90,12 +90,8 @@ def test_help_and_completion_of_names_import_no_command() -> None:
         command = [sys.executable, "-c", code, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | environment)
         assert "explorer" in done.stdout
-        assert done.stderr.split() == [
-            "fedchain.cli",
-            "fedchain.cli.exit_codes",
-            "fedchain.cli.main",
-            "fedchain.cli.usage",
-        ]
+        names = ("cli", "cli.common", "cli.common.exit_codes", "cli.common.usage", "cli.main")
+        assert done.stderr.split() == [f"fedchain.{name}" for name in names]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
-from fedchain.cli.learning_options import LEARNING_OPTIONS
+from fedchain.cli.common.learning_options import LEARNING_OPTIONS
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER

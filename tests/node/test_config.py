@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedchain.cli.start_options import GROUPS
+from fedchain.cli.common.start_options import GROUPS
 from fedchain.files.field_texts import field_texts
 from fedchain.node.config import NodeConfig, NodeConfigError, load_config
 

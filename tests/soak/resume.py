@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedchain.cli.exit_codes import EXIT_BAD_INPUT
+from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT
 from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER
 from fedchain.simulator.run import load_learner, simulate
 from tests.soak._figures import Figures, campaign

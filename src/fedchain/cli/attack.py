@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 from fedchain.files.layout import free_folder
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 
 Folder = Annotated[Path, typer.Argument(help="Data folder of the node.")]
 

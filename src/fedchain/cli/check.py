@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import clear_errors
-from fedchain.cli.exit_codes import EXIT_BAD_INPUT
+from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT
+from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.keys import unlock_key
-from fedchain.cli.start_options import with_node_options
 
 TIMEOUT_HELP = "Seconds that one bootstrap peer may take to answer."
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.learning_options import optional
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
-from fedchain.cli.learning_options import optional
 from fedchain.cli.simulate import scenario_options, under_headings
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml

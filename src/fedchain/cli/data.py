@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 
 if TYPE_CHECKING:
     from fedchain.learning.datasets.catalogue import DatasetInfo

@@ -4,7 +4,7 @@ import os
 import signal
 from types import FrameType
 
-from fedchain.cli.exit_codes import EXIT_INTERRUPTED
+from fedchain.cli.common.exit_codes import EXIT_INTERRUPTED
 
 
 def end_when_interrupted() -> None:

@@ -20,7 +20,7 @@ from fedchain.chain.explorer.views import TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""

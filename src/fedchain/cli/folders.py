@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 from fedchain.files.layout import RUNS_FOLDER
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import GroupedCommand, clear_errors
-from fedchain.cli.consensus_options import with_consensus_options
-from fedchain.cli.learning_options import with_learning_options
+from fedchain.cli.common.command import GroupedCommand, clear_errors
+from fedchain.cli.common.consensus_options import with_consensus_options
+from fedchain.cli.common.learning_options import with_learning_options
 from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
@@ -47,7 +47,7 @@ def new_genesis(
         from dataclasses import replace
 
         from fedchain.chain.genesis import AggregatorRule
-        from fedchain.cli.consensus_options import consensus_fields
+        from fedchain.cli.common.consensus_options import consensus_fields
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import LearningConfig

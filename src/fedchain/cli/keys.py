@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 
 if TYPE_CHECKING:
     from fedchain.crypto.keys import PrivateKey

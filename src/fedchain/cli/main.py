@@ -13,8 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import fedchain
-from fedchain.cli.exit_codes import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INTERRUPTED
-from fedchain.cli.usage import usage_line
+from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INTERRUPTED
+from fedchain.cli.common.usage import usage_line
 
 
 class Command(NamedTuple):
@@ -82,12 +82,12 @@ class CommandTable(TyperGroup):
         if isinstance(command, typer.Typer):
             table.add_typer(command, name=cmd_name)
         else:
-            from fedchain.cli.command import GroupedCommand
+            from fedchain.cli.common.command import GroupedCommand
 
             table.command(cmd_name, cls=GroupedCommand)(command)
         built = typer.main.get_group(table).commands[cmd_name]
         if ctx.resilient_parsing:  # nothing is run: the shell asks for completions
-            from fedchain.cli.completion import offer_names
+            from fedchain.cli.common.completion import offer_names
 
             offer_names(built)
         return built

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 
 if TYPE_CHECKING:
     from fedchain.node.founding.method_card import MethodCard

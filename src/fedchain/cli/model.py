@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedchain.cli.command import clear_errors
-from fedchain.cli.exit_codes import EXIT_DIFFERENT
+from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ import typer
 
 from fedchain.cli.bans import bans, unban
 from fedchain.cli.check import check
-from fedchain.cli.command import GroupedCommand, clear_errors
-from fedchain.cli.consensus_options import ROUND_INTERVAL_HELP
-from fedchain.cli.exit_codes import EXIT_DIFFERENT
+from fedchain.cli.common.command import GroupedCommand, clear_errors
+from fedchain.cli.common.consensus_options import ROUND_INTERVAL_HELP
+from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
+from fedchain.cli.common.learning_options import with_learning_options
+from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.folders import list_nodes
 from fedchain.cli.keys import unlock_key
-from fedchain.cli.learning_options import with_learning_options
 from fedchain.cli.privacy import privacy
-from fedchain.cli.start_options import with_node_options
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 

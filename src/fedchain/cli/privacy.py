@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import clear_errors
+from fedchain.cli.common.command import clear_errors
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import ENCRYPTION_HELP, clear_errors
+from fedchain.cli.common.command import ENCRYPTION_HELP, clear_errors
+from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
+from fedchain.cli.common.learning_options import help_text, optional
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
-from fedchain.cli.exit_codes import EXIT_DIFFERENT
-from fedchain.cli.learning_options import help_text, optional
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import with_parameters
+from fedchain.cli.common.command import with_parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from fedchain.cli.exit_codes import EXIT_BAD_INPUT, EXIT_DIFFERENT, EXIT_INTERRUPTED
+from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT, EXIT_DIFFERENT, EXIT_INTERRUPTED
 
 METHOD_HELP = (
     "Learning method: a name that `fedchain methods` lists, or FILE.py:Class or module:Class. Nodes import it by the "

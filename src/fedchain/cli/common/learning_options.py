@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import ENCRYPTION_HELP, METHOD_HELP, TASK_HELP, with_parameters
+from fedchain.cli.common.command import ENCRYPTION_HELP, METHOD_HELP, TASK_HELP, with_parameters
 from fedchain.files.field_texts import field_texts
 from fedchain.learning.config import OWN, LearningConfig
 

@@ -1,0 +1,1 @@
+"""What several commands share: options, errors in one line, exit codes, completion."""
