@@ -2,8 +2,8 @@
 
 import argparse
 
-from tests.crypto.threshold import test_plaintext_proof, test_share_proof
 from tests.crypto.threshold.dealt import full_key, small_key
+from tests.support import forged_plaintexts, forged_shares
 
 
 def main() -> None:
@@ -13,10 +13,8 @@ def main() -> None:
     parser.add_argument("--full", type=int, default=200, help="of each kind, with 2048 bits")
     given = parser.parse_args()
     for length, dealt, count in (("short keys", small_key(), given.short), ("2048 bits", full_key(), given.full)):
-        print(f"{length}: {test_share_proof.refusals(dealt, count):,} forged shares refused and blamed", flush=True)
-        print(
-            f"{length}: {test_plaintext_proof.refusals(dealt, count):,} of {count:,} forged posts refused", flush=True
-        )
+        print(f"{length}: {forged_shares.refusals(dealt, count):,} forged shares refused and blamed", flush=True)
+        print(f"{length}: {forged_plaintexts.refusals(dealt, count):,} of {count:,} forged posts refused", flush=True)
 
 
 if __name__ == "__main__":
