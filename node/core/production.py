@@ -75,7 +75,11 @@ class Production:
         return self.draft is not None and self.draft.header == header
 
     def waits_for_more(self) -> bool:
-        """Whether the post that came last changes nothing yet: no candidate is here, and others are waited for."""
+        """Whether the post that came last changes nothing yet: no candidate is here, and others are waited for.
+
+        A whole turn would do one thing besides: tell the operator that this node still listens for others before it
+        speaks. That is then told at the next tick at the latest.
+        """
         context, quorum_ms = self._context, self._context.clock.quorum_ms
         if context.ledger.entries:
             return False
