@@ -29,11 +29,6 @@ def infos_of(config: LearningConfig) -> tuple[ModelInfo, ...]:
     return infos
 
 
-def info_of(config: LearningConfig) -> ModelInfo:
-    """Return the shapes of everybody's model; of several models, the first one's."""
-    return infos_of(config)[0]
-
-
 def _validate_together(config: LearningConfig, infos: dict[str, ModelInfo]) -> None:
     for field in ("classes", "input_shape", "input_type", "input_fields"):
         if len({getattr(info, field) for info in infos.values()}) > 1:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import HASH_SIZE
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.payload.codec import decode, encode, size_bytes_max
+from fedchain.learning.payload.codec import decode, size_bytes_max
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
 
 EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
@@ -149,11 +149,6 @@ def join_lists(lists: Sequence[tuple[int, Tensors]]) -> Tensors:
 def part_size_max(specs: Iterable[TensorSpec]) -> int:
     """Return the bytes that no part of this kind exceeds."""
     return min(size_bytes_max(tuple(specs)), PART_SIZE_MAX) + len(_PLAIN)
-
-
-def encode_part(tensors: Tensors) -> bytes:
-    """Return the part that holds the tensors."""
-    return pack_part(encode(tensors))
 
 
 def pack_part(document: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from fedchain.chain.evidence import Evidence, evidence_of, excludes
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -52,11 +51,6 @@ class Mempool:
         """Whether this very post is held."""
         held = self.get((post.round, post.phase), post.sender)
         return held is post or held == post
-
-    def evidence_against(self, post: Post) -> Evidence | None:
-        """The proof of a crime, if the sender signed another post for the same phase before."""
-        known = self.get((post.round, post.phase), post.sender)
-        return None if known is None or not excludes(known, post) else evidence_of(known, post)
 
     def posts(self, phase: PhaseKey) -> dict[PublicKey, Post]:
         """Posts of one phase by sender; do not change it."""

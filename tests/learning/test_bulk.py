@@ -24,8 +24,8 @@ from fedchain.learning.payload.bulk import (
     PartRef,
     check_manifest,
     decode_part,
-    encode_part,
     manifest,
+    pack_part,
     part_size_max,
 )
 from fedchain.learning.payload.codec import decode, encode
@@ -38,6 +38,11 @@ from tests.support.learning import relay
 MEMBERS = [bytes([place + 1]) * 32 for place in range(3)]
 NOISE = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
 SPECS = (TensorSpec("rows", (-1, 64), free_max=8),)
+
+
+def written(tensors: Tensors) -> bytes:
+    """The part that holds the tensors."""
+    return pack_part(encode(tensors))
 
 
 @pytest.fixture
@@ -126,13 +131,13 @@ def test_a_part_is_what_its_post_lists(config: LearningConfig) -> None:
     ((part_hash, size, _),) = players.rules.parts("show", payload)
     players.rules.check_part("show", payload, part_hash, players.store.read(part_hash))
     with pytest.raises(InvalidPayload, match=f"{size} bytes listed, found"):
-        players.rules.check_part("show", payload, part_hash, encode_part({"rows": NOISE}))
+        players.rules.check_part("show", payload, part_hash, written({"rows": NOISE}))
 
 
 @pytest.mark.parametrize("wrong", [NOISE[:, :32].copy(), NOISE.astype(np.float16), NOISE * 1e7])
 def test_tensors_of_a_part_follow_its_kind(wrong: NDArray[Any]) -> None:
     with pytest.raises(InvalidPayload, match="rows"):
-        decode_part(encode_part({"rows": wrong}), SPECS)
+        decode_part(written({"rows": wrong}), SPECS)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +159,15 @@ def test_a_list_that_contradicts_itself_is_refused(change: Tensors, message: str
 
 
 def test_parts_are_compressed_where_that_pays() -> None:
-    zeros = encode_part({"rows": np.zeros((8, 64), np.float32)})
-    noise = encode_part({"rows": NOISE})
+    zeros = written({"rows": np.zeros((8, 64), np.float32)})
+    noise = written({"rows": NOISE})
     assert len(zeros) < 100 < 2048 < len(noise)
     assert np.array_equal(decode_part(noise, SPECS)["rows"], NOISE)
     assert not decode_part(zeros, SPECS)["rows"].any()
 
 
 def test_a_small_part_that_is_large_inside_is_not_listed_a_thousand_times() -> None:
-    data = encode_part({"rows": np.zeros((8, 64), np.float32)})
+    data = written({"rows": np.zeros((8, 64), np.float32)})
     inside, kinds = bulk.unpacked_size(data), {"rows": SPECS}
     assert inside > 20 * len(data)
     refs = [PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=inside)] * 101
@@ -200,7 +205,7 @@ def test_no_bytes_get_through_that_are_no_part(data: bytes) -> None:
 @pytest.mark.parametrize("seed", range(200))
 def test_a_changed_byte_is_refused_or_another_number(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    data = bytearray(encode_part({"rows": NOISE if seed % 2 else np.ones((8, 64), np.float32)}))
+    data = bytearray(written({"rows": NOISE if seed % 2 else np.ones((8, 64), np.float32)}))
     data[draw.integers(len(data))] ^= 1 << int(draw.integers(8))
     try:
         tensors = decode_part(bytes(data), SPECS)
@@ -218,7 +223,7 @@ def test_the_chain_and_learning_mean_the_same_readers_and_sizes() -> None:
 
 
 def test_a_folder_gives_what_was_written_and_nothing_else(tmp_path: Path) -> None:
-    folder, data = PartFolder(tmp_path / "parts"), encode_part({"rows": NOISE})
+    folder, data = PartFolder(tmp_path / "parts"), written({"rows": NOISE})
     part_hash = sha256(data)
     with pytest.raises(PartMissing):
         folder.read(part_hash)
@@ -266,7 +271,7 @@ def test_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
 
 
 def _ref() -> PartRef:
-    data = encode_part({"rows": NOISE})
+    data = written({"rows": NOISE})
     return PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=bulk.unpacked_size(data))
 
 

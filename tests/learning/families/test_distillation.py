@@ -16,7 +16,7 @@ from fedchain.learning.families.server import ServerState
 from fedchain.learning.models import server
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.server import build_server_model
-from fedchain.learning.models.shapes import info_of
+from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.models.vectors import write_state
 from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX, PartRef, decode_part, listed
 from fedchain.learning.payload.codec import decode, encode
@@ -328,11 +328,11 @@ def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
 
 
 def test_models_must_have_features_of_one_shape() -> None:
-    assert info_of(small()).feature_shape == (13,)
+    assert infos_of(small())[0].feature_shape == (13,)
     with pytest.raises(
         ConfigurationError, match=r"one shape, but split-mlp-1 has \(13,\), resnet2-56 has \(16, 8, 8\)"
     ):
-        info_of(replace(small(), model="split-mlp-1+resnet2-56"))
+        infos_of(replace(small(), model="split-mlp-1+resnet2-56"))
     with pytest.raises(ConfigurationError, match="take a model that can be split"):
         Application(replace(small(), model="digits-mlp"))
     assert replace(small(), model="auto").model_names == ("resnet2-56",)

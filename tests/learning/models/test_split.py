@@ -74,10 +74,10 @@ def test_what_cannot_be_split_says_so() -> None:
 
 def test_solo_takes_networks_of_any_widths_side_by_side() -> None:
     from fedchain.learning.config import LearningConfig
-    from fedchain.learning.models.shapes import info_of
+    from fedchain.learning.models.shapes import infos_of
 
     mixed = LearningConfig(method="solo", model="resnet2-56+resnet8-56")
     mixed.validate()
-    assert info_of(mixed).embedding_size == 16
+    assert infos_of(mixed)[0].embedding_size == 16
     with pytest.raises(ConfigurationError, match="one width, but resnet2-56 has 16, resnet8-56 has 64"):
-        info_of(LearningConfig(method="dfpl", model="resnet2-56+resnet8-56"))
+        infos_of(LearningConfig(method="dfpl", model="resnet2-56+resnet8-56"))[0]

@@ -14,7 +14,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
-from fedchain.learning.models.shapes import info_of
+from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.training.evaluation import calculate_taa
 from fedchain.learning.worker.learner import Contribution, Learner
@@ -91,7 +91,7 @@ def test_a_clients_round_depends_neither_on_the_process_nor_on_other_clients(met
 
 
 def test_a_built_in_model_of_other_shapes_than_were_agreed_on_is_refused() -> None:
-    shapes = info_of(config())
+    shapes = infos_of(config())[0]
     Learner(replace(config(), shapes=shapes)).prepare(0)
     (name, _), *others = shapes.parameters
     agreed = replace(config(), shapes=replace(shapes, parameters=((name, (63, 64)), *others)))
