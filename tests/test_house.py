@@ -26,7 +26,6 @@ FILES_MAX = 20
 PARAMETERS_MAX = 7
 
 LONG_SIGNATURES = {
-    "node/core/node.py __init__": "what a node is, and seven choices of its shell with defaults",
     "node/shell/service.py __init__": "all parts of a process meet there",
     "simulator/engine/simulation.py __init__": "the same of a simulation",
     "simulator/engine/peer.py __init__": "the same of a peer",

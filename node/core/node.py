@@ -39,8 +39,9 @@ from fedchain.network.sync import CatchUp
 from fedchain.node.core.answers import Answers
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.contents.bulk import BulkParts
-from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX, ContentCache, Intern
+from fedchain.node.core.contents.content_cache import ContentCache
 from fedchain.node.core.contents.part_lists import NoParts, PartLookup, lists_parts
 from fedchain.node.core.contents.retention import contents_in_order, contents_of, is_time_to_sweep
 from fedchain.node.core.context import Context, PhaseClock
@@ -80,7 +81,7 @@ from fedchain.node.core.production import Draft, Production
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.recollection import own_statements
 from fedchain.node.core.voting.sessions import Sessions
-from fedchain.node.core.voting.twins import KeyGuard, Twins
+from fedchain.node.core.voting.twins import Twins
 from fedchain.node.core.voting.voting import Voting
 
 STATUS_PEERS = 2
@@ -117,17 +118,7 @@ class Node:
         checks: the costly checks.
         storage: what this peer persisted before a restart; the node reads it and never writes to it.
         journal: what this key signed last.
-        intern: the copy of a content to hold, where many nodes share a process.
-        parts: where the bytes are that posts list by reference; None: posts are whole.
-        replays: whether every aggregate that was missed is recomputed, instead of joining at the head.
-        backfills: whether older blocks are fetched in the background after joining.
-        refills: whether missing payloads and knowledge of final blocks are.
-        recent_size_max: bytes of contents of the last blocks that stay in memory; what the open height needs always
-            does.
-        wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
-        has_listened: whether this key was listened for until now: a simulated peer sleeps, and follows the chain.
-        neighbours: members that the network ever connects this peer to; None: all.
-        guard: what watches for another process that has this key; None: the one that every honest node has.
+        conduct: what the shell chooses for it.
     """
 
     def __init__(
@@ -137,24 +128,20 @@ class Node:
         checks: Checks,
         storage: Storage,
         journal: Journal | None = None,
-        intern: Intern = lambda _, data: data,
-        parts: PartLookup | None = None,
+        conduct: Conduct = Conduct(),  # noqa: B008 - frozen
         *,
         session: bytes,
-        replays: bool = False,
-        backfills: bool = False,
-        refills: bool = False,
-        recent_size_max: int = RECENT_SIZE_MAX,
-        wait_for: int = 0,
-        has_listened: bool = False,
-        neighbours: int | None = None,
-        guard: KeyGuard | None = None,
     ) -> None:
         self.genesis = genesis
-        held_parts = NoParts() if parts is None else parts
+        held_parts = NoParts() if conduct.parts is None else conduct.parts
         stored_range = partial(_stored_range, storage, held_parts)
         contents = ContentCache(
-            genesis, storage.content, stored_range, intern, recent_size_max, holds_back=lists_parts(genesis, checks)
+            genesis,
+            storage.content,
+            stored_range,
+            conduct.intern,
+            conduct.recent_size_max,
+            holds_back=lists_parts(genesis, checks),
         )
         ledger = Ledger(genesis, storage)
         members = ledger.head.roster.members
@@ -181,11 +168,11 @@ class Node:
         self._voting = Voting(context, self._crimes, self._blocks)
         self._not_believed = tuple(context.effects)  # told at the first event
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
-        self._gathering = Gathering(context, wait_for)
-        self._twins = guard or Twins(context, has_listened=has_listened, neighbours=neighbours)
+        self._gathering = Gathering(context, conduct.wait_for)
+        self._twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
         self._sessions = Sessions(context, session)
-        self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
-        self._refill = Refill(context, is_wanted=refills)
+        self._catching_up = CatchingUp(context, self._blocks, replays=conduct.replays, backfills=conduct.backfills)
+        self._refill = Refill(context, is_wanted=conduct.refills)
         self._answers = Answers(context, self._bulk)
         contents.wanted, contents.is_part = self._contents_wanted, self._bulk.__contains__
         self.observations = Observations(context)

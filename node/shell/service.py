@@ -28,6 +28,7 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX
 from fedchain.node.core.effects import (
     Blame,
@@ -158,13 +159,15 @@ class Service:
             checks,
             store,
             said,
-            parts=parts,
+            conduct=Conduct(
+                parts=parts,
+                replays=replays,
+                backfills=True,
+                refills=True,
+                recent_size_max=recent_size_max,
+                wait_for=wait_for,
+            ),
             session=os.urandom(SESSION_SIZE),
-            replays=replays,
-            backfills=True,
-            refills=True,
-            recent_size_max=recent_size_max,
-            wait_for=wait_for,
         )
         self._parts = parts
         self._checks, self._store, self._journal, self._network = checks, store, journal, network

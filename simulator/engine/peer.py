@@ -31,6 +31,7 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.contents.content_cache import Intern
 from fedchain.node.core.effects import (
     Blame,
@@ -207,12 +208,14 @@ class SimulatedPeer:
             self.checks,
             self.storage,
             self.journal,
-            around.intern,
-            self._parts,
+            conduct=Conduct(
+                intern=around.intern,
+                parts=self._parts,
+                has_listened=has_listened,
+                neighbours=len(around.network.neighbours(self.number)),
+                guard=None if self.behaviour is None else self.behaviour.guard,
+            ),
             session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
-            has_listened=has_listened,
-            neighbours=len(around.network.neighbours(self.number)),
-            guard=None if self.behaviour is None else self.behaviour.guard,
         )
         self._endpoint.attach(self._receive, self._take)
         if self.behaviour is not None:

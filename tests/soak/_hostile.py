@@ -21,6 +21,7 @@ from fedchain.network.messages import Message
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Compute, Contribute, Effect, Persist, Publish, Refuse, Retain, Send, Wake
 from fedchain.node.core.events import (
     Computed,
@@ -168,7 +169,9 @@ async def main() -> None:
         clock = Clock(nursery)
         coalition = Coalition(genesis, rules, cast(VirtualTimeLoop, clock), (key,), honest)
         behaviour = build_adversary(told["behaviour"], coalition, Random(told["draw"]), told["parameters"])
-        node = Node(genesis, key, checks, storage, session=os.urandom(SESSION_SIZE))
+        node = Node(
+            genesis, key, checks, storage, conduct=Conduct(guard=behaviour.guard), session=os.urandom(SESSION_SIZE)
+        )
         peer = HostilePeer(number, key, node, checks, storage, behaviour, network, clock)
         behaviour.begin(cast(SimulatedPeer, peer))
         network.watch(peer.watch)

@@ -12,7 +12,7 @@ import pytest
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.worker.learner import Contribution
-from fedchain.node.core.node import Node
+from fedchain.node.core.conduct import Conduct
 from fedchain.simulator.engine import content_pool
 from fedchain.simulator.engine.content_pool import LARGE_SIZE, ContentPool
 from fedchain.simulator.engine.training_pool import Job
@@ -117,7 +117,7 @@ def test_large_contents_do_not_multiply_with_the_peers(
     """Six peers post, fetch, check, store and aggregate 2 MiB each: a round's posts are in memory once."""
     monkeypatch.setattr(content_pool, "SWEEP_SIZE", 2 * LARGE_SIZE)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("fedchain.simulator.engine.peer.Node", partial(Node, recent_size_max=0))
+    monkeypatch.setattr("fedchain.simulator.engine.peer.Conduct", partial(Conduct, recent_size_max=0))
     peers, rounds, size = 6, 2, 2 * LARGE_SIZE
     small = len(contribution(0, 1, b"").payload)
 

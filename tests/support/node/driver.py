@@ -27,6 +27,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.session import SESSION_SIZE
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import (
     Blame,
     Compute,
@@ -140,11 +141,8 @@ class Peer:
             checks,
             self.store,
             self.journal,
-            parts=self.parts,
+            conduct=Conduct(parts=self.parts, replays=self.replays, wait_for=self.wait_for, neighbours=self.neighbours),
             session=sha256(b"start %d of peer %d" % (self.starts, self.number))[:SESSION_SIZE],
-            replays=self.replays,
-            wait_for=self.wait_for,
-            neighbours=self.neighbours,
         )
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:

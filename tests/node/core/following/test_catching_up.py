@@ -10,6 +10,7 @@ from fedchain.network.messages import FINALS_MAX, FinalMessage, GetFinal, Messag
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core import answers
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Contribute, Persist
 from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.following import backfill, catching_up
@@ -124,8 +125,8 @@ def test_an_operator_may_have_every_aggregate_recomputed() -> None:
         late.key,
         Checks(federation.genesis, SumRules()),
         late.store,
+        conduct=Conduct(replays=True),
         session=bytes(16),
-        replays=True,
     )
     for peer in federation.peers[:LATE]:
         federation.feed(late, PeerConnected(peer.key.public_key))
@@ -152,8 +153,8 @@ def test_older_blocks_follow_in_the_background_where_they_are_wanted() -> None:
         late.key,
         Checks(federation.genesis, SumRules()),
         late.store,
+        conduct=Conduct(backfills=True),
         session=bytes(16),
-        backfills=True,
     )
     for peer in federation.peers[:LATE]:
         federation.feed(late, PeerConnected(peer.key.public_key))
@@ -180,7 +181,12 @@ def test_large_blocks_of_which_few_fit_an_answer_are_fetched_without_a_pause(
     federation.restart(LATE)
     checks = Checks(federation.genesis, SumRules())
     late.node = Node(
-        federation.genesis, late.key, checks, late.store, session=bytes(16), replays=replays, backfills=not replays
+        federation.genesis,
+        late.key,
+        checks,
+        late.store,
+        conduct=Conduct(replays=replays, backfills=not replays),
+        session=bytes(16),
     )
     for peer in federation.peers[:LATE]:
         federation.feed(late, PeerConnected(peer.key.public_key))

@@ -23,6 +23,7 @@ from fedchain.network.messages import (
 from fedchain.network.sync import AT_ONCE, STALL_MS
 from fedchain.node.core import checks
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send
 from fedchain.node.core.events import Computed, MessageReceived, PeerConnected, PeerDisconnected
 from fedchain.node.core.following.joining import SPARE, WAITING_MAX
@@ -495,7 +496,12 @@ def _backfilling(height: int = FAR) -> tuple[Stage, list[Block]]:
     stage = Stage(genesis(4))
     blocks, victim = _chain(stage, height), stage.victim
     victim.node = Node(
-        stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, session=bytes(16), backfills=True
+        stage.genesis,
+        victim.key,
+        Checks(stage.genesis, victim.rules),
+        victim.store,
+        conduct=Conduct(backfills=True),
+        session=bytes(16),
     )
     for other in stage.others:
         stage.handle(PeerConnected(other))

@@ -28,6 +28,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.sync import IN_HAND_MAX, OWED_MAX, STALL_MS
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
@@ -424,7 +425,12 @@ def test_a_fake_block_below_the_base_slows_a_backfill_by_a_question(asked: bool)
     stage = crowd.stage
     victim, (liar, *honest) = stage.victim, stage.others
     victim.node = Node(
-        stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, session=bytes(16), backfills=True
+        stage.genesis,
+        victim.key,
+        Checks(stage.genesis, victim.rules),
+        victim.store,
+        conduct=Conduct(backfills=True),
+        session=bytes(16),
     )
     for other in stage.others:
         stage.handle(PeerConnected(other))

@@ -10,6 +10,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, GetContent, PostMessage
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.contents.retention import contents_of
 from fedchain.node.core.effects import Effect, Refuse, Send
 from fedchain.node.core.events import PeerConnected, PeerDisconnected, Tick
@@ -32,10 +33,8 @@ def refilling(peer: Peer, *, backfills: bool = False) -> Node:
         checks,
         peer.store,
         peer.journal,
-        parts=peer.parts,
+        conduct=Conduct(parts=peer.parts, backfills=backfills, refills=True),
         session=bytes(16),
-        backfills=backfills,
-        refills=True,
     )
 
 
