@@ -31,6 +31,7 @@ from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.custody.dealing import ShareMissing, read_share
 from fedchain.node.custody.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.custody.secrets_file import secrets_path
@@ -183,6 +184,9 @@ async def _serve(
                 def blame(member: PublicKey, reason: str) -> None:
                     network.blame(member, BLAME_REJECTED, reason)
 
+                conduct = Conduct(
+                    replays=config.replay, recent_size_max=config.recent_mib * 2**20, wait_for=config.wait_for
+                )
                 service = Service(
                     genesis,
                     key,
@@ -195,9 +199,7 @@ async def _serve(
                     blame=blame,
                     links=network,
                     parts=PartFolder(folder / PARTS),
-                    replays=config.replay,
-                    recent_size_max=config.recent_mib * 2**20,
-                    wait_for=config.wait_for,
+                    conduct=conduct,
                     timeline=TimelineFile(folder / TIMELINE_FILE),
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))

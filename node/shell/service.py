@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 import anyio
@@ -29,7 +30,6 @@ from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.conduct import Conduct
-from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX
 from fedchain.node.core.effects import (
     Blame,
     Compute,
@@ -122,9 +122,7 @@ class Service:
         blame: told who signed something that breaks a rule, and which.
         links: what the network knows of its connections.
         parts: where the bytes are that posts list by reference, in a folder that the trainer shares.
-        replays: whether every missed aggregate is recomputed.
-        recent_size_max: bytes of contents of recent blocks that stay in memory.
-        wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
+        conduct: what the operator chose for the node; older blocks and missing contents are always fetched.
         timeline: where it is written down what was seen of each block; None: nowhere.
     """
 
@@ -142,9 +140,7 @@ class Service:
         *,
         links: Links | None = None,
         parts: PartFolder | None = None,
-        replays: bool = False,
-        recent_size_max: int = RECENT_SIZE_MAX,
-        wait_for: int = 0,
+        conduct: Conduct = Conduct(),  # noqa: B008 - frozen
         timeline: TimelineFile | None = None,
     ) -> None:
         self._links = links
@@ -159,14 +155,7 @@ class Service:
             checks,
             store,
             said,
-            conduct=Conduct(
-                parts=parts,
-                replays=replays,
-                backfills=True,
-                refills=True,
-                recent_size_max=recent_size_max,
-                wait_for=wait_for,
-            ),
+            conduct=replace(conduct, parts=parts, backfills=True, refills=True),
             session=os.urandom(SESSION_SIZE),
         )
         self._parts = parts

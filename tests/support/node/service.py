@@ -24,6 +24,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.network import Receiver
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.conduct import Conduct
 from fedchain.node.shell.service import Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
@@ -164,7 +165,7 @@ async def serving(
         shell,
         blame=blame,
         timeline=timeline,
-        replays=replays,
+        conduct=Conduct(replays=replays),
     )
     service._miner = miner or service._miner
     async with anyio.create_task_group() as tasks:
