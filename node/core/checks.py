@@ -182,7 +182,7 @@ class Checks:
                     self._check_post(self._genesis, self._rules, state, knowledge, signed, payload)
                     return None
                 case KeepPart(_, post, payload, part_hash, data):
-                    assert data is not None, "who runs the job reads what is here already"
+                    assert data is not None, "the caller has read a part that is here already"
                     if post is not None:
                         validate_part(part_hash, partial(self._rules.check_part, self._name_of(post), payload), data)
                     return None

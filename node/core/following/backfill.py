@@ -51,7 +51,7 @@ class Backfill:
     def on_joined(self) -> None:
         """This peer joined at a head: the blocks below it are missing."""
         settled = self._context.ledger.settled
-        assert settled is not None, "who joined has a head"
+        assert settled is not None, "a peer that joined has a head"
         self._base, self._above, self._batch = settled.block.header.height, settled.block, {}
         self._question = None
 
