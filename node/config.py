@@ -51,8 +51,8 @@ class NodeConfig:
     replay: bool = False
     """Recompute every aggregate that was missed, instead of joining at the newest final block."""
     recent_mib: int = 64
-    """Mebibytes of payloads and knowledge of the last blocks that stay in memory, beside what the open round needs;
-    others are read from the data folder."""
+    """Mebibytes of payloads and knowledge of the last blocks that stay in memory, in addition to those of the open
+    round; others are read from the data folder."""
     metrics: str = ""
     """HOST:PORT to serve Prometheus metrics on; empty: none."""
     log_format: str = "text"
@@ -62,7 +62,7 @@ class NodeConfig:
     stop_accuracy: float = 0.0
     """Leave after a round in which this peer's model got at least this fraction of its own test set right; 0: never."""
     stop_patience: int = 0
-    """Leave after so many rounds in which the best accuracy so far was not reached again by more; 0: never."""
+    """Leave after so many rounds in a row without a new best accuracy; 0: never."""
     exit_when_finished: bool = False
     """End once the last round is closed, instead of serving the chain to others until Ctrl-C."""
 

@@ -58,7 +58,7 @@ class Answers:
 
     def __init__(self, context: Context, bulk: BulkParts) -> None:
         self._context, self._bulk = context, bulk
-        self._marked_posts: tuple[int, Bitmap] = -1, b""  # posts of the open phase, and as of which change
+        self._marked_posts: tuple[int, Bitmap] = -1, b""  # a count of mempool changes, and the posts then
 
     def status(self, agreement: Agreement) -> Status:
         """The status that announces what this node holds."""

@@ -53,7 +53,7 @@ class BlockImport:
                 ledger.add(Entry(block, after, context.now.ms), ledger.to_replace(block, self.wanted | locked))
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
-        """A block for the open height: check all but its knowledge, keep it, fetch what it needs.
+        """Take a block for the open height: check all but its knowledge, keep it, and fetch the contents that it needs.
 
         Raises:
             Refused: it is not taken. Its miner is blamed for what it signed, not the peer that passed it on.

@@ -1,4 +1,4 @@
-"""Deadlines: how long a phase waits for the posts that are expected, from what the chain saw of earlier rounds."""
+"""Deadlines: how long a phase waits for expected posts, derived from the delays of earlier rounds on the chain."""
 
 from statistics import median_low
 

@@ -11,7 +11,7 @@ from fedchain.crypto.hashing import Hash
 
 @dataclass(frozen=True, slots=True)
 class CheckPost:
-    """Check a post of the open phase beside its payload."""
+    """Check a post of the open phase together with its payload."""
 
     state: State = field(repr=False)
     """The head."""

@@ -179,7 +179,7 @@ class Node:
         self._blocks = BlockImport(context, self._crimes, self._bulk)
         self._posts = Posts(context, self._crimes, self._bulk)
         self._voting = Voting(context, self._crimes, self._blocks)
-        self._not_believed = tuple(context.effects)  # told at the first event
+        self._not_believed = tuple(context.effects)  # emitted at the first event
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._gathering = Gathering(context, wait_for)
         self._twins = guard or Twins(context, has_listened=has_listened, neighbours=neighbours)
@@ -194,7 +194,7 @@ class Node:
         self._turn = context.head.roster.seats.get(context.me, 0)
         self._has_begun = False
         self._status_due_ms = 0
-        self._told: set[PublicKey] = set()  # peers behind that heard our status since the last tick
+        self._told: set[PublicKey] = set()  # peers behind us that were sent our status since the last tick
         self._wake_ms: int | None = None
 
     # answers to others
@@ -242,7 +242,7 @@ class Node:
         return self._catching_up.unconfirmed()
 
     def waiting_for(self) -> frozenset[PublicKey]:
-        """Expected contributors of the open phase whose posts are not in."""
+        """Expected contributors of the open phase whose posts are missing."""
         return self._production.missing
 
     def gathers(self) -> int:

@@ -65,7 +65,7 @@ class Production:
 
     @property
     def missing(self) -> frozenset[PublicKey]:
-        """Expected contributors whose posts are not in."""
+        """Expected contributors whose posts are missing."""
         if not self._context.head.finished:
             self._look_at_posts()
         return frozenset(self._missing)

@@ -112,7 +112,7 @@ class NodeCollector:
         if now["aggregator"]:
             is_aggregator, text = now["aggregator"] == now["address"], "1 if this peer aggregates the open round."
             yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
-            text = "1 if whoever does is connected."
+            text = "1 if the aggregator of the open round is connected."
             yield GaugeMetricFamily("fedchain_aggregator_reachable", text, float(_reaches_aggregator(now)))
         text = "1 while the method's own code fails on what came for the open height."
         yield GaugeMetricFamily("fedchain_method_failing", text, float(bool(now["method_fails"])))

@@ -38,7 +38,7 @@ RETRY_MS = 600_000
 """How long they wait before that: a peer that has them may have come."""
 
 HELD_UP_MS = 60_000
-"""After this wait for other downloads one content is fetched beside them: a liar can keep a download open for ever."""
+"""After this wait for other downloads a content is fetched in parallel: a liar can keep a download open for ever."""
 
 SETTLED_MS = 5_000
 """Age of a head from which its own contents are looked for: before, they may be on their way to the store."""

@@ -189,7 +189,7 @@ class Twins:
     # the others' heads
 
     def _has_heard_others(self) -> bool:
-        """Whether we are level with the others, according to so many members that one of them is honest.
+        """Whether we are level with the others, according to enough members that one of them is honest.
 
         One of f + 1 members that announce a head no higher than ours is honest. Members that announce a higher one may
         be the liars, so they alone keep no node silent. If our key may have signed before, a twin gets some time to be
@@ -214,7 +214,7 @@ class Twins:
         }
 
     def _claimed(self) -> int:
-        """Height that so many members announce that one of them is honest; 0 if fewer announced any."""
+        """Height that enough members announce for one of them to be honest; 0 if fewer announced any."""
         heights, required = sorted(self._claims(0).values(), reverse=True), self._claims_required()
         return heights[required - 1] if 0 < required <= len(heights) else 0
 

@@ -16,7 +16,7 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
     if entry.lacks_parts and not is_lack_forgiven(context, entry):
         return False
     if entry.posts and entry.posts == len(context.head.roster.contributors):
-        return True  # nobody is left to wait for
+        return True  # it counts every contributor
     if omits_posts(context, entry):
         return False
     if entry.posts == 0 and may_close_empty(context.genesis, context.head):
