@@ -15,7 +15,7 @@ DEVIATIONS = 4
 """Median absolute deviations above the median delay after which a post is late."""
 
 GRACE = 4
-"""If the quorum itself came late, stragglers get this fraction (a quarter) of its time in addition."""
+"""If the quorum itself came late, stragglers get its time divided by this (a quarter of it) in addition."""
 
 PARTS_MS, PARTS_MINING_TIMES = 8_000, 2
 """A block whose parts do not come is held back for this many milliseconds plus this many mining times."""

@@ -114,7 +114,7 @@ def _phase_card(method: Method, phase: Phase, *, is_setup: bool) -> PhaseCard:
         by="aggregator" if phase.by is Contributor.AGGREGATOR else "participant",
         posts=(
             *_names([spec.name for spec in method.payload_spec(phase, EXAMPLE)]),
-            *(f"{kind} (fetched by who reads it)" for kind in method.parts(phase, EXAMPLE)),
+            *(f"{kind} (fetched by its readers)" for kind in method.parts(phase, EXAMPLE)),
         ),
         leaves=_names([spec.name for spec in method.knowledge_spec(phase, EXAMPLE)]),
     )

@@ -107,7 +107,7 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     if genesis is not None and keys and keys[0].public_key in genesis.index:
         yield _try("data", partial(_check_data, config, genesis.index[keys[0].public_key], genesis))
     else:
-        yield Finding(Outcome.WARN, "data", "not looked at: without genesis document and key nobody knows whose")
+        yield Finding(Outcome.WARN, "data", "not checked: without genesis document and key the member is not known")
 
 
 def _try(name: str, look: Callable[[], Finding | str]) -> Finding:
@@ -335,7 +335,7 @@ def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Findin
         reason = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error
         return Finding(Outcome.WARN, "bootstrap", f"{place}: {getattr(reason, 'strerror', None) or reason}")
     if answer[:1] != GREETING[:1]:
-        return Finding(Outcome.WARN, "bootstrap", f"{place}: somebody answers who does not speak libp2p")
+        return Finding(Outcome.WARN, "bootstrap", f"{place}: something answers that does not speak libp2p")
     return f"{place} answers; whether it is of this federation shows when the node runs"
 
 

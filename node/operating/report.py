@@ -218,7 +218,7 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
             log.warning("clock off member=%(member)s (peer %(member_number)d) by=%(by)+.1f s against the others", named)
         case Listening(level, required, unheard, ahead):
             log.warning(
-                "silent: %d of %d members that it takes say that the chain is no further than here; not heard: %s; "
+                "silent: %d of the %d members needed say that the chain is no further than here; not heard: %s; "
                 "further: %s",
                 level,
                 required,
