@@ -1,7 +1,7 @@
-"""The roster: who is a member of a federation at one height, at which seat, and what each member may do there.
+"""The roster: the members of a federation at one height, their seats, and their rights there.
 
-Every rule that asks for members asks the roster of the state that it judges by. The genesis document names the founders
-alone.
+Every rule that needs the members reads the roster of the state by which it judges. The genesis document names only the
+founders.
 """
 
 from collections.abc import Mapping, Set
@@ -20,11 +20,11 @@ class Roster:
     """The members at one height."""
 
     members: tuple[PublicKey, ...]
-    """32 bytes each, by their seats; a member's seat is its place in the partition, and never changes."""
+    """Public keys of 32 bytes, by seat; a member's seat is its place in the partition, and never changes."""
     rule: AggregatorRule
-    """How the designated aggregator follows from the seats."""
+    """The rule that determines the designated aggregator from the seats."""
     culprits: frozenset[PublicKey]
-    """Convicted members: they neither vote nor post nor mine any more."""
+    """Convicted members, which may not vote, post or mine any more."""
     contributors: frozenset[PublicKey]
     """Members that may post in the phase that the next block closes."""
     electors: frozenset[PublicKey]
@@ -39,7 +39,7 @@ class Roster:
         return member in self.seats
 
     def is_active(self, member: PublicKey) -> bool:
-        """Whether ``member`` is one, and was not convicted."""
+        """Whether ``member`` is a member and was not convicted."""
         return member in self.seats and member not in self.culprits
 
     def aggregator_of(self, round_number: int) -> PublicKey | None:
@@ -58,10 +58,10 @@ def draw_roster(
 
     Args:
         genesis: the rules of the federation.
-        members: by their seats.
-        culprits: those that were convicted.
+        members: public keys, by seat.
+        culprits: the convicted members.
         phase: (round, phase) that the next block closes.
-        seeds: hash of the block that closed the last round, which draws the contributors; hash of the head, which
+        seeds: hash of the block that closed the last round, which draws the contributors, and hash of the head, which
             draws the electors.
     """
     active = tuple(member for member in members if member not in culprits) if culprits else members
@@ -77,7 +77,7 @@ def draw_roster(
 
 
 def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
-    """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
+    """``count`` of ``members``, drawn by ``seed`` so that anybody can verify the draw; 0 draws all."""
     return frozenset(_draw(members, count, seed)) if 0 < count < len(members) else _all(members)
 
 
@@ -113,7 +113,7 @@ def _aggregator(rule: AggregatorRule, members: tuple[PublicKey, ...], round_numb
 
 @lru_cache(maxsize=2048)
 def _draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> tuple[PublicKey, ...]:
-    """Kept, for each member is hashed; a state is read more than once, and in a simulation by many peers."""
+    """Cached, since each member is hashed; a state is read more than once, and in a simulation by many peers."""
     return tuple(member for _, member in nsmallest(count, ((sha256(seed + member), member) for member in members)))
 
 
@@ -124,5 +124,5 @@ def _all(members: tuple[PublicKey, ...]) -> frozenset[PublicKey]:
 
 @lru_cache(maxsize=8)
 def _seats(members: tuple[PublicKey, ...]) -> Mapping[PublicKey, int]:
-    """Kept: all states of a chain share it."""
+    """Cached: all states of a chain share it."""
     return {member: seat for seat, member in enumerate(members)}

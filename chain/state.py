@@ -1,6 +1,6 @@
-"""The state of the chain at a block: what every rule of the next block is judged by. A pure function of the chain.
+"""The state of the chain at a block, by which all rules judge the next block. It is a pure function of the chain.
 
-It is bounded, and the next header commits to it by hash. Whoever holds a final block, its certificate and the state
+It is bounded, and the next header commits to it by hash. A peer that holds a final block, its certificate and the state
 before it can therefore go on without any older block.
 """
 
@@ -21,35 +21,35 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 
 EMPTY_KNOWLEDGE = b""
-"""What a federation knows before its first block."""
+"""The knowledge of a federation before its first block."""
 
 DELAYS_MAX = 16
-"""Rounds whose posting delays are remembered."""
+"""Most rounds whose posting delays are remembered."""
 
 PUNCTUAL = 2
-"""A member that was on time in so many phases running is waited for; all members begin so."""
+"""Consecutive phases for which a member has to be on time before it is waited for; all members begin with as many."""
 
 STATE_SIZE_MAX = 16 * 2**20
-"""Bytes of an encoded state that is fetched."""
+"""Most bytes of an encoded state that is fetched."""
 
 CRIME_SIZE_MAX = 512
-"""Bytes of one crime in it: two posts or two votes, signed."""
+"""Most bytes of one crime in it: two signed posts or two signed votes."""
 
 NUMBER_MAX = 2**62
-"""No height, round or time of a state that is fetched is larger: what follows it has to fit into 64 bits."""
+"""Largest height, round or time in a state that is fetched: later values have to fit into 64 bits, too."""
 
 WORK_SIZE = 40
-"""Bytes of the accumulated work: it outgrows 64 bits. A block adds at most 2²⁵⁵."""
+"""Bytes of the accumulated work, which exceeds 64 bits: a block adds at most 2²⁵⁵."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the chain says after one block."""
+    """The state of the chain after one block."""
 
     block_hash: Hash
-    """32 bytes: the block; the chain id for the genesis state."""
+    """32 bytes: the block's hash; the chain id for the genesis state."""
     height: int
-    """Blocks since the genesis document."""
+    """Number of blocks since the genesis document."""
     round: int
     """Round that the *next* block belongs to."""
     phase: int
@@ -63,21 +63,21 @@ class State:
     bits: int
     """Difficulty of the next block, in compact form."""
     posts: int
-    """Posts that the block counts."""
+    """Number of posts that the block counts."""
     settled_time_ms: int
-    """Time of the block *before* this one, in milliseconds since the Unix epoch: the last that a block carries."""
+    """Time of the block *before* this one, in milliseconds since the Unix epoch: the newest time on the chain."""
     delays_ms: tuple[tuple[int, ...], ...]
-    """For each phase of a round, how long its posts took in the last rounds, oldest first, at most ``DELAYS_MAX``."""
+    """For each phase of a round, its posting delays in the last rounds, oldest first, at most ``DELAYS_MAX``."""
     round_seed: Hash
-    """32 bytes: hash of the block that closed the last round; draws the contributors of this one."""
+    """32 bytes: hash of the block that closed the last round; it draws the contributors of this one."""
     punctuality: bytes
-    """One byte for each member, by seat: how many phases running it was on time, at most ``PUNCTUAL``."""
+    """One byte for each member, by seat: for how many consecutive phases it was on time, at most ``PUNCTUAL``."""
     convicted: tuple[Evidence, ...]
-    """Proven crimes, one for each member that neither votes nor posts nor mines any more, in the order of the chain."""
+    """Proven crimes, one for each member that may not vote, post or mine any more, in the order of the chain."""
     deciders: frozenset[PublicKey]
     """Members whose precommits made, or will make, this state's block final."""
     roster: Roster
-    """The members, and what each may do: it follows from the rest and the genesis document, but for their keys."""
+    """The members and their rights; except for the keys it follows from the other fields and the genesis document."""
     root: Hash = field(init=False, compare=False)
     """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
 
@@ -85,7 +85,7 @@ class State:
         object.__setattr__(self, "root", sha256(self.encode()))
 
     def encode(self) -> bytes:
-        """The state's one byte string; what follows from it and the genesis document is left out."""
+        """The canonical bytes of the state, without the parts that follow from them and the genesis document."""
         roster, deciders = self.roster, bytearray(len(self.roster))
         for member in self.deciders:
             deciders[roster.seats[member]] = 1
@@ -112,9 +112,9 @@ class State:
 
 
 def decode_state(genesis: Genesis, data: bytes) -> State:
-    """Read :meth:`State.encode`'s bytes, and no other spelling of them; raises InvalidEncoding.
+    """Read :meth:`State.encode`'s bytes, and no other encoding; raises InvalidEncoding.
 
-    Whether the state is the chain's, only a header says that a quorum stands behind: see ``judge_joined``.
+    Only a header with a quorum's certificate proves that the state is the chain's: see ``judge_joined``.
     """
     kinds = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes, bytes, bytes, list, bytes)
     values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
@@ -156,9 +156,9 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
 
 
 def state_size_max(genesis: Genesis) -> int:
-    """Bytes of an encoded state, at most: a peer that fetches one need not take more, whatever its sender says."""
+    """Most bytes of an encoded state: a peer that fetches one need not take more, whatever its sender says."""
     members, delays = len(genesis.members), len(genesis.phases) * (3 + 9 * DELAYS_MAX)
-    of_member = PUBLIC_KEY_SIZE + 2 + CRIME_SIZE_MAX  # punctuality, whether it decided, and one crime
+    of_member = PUBLIC_KEY_SIZE + 2 + CRIME_SIZE_MAX  # key, punctuality, whether it decided, and one crime
     return min(STATE_SIZE_MAX, 512 + delays + members * of_member)
 
 
@@ -176,7 +176,7 @@ def _read_delays(rows: list[Any], phases: int) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=4)
 def genesis_state(genesis: Genesis) -> State:
-    """The state before the first block. Kept: every peer begins there, and to draw from many takes time."""
+    """The state before the first block. Cached: every peer begins there, and drawing from many members takes time."""
     return _complete(
         genesis,
         block_hash=genesis.chain_id,
@@ -225,7 +225,7 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
 
 
 def block_time_ms(state: State, certificate: Certificate) -> int:
-    """Time of the block that ``state`` stands behind, by the certificate that made it final. It never goes back."""
+    """Time of ``state``'s block, by the certificate that made it final. It never goes back."""
     return max(state.settled_time_ms + 1, certificate.clock_ms)
 
 
@@ -244,23 +244,23 @@ def posts_required(genesis: Genesis, state: State) -> int:
 
 
 def votes_required(genesis: Genesis, electors: frozenset[PublicKey]) -> int:
-    """How many of ``electors`` make a block final."""
+    """Number of ``electors`` that make a block final."""
     return genesis.fault_model.quorum(len(electors))
 
 
 def may_close_empty(genesis: Genesis, state: State) -> bool:
     """Whether the open phase depends on few enough members that their silence could stop the federation for ever.
 
-    Where every member may post, waiting for a quorum to come back is better than an idle round.
+    If every member may post, waiting for a quorum to come back is better than an idle round.
     """
     by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
     return by_aggregator or genesis.centralized or genesis.contributors_per_round > 0 or state.phase > 0
 
 
 def expected_contributors(state: State) -> frozenset[PublicKey]:
-    """Contributors that are waited for: a member that missed a phase has to be on time in two phases running first.
+    """Contributors to wait for: a member that missed a phase first has to be on time in two consecutive phases.
 
-    Where none is punctual all are waited for: or an aggregator that once trained too slowly would be passed over.
+    If none is punctual, all are waited for; otherwise an aggregator that once trained too slowly would be passed over.
     """
     roster, marks = state.roster, state.punctuality
     punctual = (member for member in roster.contributors if marks[roster.seats[member]] >= PUNCTUAL)
@@ -268,7 +268,7 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
 
 
 def _complete(genesis: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
-    """Add what follows from the rest: who may post, and who may vote."""
+    """Complete a state with its roster: the members that may post, and those that may vote."""
     culprits = {crime.culprit for crime in fields["convicted"]}
     phase, seeds = (fields["round"], fields["phase"]), (fields["round_seed"], fields["block_hash"])
     return State(**fields, roster=draw_roster(genesis, members, culprits, phase, seeds))
@@ -279,15 +279,15 @@ def _settle(
 ) -> tuple[int, tuple[tuple[int, ...], ...], int]:
     """Time, posting delays and difficulty, once the votes for ``state``'s block are on the chain.
 
-    A phase lasts from one block's time to the next one's. What is left of it without the mining is how long the posts
-    took; waiting for them is not mining and changes no difficulty.
+    A phase lasts from one block's time to the next one's. The posts' delay is this duration without the mining time;
+    waiting for posts is not mining and does not change the difficulty.
     """
     if certificate is None:
         return state.settled_time_ms, state.delays_ms, state.bits
     time_ms, mining_ms = block_time_ms(state, certificate), certificate.mining_ms
     bits = next_bits(state.bits, mining_ms, genesis.target_mining_time_ms)
     round_number, phase = (state.round, state.phase - 1) if state.phase else (state.round - 1, len(genesis.phases) - 1)
-    if round_number == 0 or state.posts == 0:  # the setup comes once, and who closes a phase empty saw no posts
+    if round_number == 0 or state.posts == 0:  # the setup comes once, and a phase that is closed empty has no posts
         return time_ms, state.delays_ms, bits
     delay_ms = max(0, time_ms - mining_ms - state.settled_time_ms)
     delays = list(state.delays_ms)
@@ -296,7 +296,7 @@ def _settle(
 
 
 def _count_punctuality(genesis: Genesis, state: State, block: Block) -> bytes:
-    # A phase that is closed empty says nothing about its contributors, nor does the aggregator's about the members.
+    # A phase that is closed empty says nothing about its contributors, nor does an aggregator's phase about members.
     if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
         return state.punctuality
     counts, posted = bytearray(state.punctuality), {post.sender for post in block.transactions}

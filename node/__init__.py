@@ -1,1 +1,1 @@
-"""One peer: a state machine without I/O, and what drives it."""
+"""One peer: a state machine without I/O, and the service that drives it."""

@@ -1,4 +1,4 @@
-"""What the operator of a node chooses, from flags or a TOML file. What peers agree on is in the genesis document."""
+"""Settings that a node's operator chooses, by flags or a TOML file. The genesis document has those that peers share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from typing import Any
 from fedchain.files.tables import build, read_toml
 
 RECENT_MIB_MAX = 2**20
-"""More mebibytes than this are taken for bytes."""
+"""Most mebibytes that are accepted; a larger value probably counts bytes."""
 
 NEEDED = ("genesis", "key", "data")
-"""Settings without which there is no node."""
+"""Settings that every node needs."""
 
 LOG_FORMATS = ("text", "json")
-"""How log lines are written."""
+"""Forms of log lines."""
 
 
 class NodeConfigError(ValueError):
-    """A setting cannot be used; the message names it and what is wrong, in one line."""
+    """A setting cannot be used; the message names the setting and the fault, in one line."""
 
 
 class NodeFailed(NodeConfigError):
-    """The node ran and could not go on, as with a full disk; started again, it may."""
+    """The node could not go on, for example because of a full disk; starting it again may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class NodeConfig:
     data_dir: str = ""
     """Folder of the data set's files; default: the environment variable FEDCHAIN_DATA."""
     task: str = ""
-    """Where the members' data are their own: the function that loads this peer's, as FILE.py:function or
+    """If the members' data are their own: the function that loads this peer's data, as FILE.py:function or
     module:function."""
     listen: str = "/ip4/0.0.0.0/tcp/4001"
     """Address to listen on, as a multiaddr."""
@@ -51,8 +51,8 @@ class NodeConfig:
     replay: bool = False
     """Recompute every aggregate that was missed, instead of joining at the newest final block."""
     recent_mib: int = 64
-    """Mebibytes of payloads and knowledge of the last blocks that stay in memory, beside what the open round needs;
-    others are read from the data folder."""
+    """Mebibytes of payloads and knowledge of the last blocks that stay in memory, in addition to those of the open
+    round; others are read from the data folder."""
     metrics: str = ""
     """HOST:PORT to serve Prometheus metrics on; empty: none."""
     log_format: str = "text"
@@ -62,13 +62,13 @@ class NodeConfig:
     stop_accuracy: float = 0.0
     """Leave after a round in which this peer's model got at least this fraction of its own test set right; 0: never."""
     stop_patience: int = 0
-    """Leave after so many rounds in which the best accuracy so far was not reached again by more; 0: never."""
+    """Leave after so many rounds in a row without a new best accuracy; 0: never."""
     exit_when_finished: bool = False
     """End once the last round is closed, instead of serving the chain to others until Ctrl-C."""
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
-    """Read a settings file (none: nothing) and put ``overrides`` over it; raises NodeConfigError."""
+    """Read a settings file, if any, and apply ``overrides``; raises NodeConfigError."""
     values: dict[str, Any] = {} if path is None else read_toml(path, NodeConfigError)
     values |= overrides
     config = build(NodeConfig, dict.fromkeys(NEEDED, "") | values, str(path or "node"), NodeConfigError)
@@ -80,12 +80,12 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
 
 
 def _validate(config: NodeConfig) -> None:
-    """Raise NodeConfigError for the first value that cannot be meant."""
+    """Raise NodeConfigError for the first value out of range."""
     if not 1 <= config.recent_mib <= RECENT_MIB_MAX:
         raise NodeConfigError(f"recent_mib is {config.recent_mib}, it must be between 1 and {RECENT_MIB_MAX}")
     if config.log_format not in LOG_FORMATS:
         raise NodeConfigError(f"log_format is {config.log_format!r}, it must be one of {', '.join(LOG_FORMATS)}")
-    if not 0 <= config.stop_accuracy <= 1:  # also what is not a number
+    if not 0 <= config.stop_accuracy <= 1:  # rejects NaN, too
         raise NodeConfigError(f"stop_accuracy is {config.stop_accuracy}, it must be a fraction between 0 and 1")
     for name in ("wait_for", "stop_patience"):
         if getattr(config, name) < 0:

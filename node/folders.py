@@ -1,6 +1,6 @@
-"""What lies in folders: runs that were simulated or tried as a test network, and nodes, running or not.
+"""Contents of folders: runs of simulations and test networks, and data folders of nodes, running or not.
 
-What cannot be read says so in its own row; it hides none of the others.
+A run or node that cannot be read says so in its own row, and hides none of the others.
 """
 
 import json
@@ -29,10 +29,10 @@ from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.operating.status import FINISHED, ask_status
 
 DEPTH_MAX = 4
-"""Levels of folders below the one that is named."""
+"""Levels of folders that are searched below the named one."""
 
 OF_NODES = (SOCKET, ADDRESS_FILE, TRAINING_FILE)
-"""Files beside a chain by which a node's data folder is known; a simulation has a chain, too."""
+"""Files beside a chain that mark a node's data folder; a simulation has a chain, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class RunRow:
     data: str
     peers: int
     rounds: int
-    """That are closed."""
+    """Number of closed rounds."""
     of: int
-    """Rounds that were asked for; 0: no end."""
+    """Number of rounds that were asked for; 0 if there is no end."""
     accuracy: float | None
-    """Fraction that the peers' models get right after the last round; that of a test network is in its logs."""
+    """Fraction that the peers' models get right after the last round; None for a test network, whose logs have it."""
     state: str
     """finished, open (interrupted, or still going on), broken (a promise did not hold) or why it cannot be read."""
     modified_s: float
-    """When it last changed, in Unix seconds."""
+    """Time of the last change, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +65,21 @@ class NodeRow:
     state: str
     """running, stopped, or why it cannot be read."""
     pid: int | None
-    """Of its process, where it runs."""
+    """Process id; None if the node does not run."""
     chain_id: str
     address: str
-    """Its own, where it runs."""
+    """Its address; empty if it does not run."""
     height: int
     round: int
-    """That is open; the last one of a federation that is finished."""
+    """The open round; the last one if the federation is finished."""
     peers: int | None
-    """Connected members, where it runs."""
+    """Number of connected members; None if it does not run."""
     waiting_for: str
-    """What it waits for, where it runs; of one that has stopped, whether its federation is finished."""
+    """The thing that it waits for, if it runs; if it has stopped, whether its federation is finished."""
 
 
 def find_runs(folder: Path) -> list[RunRow]:
-    """Runs in a folder and below, the newest first."""
+    """Runs in a folder and below, newest first."""
     found = [row for place in _folders(folder) if (row := _read_run(place)) is not None]
     return sorted(found, key=lambda row: row.modified_s, reverse=True)
 
@@ -90,7 +90,7 @@ def find_nodes(folder: Path) -> list[NodeRow]:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """The folder and those below; hidden ones, links, and what may not be looked into are left out."""
+    """The folder and those below, except hidden ones, links, and folders that may not be read."""
     base = len(folder.parts)
     for root, names, _ in os.walk(folder):
         yield Path(root)
@@ -102,7 +102,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _read_run(place: Path) -> RunRow | None:
-    """What a folder says of its run; None if it is none."""
+    """The run in a folder; None if it holds no run."""
     if (place / SCENARIO_FILE).is_file():
         return _read_simulation(place)
     if (place / GENESIS_FILE).is_file() and node_folders(place):
@@ -184,7 +184,7 @@ def _is_node(place: Path) -> bool:
 
 
 def _read_node(place: Path) -> NodeRow:
-    """How a node is: as itself says if it runs, otherwise as its chain does."""
+    """State of a node: from its own answer if it runs, otherwise from its chain."""
     if now := ask_status(place):
         return NodeRow(
             folder=str(place),
@@ -219,5 +219,5 @@ def _read_node(place: Path) -> NodeRow:
 
 
 def short_address(text: str) -> str:
-    """The end of an address, by which people know it."""
+    """The end of an address, by which people recognize it."""
     return f"…{text[-8:]}" if text else "-"

@@ -1,6 +1,6 @@
-"""Answers: what a node tells a peer that asks, and what it asks a peer whose status shows more than it has.
+"""Answers: the replies to a peer's questions, and the questions to a peer whose status shows more than we hold.
 
-All of it is a function of what the node holds; nothing here changes anything.
+All of it is a pure function of the node's memory.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -42,13 +42,13 @@ from fedchain.node.core.voting.agreement import Agreement
 from fedchain.node.core.voting.ballot import Slot
 
 RECORD_SIZE = 200
-"""Bytes of a post or a vote, about."""
+"""Approximate size of a post or a vote, in bytes."""
 
 ANSWERS_MAX = 64
-"""Posts or votes sent for one question; the asker asks again for the rest."""
+"""Most posts or votes that answer one question; the peer asks again for the rest."""
 
 UNKNOWN_MAX = 2
-"""Unknown candidates that are asked for after one status; the others are in the next one too."""
+"""Most unknown candidates that are requested after one status; the next status names the others again."""
 
 ChainQuestion = GetFinal | GetPosts | GetVotes | GetCandidate | GetCertificate | GetPayloads
 
@@ -58,10 +58,10 @@ class Answers:
 
     def __init__(self, context: Context, bulk: BulkParts) -> None:
         self._context, self._bulk = context, bulk
-        self._marked_posts: tuple[int, Bitmap] = -1, b""  # posts of the open phase, and as of which change
+        self._marked_posts: tuple[int, Bitmap] = -1, b""  # a count of mempool changes, and the posts then
 
     def status(self, agreement: Agreement) -> Status:
-        """What this node holds."""
+        """The status that announces what this node holds."""
         context, ballots = self._context, agreement.ballots
         slots = self._slots(ballots.slots(agreement.attempt))
         polka = ballots.newest_polka
@@ -75,9 +75,10 @@ class Answers:
         )
 
     def _slots(self, slots: list[Slot]) -> list[Slot]:
-        """Of more slots than one status tells of, the newest, and others in turn, another one each second.
+        """The slots to announce: all if they fit into one status, otherwise the newest, and the older ones in rotation.
 
-        Old ones are seldom missed, but a member that lost its memory may be locked by what it said in one of them.
+        The rotation advances by one slot a second. Old slots are seldom missed, but a member that lost its memory may
+        be locked by its own vote in one of them.
         """
         count = HELD_VOTES_MAX // 2
         if len(slots) <= HELD_VOTES_MAX:
@@ -87,14 +88,14 @@ class Answers:
         return newest + (older[start:] + older[:start])[: HELD_VOTES_MAX - count]
 
     def _candidates(self, agreement: Agreement) -> list[Hash]:
-        """Blocks to tell of: first what a quorum voted for, which a peer may lack to go on, then the best."""
+        """Blocks to announce: first those that a quorum voted for, which a peer may need to go on, then the best."""
         ballots, entries = agreement.ballots, self._context.ledger.entries
         proofs = (ballots.decision, ballots.newest_polka)
         named = [proof.block_hash for proof in proofs if proof is not None and proof.block_hash in entries]
         return list(dict.fromkeys([*named, *(entry.hash for entry in self._context.ledger.valid())]))
 
     def questions(self, status: Status, agreement: Agreement, wanted: Collection[Hash]) -> Iterator[Message]:
-        """What to ask a peer at our height that has this ``status``; ``wanted`` blocks come first."""
+        """Questions to a peer at our height that sent this ``status``; ``wanted`` blocks come first."""
         context, height = self._context, self._context.head.height + 1
         if status.head_hash != context.head.block_hash:
             return
@@ -112,7 +113,7 @@ class Answers:
             yield GetPosts(*context.phase, lacking)
 
     def answer(self, question: ChainQuestion, agreement: Agreement) -> Iterator[Message]:
-        """Messages that answer ``question``; none where nothing is held."""
+        """Messages that answer ``question``; none if nothing is held."""
         context, is_open = self._context, self._context.head.height + 1
         match question:
             case GetFinal(height, count):
@@ -140,13 +141,13 @@ class Answers:
                 assert_never(question)
 
     def post(self, post: Post) -> PostMessage:
-        """A held post as it is sent: with its payload if that is small."""
+        """The message that carries a held post, with its payload if that is small."""
         context = self._context
         inline = post.payload_size <= context.genesis.inline_size_max
         return PostMessage(post, context.content(post.payload_hash) if inline else None)
 
     def _posts(self, posts: Collection[Post]) -> Iterator[PostMessage]:
-        """Posts as they are sent, bounded in bytes as final blocks are."""
+        """Messages that carry posts, bounded in bytes as final blocks are."""
         size = 0
         for number, post in enumerate(posts):
             message = self.post(post)
@@ -188,7 +189,7 @@ class Answers:
         return self._marked_posts[1]
 
     def _senders_waited_for(self) -> set[PublicKey]:
-        """Members whose posts are known, and lack payloads or parts."""
+        """Members whose posts are known but lack payloads or parts."""
         return self._context.contents.senders_waited_for() | {post.sender for post in self._bulk.gathering()}
 
     def _lacking(self, theirs: Bitmap, *ours: Bitmap) -> Bitmap | None:
@@ -203,11 +204,11 @@ class Answers:
 
 
 def finals_that_fit(head: State) -> int:
-    """How many final blocks above ``head`` one answer surely holds, though everybody posts and votes."""
+    """Number of final blocks above ``head`` that fit into one answer even if every member posts and votes."""
     size = _final_size(len(head.roster.contributors), len(head.roster.electors))
     return max(1, min(FINALS_MAX, FINALS_SIZE_MAX // size))
 
 
 def _final_size(posts: int, votes: int) -> int:
-    """About how many bytes a final block takes, which holds the certificate before it, with its own."""
+    """Approximate size of a final block and its certificate, in bytes; a block contains its parent's certificate."""
     return RECORD_SIZE * (posts + 2 * votes)

@@ -1,4 +1,4 @@
-"""Block import: how candidates become valid, final blocks move the head, and who was away joins it."""
+"""Block import: candidates become valid, final blocks move the head, and a peer that was away joins at the head."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,12 +39,12 @@ class BlockImport:
         self._context, self._crimes, self._bulk = context, crimes, bulk
         self._stored: set[Hash] = set()  # contents of the open height that are in the store
         self.is_contradicted = False
-        """Whether a quorum made final what is computed differently here."""
+        """Whether a quorum finalized a block that is computed differently here."""
         self.wanted: set[Hash] = set()
         """Blocks of the open height that a quorum of votes names, or that we voted for."""
 
     def restore(self) -> None:
-        """After a restart: candidates from the store, and first of all those that we voted for."""
+        """After a restart: take candidates from the store, in preference those that we voted for."""
         context, ledger = self._context, self._context.ledger
         lock = context.journal.lock
         locked = set() if lock is None else {lock[1]}
@@ -53,10 +53,10 @@ class BlockImport:
                 ledger.add(Entry(block, after, context.now.ms), ledger.to_replace(block, self.wanted | locked))
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
-        """A block for the open height: check all but its knowledge, keep it, fetch what it needs.
+        """Take a block for the open height: check all but its knowledge, keep it, and fetch the contents that it needs.
 
         Raises:
-            Refused: it is not taken. Its miner is blamed for what it signed, not whoever passed it on.
+            Refused: it is not taken. Its miner is blamed for what it signed, not the peer that passed it on.
         """
         context, ledger = self._context, self._context.ledger
         known = ledger.entries.get(block.hash)
@@ -77,7 +77,7 @@ class BlockImport:
         ledger.add(Entry(block, after, context.now.ms), replaced)
         context.contents.release(*(post.payload_hash for post in gone))
         held_posts = context.mempool.posts((block.header.round, block.header.phase))
-        for post in block.transactions:  # its miner may have been told another post than we were
+        for post in block.transactions:  # its miner may have received another post than we did
             held = held_posts.get(post.sender)
             if held is not None and held.hash != post.hash:
                 self._crimes.accuse(held, post)
@@ -102,14 +102,14 @@ class BlockImport:
                 context.send(context.contents.fetch_payloads(missing, next(iter(context.peers)), context.now.ms))
 
     def keep_own(self, block: Block, knowledge: Knowledge) -> None:
-        """Our own block, which needs no check, is a candidate and is stored before it is sent."""
+        """Make our own block a candidate, without checking its knowledge, and store it before it is sent."""
         context = self._context
         entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
         context.ledger.add(entry)
         self._validate(entry, knowledge, is_own=True)
 
     def advance(self) -> None:
-        """Have the knowledge of every candidate recomputed whose contents are here, and look for its parts."""
+        """Have each candidate's knowledge recomputed once its contents are here; look for the parts of valid ones."""
         context = self._context
         for entry in list(context.ledger.entries.values()):
             if entry.is_refuted or entry.is_computing:
@@ -122,12 +122,12 @@ class BlockImport:
                 context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
     def _has_parts(self, posts: Sequence[Post]) -> bool:
-        """Whether no parts of a block's posts are missing that this peer reads and waits for; they are fetched."""
+        """Whether all parts of a block's posts that this peer reads and waits for are here; the others are fetched."""
         context, has_all = self._context, True
         for post in posts if self._bulk.is_used else ():
             payload = context.content(post.payload_hash)
             assert payload is not None, "the block was recomputed from it"
-            is_useless = context.useless.get(post.key) == post  # what it lists for us is not what it promised
+            is_useless = context.useless.get(post.key) == post  # the parts that it lists for us break its promise
             is_held = context.mempool.get((post.round, post.phase), post.sender) == post
             if is_useless or (not is_held and self._bulk.lacks(post, payload)):
                 has_all = has_all and not self._bulk.is_waited_for(post.sender)
@@ -150,7 +150,7 @@ class BlockImport:
                     self._validate(entry, result, is_own=False)
 
     def _keep_late(self, result: Knowledge | Refused) -> None:
-        """The height was decided while we computed: what came out may be what the head stands on."""
+        """The height was decided while we computed: the result may be the knowledge at the head."""
         context = self._context
         if (
             not isinstance(result, Refused)
@@ -172,11 +172,11 @@ class BlockImport:
         context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
 
     def _refute(self, entry: Entry, error: Refused, recomputed: Hash = b"") -> None:
-        """Something else is computed here. Whether the miner or we are wrong is known when the height is decided."""
+        """Note that we compute another result; the height's decision will show whether the miner or we are wrong."""
         entry.refuted, entry.recomputed = error.with_traceback(None), recomputed
 
     def _contents(self, block: Block) -> list[Record]:
-        """Contents of a valid or final block that are here and not in the store yet; anybody may have them."""
+        """Contents of a valid or final block that are here but not in the store yet; any peer may have them."""
         held, wanted = self._context.contents.get, contents_in_order([block])
         fresh = {
             item: data
@@ -191,13 +191,13 @@ class BlockImport:
     # final blocks
 
     def finalize(self, entry: Entry, certificate: Certificate) -> None:
-        """A candidate got its quorum of precommits: it is the head, whatever is computed here."""
+        """A candidate got its quorum of precommits: it becomes the head, even if we compute another result."""
         if entry.is_contradicted:
             self.contradict(entry.block, entry.recomputed)
         self._settle(entry.block, certificate, entry.after, is_live=True)
 
     def on_final(self, block: Block, certificate: Certificate) -> bool:
-        """A final block that somebody handed out: take it if it follows our head; whether it did.
+        """Take a final block that a peer handed out, if it follows our head; returns whether it did.
 
         Raises:
             Refused: it proves nothing.
@@ -213,11 +213,11 @@ class BlockImport:
         return True
 
     def join(self, block: Block, certificate: Certificate, data: bytes, *, is_confirmed: bool) -> None:
-        """Stand on a final block above ours, by its certificate and the state ``data`` that its header commits to.
+        """Join at a final block above our head, by its certificate and the state ``data`` that its header commits to.
 
         Raises:
-            UnknownParent: only more peers that hand out the same block could tell.
-            Invalid: they do not belong together, or a quorum did not say so.
+            UnknownParent: more peers have to hand out the same block before it can be judged.
+            Invalid: block and state do not belong together, or no quorum signed the block.
         """
         context = self._context
         before = decode_state(context.genesis, data)
@@ -241,7 +241,7 @@ class BlockImport:
         stands_on = context.head if before is None else before
         records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
         context.emit(Persist(records))
-        if before is None and not self.is_contradicted:  # who joins passes over the decision
+        if before is None and not self.is_contradicted:  # a peer that joins passes over the decision
             for entry in context.ledger.entries.values():
                 if isinstance(entry.refuted, Invalid):
                     context.emit(Blame(entry.block.header.miner, entry.refuted))
@@ -250,13 +250,13 @@ class BlockImport:
         self.wanted.clear()
 
     def contradict(self, block: Block, ours: Hash) -> None:
-        """A quorum made final what is computed differently here: it is followed, and not voted with any more."""
+        """A quorum finalized a block that is computed differently here: we follow it, but vote no more."""
         self.is_contradicted = True
         self._context.tell(Contradicted(block.header.height, ours, block.header.knowledge_root))
 
 
 def recompute_job(head: State, content: ContentLookup, posts: tuple[Post, ...]) -> Recompute:
-    """The job of aggregating ``posts`` at ``head``; the contents that they name must be here."""
+    """The job that aggregates ``posts`` at ``head``; the contents that they name must be here."""
     hashes = (head.knowledge_root, *(post.payload_hash for post in posts))
     contents = {item: data for item in hashes if (data := content(item)) is not None}
     return Recompute(head, posts, contents)

@@ -1,7 +1,7 @@
 """The costly checks, each done once: signatures, proofs of work, posts, aggregates.
 
-They are pure functions of what they check, so a result can be kept by hash. A node has a cache of its own. The
-simulator may give one cache to many peers, which changes nothing but the time it takes.
+The checks are pure functions, so a result can be kept by the hash of its input. A node has a cache of its own. The
+simulator may share one cache between many peers, which changes nothing but the time it takes.
 """
 
 from collections import OrderedDict
@@ -49,22 +49,22 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 CHECKED_MAX = 2**16
-"""Checked things that are remembered."""
+"""Most passed checks that are remembered."""
 
 KNOWLEDGE_MAX = 8
-"""Recomputed knowledges that are kept: one for each set of posts of the open height."""
+"""Most recomputed knowledges that are kept, one for each set of posts of the open height."""
 
 KNOWLEDGE_SIZE_MAX = 64 * 2**20
-"""Bytes that they have together, unless it is the newest one alone."""
+"""Most bytes of all kept knowledges together; the newest one alone may exceed it."""
 
 
 class Checks:
-    """Runs the rules of :mod:`fedchain.chain.validation` and remembers what passed. What fails is not remembered.
+    """Runs the rules of :mod:`fedchain.chain.validation` and remembers passed checks, but not failed ones.
 
     Args:
         genesis: the rules of the federation.
-        rules: the learning method's.
-        intern: finds the copy of a recomputed knowledge to hold.
+        rules: the rules of the learning method.
+        intern: returns the copy of a recomputed knowledge to hold.
     """
 
     def __init__(self, genesis: Genesis, rules: Rules, intern: Intern = lambda content_hash, data: data) -> None:
@@ -75,37 +75,37 @@ class Checks:
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
 
     def post(self, state: State, post: Post) -> None:
-        """A post on its own; raises as ``validate_post``."""
+        """Check a post on its own; raises as ``validate_post``."""
         identity = "post", state.block_hash, post.hash
         if identity not in self._checked:
             validate_post(self._genesis, state, post, self._is_valid_signature)
             self._pass(identity)
 
     def vote(self, electors: frozenset[PublicKey], vote: Vote) -> None:
-        """A vote on its own; raises as ``validate_vote``."""
+        """Check a vote on its own; raises as ``validate_vote``."""
         identity = electors, vote
         if identity not in self._checked:
             validate_vote(self._genesis, electors, vote, self._is_valid_signature)
             self._pass(identity)
 
     def has_passed(self, state: State, post: Post) -> bool:
-        """Whether the payload of a post of the open phase was looked at before and is good."""
+        """Whether the payload of a post of the open phase has passed its check."""
         return (state.block_hash, post.hash) in self._checked
 
     def note_good(self, state: State, post: Post, payload: bytes) -> None:
-        """Post and payload are good beside ``state``. Only checks that many nodes share make use of it."""
+        """Note that post and payload are good at ``state``. Only checks that many nodes share make use of it."""
 
     def knows(self, state: State, post: Post, payload: bytes) -> bool:
-        """Whether that was noted of the very same objects."""
+        """Whether :meth:`note_good` was called with the very same objects."""
         return False
 
     def polka(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
-        """Prevotes of a quorum for some block; raises InvalidCertificate."""
+        """Check the prevotes of a quorum for a block; raises InvalidCertificate."""
         check, kind = self._is_valid_signature, VoteKind.PREVOTE
         validate_certificate(self._genesis, electors, certificate, kind, height, certificate.block_hash, check)
 
     def evidence(self, state: State, evidence: Evidence) -> None:
-        """A crime; raises InvalidEvidence."""
+        """Check the evidence of a crime; raises InvalidEvidence."""
         validate_evidence(self._genesis, state, evidence, self._is_valid_signature)
 
     def is_signed(self, member: PublicKey, statement: Statement | Session) -> bool:
@@ -113,7 +113,7 @@ class Checks:
         return self._is_valid_signature(member, statement.signature, statement.signing_message(self._genesis.chain_id))
 
     def is_whole(self, block: Block) -> bool:
-        """Whether body and signature are the ones of a header that is known to be right."""
+        """Whether body and signature belong to the header, which is known to be right."""
         header = block.header
         found = (
             transactions_root(block.transactions),
@@ -126,19 +126,19 @@ class Checks:
         return self._is_valid_signature(header.miner, block.signature, message)
 
     def block(self, state: State, block: Block) -> State:
-        """The state after a block, if everything but its knowledge is right; raises as ``judge_block``."""
+        """Check all of a block but its knowledge; returns the state after it; raises as ``judge_block``."""
         return judge_block(self._genesis, state, block, None, self._is_valid_signature)
 
     def final(self, state: State, block: Block, certificate: Certificate) -> State:
-        """The state after a block that is final, on the word of a quorum; raises as ``judge_final``.
+        """Check a block that a quorum finalized; returns the state after it; raises as ``judge_final``.
 
-        A block that is held as a candidate is judged again: what passed then was the block, not its proof. Its
-        signatures are remembered one by one, so only the rules are looked at twice.
+        A block that is held as a candidate is judged again, because its proof was not checked then. Its signatures are
+        remembered one by one, so only the rules are applied twice.
         """
         return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
 
     def far_final(self, roster: Roster, block: Block, certificate: Certificate) -> None:
-        """A final block whose state is not here; raises as ``validate_far_final``."""
+        """Check a final block whose state is not here; raises as ``validate_far_final``."""
         validate_far_final(self._genesis, roster, block, certificate, self._is_valid_signature)
 
     def unverified(self, block: Block, certificate: Certificate) -> tuple[Signed, ...]:
@@ -146,17 +146,17 @@ class Checks:
         return tuple(item for item in signatures_of(self._genesis, block, certificate) if item not in self._checked)
 
     def note_verified(self, signed: Sequence[Signed]) -> None:
-        """These signatures were found to be valid."""
+        """Remember signatures that were found to be valid."""
         for item in signed:
             self._pass(item)
 
     def joined(self, data: bytes, block: Block, certificate: Certificate, *, is_confirmed: bool) -> State:
-        """The state after a final block, for who holds no older one; raises as ``judge_joined``."""
+        """The state after a final block, for a peer without the state before it; raises as ``judge_joined``."""
         check = self._is_valid_signature
         return judge_joined(self._genesis, data, block, certificate, check, is_confirmed=is_confirmed)
 
     def is_slow(self, job: CheckPost | KeepPart | Recompute) -> bool:
-        """Whether a job takes long however few bytes it looks at, since posts of its phase do."""
+        """Whether a job takes long however few bytes it reads, because posts of its phase are slow to check."""
         return self._rules.is_slow_to_check(phase_rule(self._genesis, job.state).name)
 
     def lists_parts(self, phase: str) -> bool:
@@ -164,14 +164,14 @@ class Checks:
         return self._rules.lists_parts(phase)
 
     def parts(self, post: Post, payload: bytes) -> Sequence[Part]:
-        """The parts that a post lists; none where its payload cannot be read."""
+        """The parts that a post lists; none if its payload cannot be read."""
         try:
             return self._rules.parts(self._name_of(post), payload)
         except ValueError:
             return ()
 
     def parts_known(self, knowledge: bytes) -> Sequence[tuple[int, Part, int]]:
-        """The parts that the knowledge lists: round, part and sender's place."""
+        """The parts that the knowledge lists, as (round, part, sender's place)."""
         return self._rules.parts_known(knowledge)
 
     def run(self, job: Job) -> Result:
@@ -182,7 +182,7 @@ class Checks:
                     self._check_post(self._genesis, self._rules, state, knowledge, signed, payload)
                     return None
                 case KeepPart(_, post, payload, part_hash, data):
-                    assert data is not None, "who runs the job reads what is here already"
+                    assert data is not None, "the caller has read a part that is here already"
                     if post is not None:
                         validate_part(part_hash, partial(self._rules.check_part, self._name_of(post), payload), data)
                     return None
@@ -196,7 +196,7 @@ class Checks:
             return error
 
     def recompute(self, job: Recompute) -> Knowledge:
-        """The knowledge after some posts; raises Refused."""
+        """The knowledge after a block of some posts; raises Refused."""
         known = self._knowledge.get(job.key)
         if known is None:
             data = recompute(
@@ -213,7 +213,7 @@ class Checks:
         return sum(len(known.data) for known in self._knowledge.values())
 
     def _name_of(self, post: Post) -> str:
-        """The phase of a post that was checked."""
+        """Name of the phase of a checked post."""
         return self._genesis.phases_of(post.round)[post.phase].name
 
     def _check_post(
@@ -234,7 +234,7 @@ class Checks:
         return valid
 
     def _pass(self, identity: Hashable) -> None:
-        """Something is good."""
+        """Remember a passed check."""
         _remember(self._checked, identity, None, CHECKED_MAX)
 
 

@@ -1,4 +1,4 @@
-"""A node's conduct: what its shell chooses for it, and what no other member has to agree with."""
+"""A node's conduct: the choices that its shell makes for it, and that no other member has to agree with."""
 
 from dataclasses import dataclass
 
@@ -18,22 +18,22 @@ class Conduct:
     """How a node goes about its work."""
 
     intern: Intern = held_once
-    """The copy of a content to hold, where many nodes share a process."""
+    """Returns the copy of a content to hold, where many nodes share a process."""
     parts: PartLookup | None = None
-    """Where the bytes are that posts list by reference; None: posts are whole."""
+    """The store of the parts that posts list by reference; None if posts are whole."""
     replays: bool = False
-    """Whether every aggregate that was missed is recomputed, instead of joining at the head."""
+    """Whether every missed aggregate is recomputed, instead of joining at the head."""
     backfills: bool = False
     """Whether older blocks are fetched in the background after joining."""
     refills: bool = False
-    """Whether missing payloads and knowledge of final blocks are."""
+    """Whether missing payloads and knowledge of final blocks are fetched in the background."""
     recent_size_max: int = RECENT_SIZE_MAX
-    """Bytes of contents of the last blocks that stay in memory; what the open height needs always does."""
+    """Bytes of contents of the last blocks that stay in memory; contents that the open height needs always stay."""
     wait_for: int = 0
     """Members, this one counted, that have to be connected before it posts or mines for the first time."""
     has_listened: bool = False
-    """Whether this key was listened for until now: a simulated peer sleeps, and follows the chain."""
+    """Whether this peer has listened for its key until now; a simulated peer follows the chain asleep."""
     neighbours: int | None = None
-    """Members that the network ever connects this peer to; None: all."""
+    """Number of members that the network ever connects this peer to; None for all."""
     guard: KeyGuard | None = None
-    """What watches for another process that has this key; None: the guard of every honest node."""
+    """Watches for another process with this key; None for the guard that every honest node has."""

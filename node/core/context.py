@@ -1,4 +1,4 @@
-"""What the parts of a node share: the rules, the chain, what is held, and the effects of the event at hand."""
+"""Context: the memory that the parts of a node share: rules, chain, contents, and the effects of the current event."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,19 +25,19 @@ from fedchain.node.core.voting.journal import Journal
 
 @dataclass(slots=True)
 class PhaseClock:
-    """What happened when since the head moved, by the monotonic clock in milliseconds."""
+    """Times of the open phase, by the monotonic clock in milliseconds."""
 
     since_ms: int
-    """When the head moved."""
+    """Time of the head's move."""
     quorum_ms: int | None = None
-    """When enough posts for a block were held."""
+    """Time from which enough posts for a block were held; None if they are not yet."""
     mining_ms: int | None = None
-    """When a block could be mined first."""
+    """Time from which a block could be mined; None if it cannot yet."""
 
 
 @dataclass(slots=True)
 class Context:
-    """One peer's memory. The parts read and change it; only ``emit`` speaks to the outside."""
+    """One peer's memory. The parts read and change it; only effects reach the outside."""
 
     genesis: Genesis
     key: PrivateKey
@@ -47,22 +47,22 @@ class Context:
     contents: ContentCache
     journal: Journal
     now: Moment
-    """When the event at hand happened."""
+    """Time of the current event."""
     clock: PhaseClock
     catch_up: CatchUp
     mempool: Mempool = field(default_factory=Mempool)
     evidence: dict[PublicKey, Evidence] = field(default_factory=dict)
     """Crimes that no final block proves yet, by culprit."""
     useless: dict[PostKey, Post] = field(default_factory=dict)
-    """Posts that were refused beside their payloads, one for each member and phase: they are not looked at again."""
+    """Posts that were refused because of their payloads, one for each member and phase; they are not checked again."""
     peers: dict[PublicKey, None] = field(default_factory=dict)
     """Connected peers, in order of connection."""
     is_head_live: bool = False
-    """Whether the head became final here, by the votes as they came; False: somebody handed it out, who had it."""
+    """Whether the head became final here, by votes as they arrived; False if a peer handed it out as final."""
     silent: Callable[[], bool] = lambda: False
-    """Whether nothing may be said in our own name."""
+    """Whether nothing may be signed in our own name."""
     effects: list[Effect] = field(default_factory=list)
-    """What the event at hand leads to, in order."""
+    """Effects of the current event, in order."""
 
     @property
     def me(self) -> PublicKey:
@@ -76,7 +76,7 @@ class Context:
 
     @property
     def phase(self) -> tuple[int, int]:
-        """(round, phase) that is open."""
+        """The open (round, phase)."""
         return self.ledger.head.round, self.ledger.head.phase
 
     @property
@@ -93,12 +93,12 @@ class Context:
         self.effects.extend(Send(peer, message) for peer, message in requests)
 
     def fetch_knowledge(self, peer: PublicKey) -> None:
-        """Fetch what the federation knows at the head from a peer, unless it is here."""
+        """Fetch the federation's knowledge at the head from a peer, unless it is here."""
         if self.knowledge() is None:
             self.send(self.contents.fetch(self.head.knowledge_root, peer, self.now.ms))
 
     def publish(self, content_hash: Hash) -> None:
-        """Give a content that has come to peers that ask for it, and to those that have asked already."""
+        """Release a content that has arrived to peers that ask for it, and to those that have asked already."""
         self.contents.publish(content_hash)
         self.send(self.contents.take_askers(content_hash))
 
@@ -107,7 +107,7 @@ class Context:
         self.effects.append(Tell(notice))
 
     def write_journal(self, journal: Journal) -> None:
-        """Remember what is about to be said."""
+        """Write down the statements that are about to be sent."""
         self.journal = journal
         self.effects.append(WriteJournal(journal))
 
@@ -119,6 +119,6 @@ class Context:
         return self.ledger.state(content_hash) if held is None else held
 
     def knowledge(self) -> bytes | None:
-        """What the federation knows at the head; None while it has to be fetched. Held, as every event looks at it."""
+        """The federation's knowledge at the head; None while it is missing. It stays in memory: each event reads it."""
         root = self.ledger.head.knowledge_root
         return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self.contents.hold(root)

@@ -1,4 +1,4 @@
-"""Crimes: evidence that this peer has seen or was told of, until a final block proves it."""
+"""Crimes: evidence that this peer found or received, kept until a final block proves it."""
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, Statement, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown
@@ -9,27 +9,27 @@ from fedchain.node.core.notices import Convicted
 
 
 class Crimes:
-    """Collects evidence; one crime of a member is enough, so there are at most as many as members."""
+    """Collects evidence. One crime of a member is enough, so there are at most as many as members."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def accuse(self, one: Statement, other: Statement) -> None:
-        """Two valid statements of one member, if they exclude each other."""
+        """Take two valid statements of one member as evidence, if they exclude each other."""
         if excludes(one, other):
             self.take(evidence_of(one, other))
 
     def take(self, evidence: Evidence) -> None:
-        """Keep evidence that was found here, and tell everybody."""
+        """Keep evidence that was found here, and publish it."""
         context = self._context
         if evidence.culprit == context.me:
-            return  # another node has our key: that is for our operator to end
+            return  # another node has our key: our operator has to end that
         if evidence.culprit not in context.evidence and context.head.roster.is_active(evidence.culprit):
             context.evidence[evidence.culprit] = evidence
             context.emit(Publish(EvidenceMessage(evidence)))
 
     def on_evidence(self, evidence: Evidence) -> None:
-        """Somebody tells of a crime. Raises Refused."""
+        """Take evidence from a peer. Raises Refused."""
         context = self._context
         if evidence.culprit in context.evidence:
             raise AlreadyKnown("evidence", f"{evidence.culprit.hex()[:16]}… is accused")
@@ -37,7 +37,7 @@ class Crimes:
         context.evidence[evidence.culprit] = evidence
 
     def on_head(self) -> None:
-        """The head moved: who is convicted needs no evidence any more, also if we passed over the block that did it."""
+        """The head moved: drop the evidence against convicted members, even if we passed over the convicting block."""
         context, settled = self._context, self._context.ledger.settled
         if settled is None:
             return
@@ -47,6 +47,6 @@ class Crimes:
             del context.evidence[culprit]
 
     def for_block(self) -> tuple[Evidence, ...]:
-        """What the next block shall prove, in its order."""
+        """Evidence for the next block, in block order."""
         open_crimes = sorted(self._context.evidence.values(), key=lambda evidence: evidence.hash)
         return tuple(open_crimes[:EVIDENCE_MAX])

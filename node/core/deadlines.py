@@ -1,4 +1,4 @@
-"""Deadlines: how long a phase waits for the posts that are expected, from what the chain saw of earlier rounds."""
+"""Deadlines: how long a phase waits for expected posts, derived from the delays of earlier rounds on the chain."""
 
 from statistics import median_low
 
@@ -6,34 +6,34 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
 
 DELAYS_MIN = 4
-"""Rounds that say something; before them a phase waits for its whole timeout."""
+"""Rounds needed for a useful median; until then a phase waits for its whole timeout."""
 
 INTERVALS_FROM = 2
-"""The first round that another one came before."""
+"""The first round that has a predecessor."""
 
 DEVIATIONS = 4
-"""A post is late after the median delay and so many median absolute deviations."""
+"""Median absolute deviations above the median delay after which a post is late."""
 
 GRACE = 4
-"""Where the quorum itself came late, its stragglers get a quarter of that time more."""
+"""If the quorum itself came late, stragglers get its time divided by this (a quarter of it) in addition."""
 
 PARTS_MS, PARTS_MINING_TIMES = 8_000, 2
-"""A block whose parts do not come is held back for this time, and as long as mining another one may well take."""
+"""A block whose parts do not come is held back for this many milliseconds plus this many mining times."""
 
 MINING_TIMES = 8
-"""An omission is forgiven after a timeout and so many times the mining time: bad luck is longer with one in 3,000."""
+"""An omission is forgiven after a timeout plus this many mining times: bad luck lasts longer only one time in 3,000."""
 
 
 def opens_after_ms(genesis: Genesis, state: State) -> int:
-    """How long after the head moved posts of the open phase are wanted, in milliseconds: rounds have an interval.
+    """Milliseconds between the head's move and the opening of the next phase: rounds have an interval.
 
-    The setup and the first round, which nothing came before, begin at once.
+    The setup and the first round begin at once, since nothing precedes them.
     """
     return genesis.round_interval_ms if state.phase == 0 and state.round >= INTERVALS_FROM else 0
 
 
 def deadline_ms(genesis: Genesis, state: State) -> int:
-    """How long the open phase waits for expected posts, in milliseconds since the head moved.
+    """Deadline of the expected posts of the open phase, in milliseconds since the head moved.
 
     The median of the last rounds' delays, four median absolute deviations and the slack of the network; never below
     the floor nor above the phase's timeout, both counted from when the phase opens. One slow member costs a little, not
@@ -52,7 +52,7 @@ def deadline_ms(genesis: Genesis, state: State) -> int:
 
 
 def forgiven_after_ms(genesis: Genesis) -> int:
-    """How long a block that leaves out a post waits for one that counts it, in milliseconds since it came.
+    """How long a block that omits a post waits for one that counts it, in milliseconds since the block arrived.
 
     Mining times are exponentially distributed. One timeout alone, where blocks take about as long, would let a censor's
     block through whenever the others have no luck.
@@ -61,7 +61,7 @@ def forgiven_after_ms(genesis: Genesis) -> int:
 
 
 def parts_forgiven_after_ms(genesis: Genesis) -> int:
-    """How long a block that counts a post whose parts do not come waits for another, in milliseconds since it came."""
+    """How long a block waits for another one if parts of a post do not come, in milliseconds since it arrived."""
     return PARTS_MS + PARTS_MINING_TIMES * genesis.target_mining_time_ms
 
 
@@ -71,7 +71,7 @@ def patience_ms(genesis: Genesis, state: State, quorum_after_ms: int | None) -> 
     Args:
         genesis: the rules.
         state: the head.
-        quorum_after_ms: when enough posts for a block were in; None: they are not yet.
+        quorum_after_ms: when enough posts for a block were in; None if they are not.
     """
     due_ms = deadline_ms(genesis, state)
     if quorum_after_ms is None or quorum_after_ms <= due_ms:

@@ -1,6 +1,6 @@
-"""Effects: all that a node can ask of its shell. They are carried out in order.
+"""Effects: everything that a node can ask of its shell. They are carried out in order.
 
-There is no effect that cancels another: a result that is no longer wanted is ignored when it comes.
+No effect cancels another: a result that is no longer wanted is ignored when it arrives.
 """
 
 from dataclasses import dataclass, field
@@ -39,33 +39,33 @@ class Contribute:
     phase: int
     phase_name: str
     knowledge: bytes = field(repr=False)
-    """What the federation knows; empty before the first block."""
+    """The federation's knowledge; empty before the first block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mine:
-    """Search a nonce for ``header``; the answer is a ``Mined`` event. It replaces any earlier ``Mine``."""
+    """Search for a nonce for ``header``; the answer is a ``Mined`` event. It replaces any earlier ``Mine``."""
 
     header: Header
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Do a job over whole payloads, off the loop where it takes long; the answer is a ``Computed`` event."""
+    """Do a job over whole payloads, off the loop if it takes long; the answer is a ``Computed`` event."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Store ``records`` durably *before* the effects that follow: what was promised is never forgotten."""
+    """Store ``records`` durably *before* the effects that follow: no promise is ever forgotten."""
 
     records: tuple[Record, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJournal:
-    """Write the signing journal durably *before* the effects that follow: what was signed is never contradicted."""
+    """Write the signing journal durably *before* the effects that follow: no signed statement is ever contradicted."""
 
     journal: Journal
 
@@ -79,24 +79,24 @@ class Retain:
 
 @dataclass(frozen=True, slots=True)
 class KeepParts:
-    """Drop every part that is not ``needed``: nothing lists it any more."""
+    """Drop every part that is not ``needed``, since nothing lists it any more."""
 
     needed: frozenset[Hash] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Send a ``Tick`` at this moment of the monotonic clock, if none comes before. It replaces any earlier ``Wake``."""
+    """Send a ``Tick`` at this time of the monotonic clock, if none comes before. It replaces any earlier ``Wake``."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The message just received was not taken; :func:`fedchain.network.verdict.verdict` says what that means."""
+    """The message just received was refused; :func:`fedchain.network.verdict.verdict` says what follows from that."""
 
     peer: PublicKey
-    """32 bytes: the neighbour that it came from."""
+    """32 bytes: the neighbour that sent it."""
     error: Refused
 
     def __post_init__(self) -> None:
@@ -105,10 +105,10 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """A member signed something that breaks a rule. Whoever passed it on has nothing to do with it."""
+    """A member signed something that breaks a rule. The peer that passed it on is not to blame."""
 
     member: PublicKey
-    """32 bytes: who signed it."""
+    """32 bytes: the member that signed it."""
     error: Refused
 
     def __post_init__(self) -> None:
@@ -124,13 +124,13 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the node: to go on would contradict what was said elsewhere in its name."""
+    """End the node: going on would contradict statements made elsewhere in its name."""
 
     reason: str
 
 
 def _forget_frames(error: Refused) -> None:
-    """Keep what an error says and not where it was raised: those frames hold the node, and with it all its payloads."""
+    """Drop an error's traceback and context: their frames hold the node, and with it all its payloads."""
     error.__traceback__ = error.__context__ = None
 
 

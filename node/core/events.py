@@ -1,4 +1,4 @@
-"""Events: all that can happen to a node."""
+"""Events: everything that can happen to a node."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ class MessageReceived:
     """A peer sent or passed on a message."""
 
     peer: PublicKey
-    """32 bytes: who passed it on, which need not be who wrote it."""
+    """32 bytes: the peer that sent it to us, which need not be its author."""
     message: Message
 
 
@@ -33,7 +33,7 @@ class PeerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class Contributed:
-    """The trainer finished what a ``Contribute`` effect asked for."""
+    """The trainer finished the payload that a ``Contribute`` effect asked for."""
 
     round: int
     phase: int
@@ -42,12 +42,12 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class NotContributed:
-    """Nothing came of a ``Contribute`` effect: the phase was over, or training failed."""
+    """A ``Contribute`` effect gave no payload: the phase was over, or training failed."""
 
     round: int
     phase: int
     reason: str
-    """What went wrong, for people; empty: nothing did, it was no longer wanted."""
+    """The error, for people; empty if the payload was merely no longer wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Mined:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a ``Compute`` effect asked for is done."""
+    """The job of a ``Compute`` effect is done."""
 
     job: Job
     result: Result = field(repr=False)
@@ -67,7 +67,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went by: about a second, or until the time that a ``Wake`` effect named."""
+    """Time has passed: about a second, or the time that a ``Wake`` effect named has come."""
 
 
 Event = MessageReceived | PeerConnected | PeerDisconnected | Contributed | NotContributed | Mined | Computed | Tick

@@ -1,4 +1,4 @@
-"""Jobs: computations that may take long, and which a node therefore leaves to its shell."""
+"""Jobs: computations that may take long, so a node leaves them to its shell."""
 
 from dataclasses import dataclass, field
 
@@ -11,35 +11,35 @@ from fedchain.crypto.hashing import Hash
 
 @dataclass(frozen=True, slots=True)
 class CheckPost:
-    """Check a post of the open phase beside its payload."""
+    """Check a post of the open phase together with its payload."""
 
     state: State = field(repr=False)
     """The head."""
     knowledge: bytes = field(repr=False)
-    """What the federation knows there."""
+    """The federation's knowledge at the head."""
     post: Post
     payload: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class KeepPart:
-    """Check a part that this peer reads by a post's list, and keep it: when that is done, its bytes are durable."""
+    """Check a part that this peer reads against a post's list, and keep it; its bytes are durable afterwards."""
 
     state: State = field(repr=False)
     """The head."""
     post: Post | None
-    """The post that lists it; None: the knowledge does, so a quorum let it pass."""
+    """The post that lists it; None if the knowledge lists it, so that a quorum has accepted it."""
     payload: bytes = field(repr=False)
     """That post's list."""
     part_hash: Hash
-    """32 bytes: what ``data`` hashes to."""
+    """32 bytes: the hash of ``data``."""
     data: bytes | None = field(repr=False)
-    """The part; None: it is here already, and only the post that lists it is new."""
+    """The part; None if it is here already, and only the post that lists it is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Aggregate posts to the knowledge that a block over them leaves behind."""
+    """Aggregate posts into the knowledge that a block of them leaves behind."""
 
     state: State = field(repr=False)
     """The head."""
@@ -50,16 +50,16 @@ class Recompute:
 
     @property
     def key(self) -> "JobKey":
-        """What the result depends on."""
+        """The inputs that determine the result."""
         return self.state.block_hash, tuple(post.hash for post in self.transactions)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifySignatures:
-    """Verify signatures of a block whose turn has not come. Those that are not verified by then are verified in it."""
+    """Verify signatures of a block ahead of its turn; those that are left by then are verified together with it."""
 
     block_hash: Hash
-    """32 bytes: the block that is handed out as final."""
+    """32 bytes: hash of the block that a peer handed out as final."""
     signed: tuple[Signed, ...] = field(repr=False)
     """Signatures that were not verified before, in the order of :func:`fedchain.chain.signatures.signatures_of`."""
 
@@ -72,7 +72,7 @@ Job = CheckPost | KeepPart | Recompute | VerifySignatures
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What was recomputed. It may be large, so it is hashed where it was computed."""
+    """A recomputed knowledge. It may be large, so it is hashed by the process that computed it."""
 
     root: Hash
     """32 bytes: SHA-256 of ``data``."""
@@ -82,12 +82,11 @@ class Knowledge:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What came of looking at signatures."""
+    """The result of verifying signatures."""
 
     count: int
-    """The first so many are valid; nothing is said of the others."""
+    """Number of leading signatures that are valid; the others were not judged."""
 
 
 Result = Knowledge | Verified | Refused | None
-"""What comes of a job: recomputed knowledge, verified signatures, nothing for a post or part that is good, or what is
-wrong."""
+"""The result of a job: recomputed knowledge, verified signatures, None for a good post or part, or the error."""

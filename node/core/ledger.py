@@ -1,6 +1,6 @@
 """The ledger: the chain as one peer holds it. It has a final head, and candidates for the next height.
 
-Final blocks live in the store. In memory are the last few, and the states before them, which others may ask for.
+Final blocks live in the store. Memory holds the last few, with the states before them, since peers may ask for those.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,7 +19,7 @@ WINDOW = 8
 """Final blocks below the head that are kept in memory, with their contents and the states before them."""
 
 CANDIDATES_OF_MINER_MAX = 4
-"""Blocks of one miner for the open height; the worst goes when there are more."""
+"""Blocks of one miner that are kept for the open height; when there are more, the worst is dropped."""
 
 
 @dataclass(slots=True)
@@ -28,38 +28,38 @@ class Entry:
 
     block: Block
     after: State
-    """The state after it, should it become final."""
+    """The state after it, if it becomes final."""
     arrived_ms: int
-    """When it came, by the monotonic clock: what it should have counted is judged by this."""
+    """Time of its arrival, by the monotonic clock; the posts that it should have counted are judged by this time."""
     is_valid: bool = False
-    """Whether its knowledge was recomputed and is right."""
+    """Whether its knowledge was recomputed and is correct."""
     lacks_parts: bool = False
-    """Whether parts of its posts that this peer reads are not here, once it is valid: that delays this peer's vote."""
+    """Whether the block is valid but lacks parts that this peer reads, which delays this peer's vote."""
     refuted: Refused | None = None
-    """Why its knowledge is not what was recomputed; None: it was not, or is."""
+    """Why its knowledge differs from the recomputed one; None if it agrees, or was not recomputed."""
     recomputed: Hash = b""
-    """32 bytes: what was; empty if nothing could be."""
+    """32 bytes: root of the knowledge that was recomputed instead; empty if that failed."""
     is_computing: bool = False
     """Whether its knowledge is being recomputed."""
 
     @property
     def is_refuted(self) -> bool:
-        """Whether something else was recomputed, or nothing could be."""
+        """Whether recomputing its knowledge gave another result, or failed."""
         return self.refuted is not None
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether something else was recomputed; where the method's own code failed, nothing is known of the block."""
+        """Whether recomputing gave another result. If the method's own code failed, nothing is known of the block."""
         return self.is_refuted and not isinstance(self.refuted, MethodFailed)
 
     @property
     def hash(self) -> Hash:
-        """32 bytes: the block's."""
+        """32 bytes: the block's hash."""
         return self.block.hash
 
     @property
     def posts(self) -> int:
-        """How many posts it counts."""
+        """Number of posts that it counts."""
         return len(self.block.transactions)
 
 
@@ -76,11 +76,11 @@ class Settled:
 
 
 class Ledger:
-    """The head, its proof, and what may come next.
+    """The head, its proof, and the candidates for the next height.
 
     Args:
         genesis: the founding document.
-        storage: where final blocks are. Its head was judged when it was opened.
+        storage: the store of final blocks. Its head was validated when it was opened.
     """
 
     def __init__(self, genesis: Genesis, storage: Storage) -> None:
@@ -100,7 +100,7 @@ class Ledger:
         return self._window[-1] if self._window else None
 
     def advance(self, block: Block, certificate: Certificate, before: State, after: State) -> None:
-        """Make ``block`` the head. What was for its height is of no more use."""
+        """Make ``block`` the head, and drop the candidates for its height."""
         if before.block_hash != self.head.block_hash:  # joined from elsewhere
             self._window.clear()
         self._window = [*self._window, Settled(block, certificate, before, before.encode())][-WINDOW:]
@@ -116,7 +116,7 @@ class Ledger:
         return next((settled.state for settled in self._window if settled.before.root == root), None)
 
     def base_knowledge(self) -> Hash:
-        """Root of the knowledge that the window began with."""
+        """Root of the knowledge before the first block of the window."""
         return self._window[0].before.knowledge_root if self._window else self.head.knowledge_root
 
     def final(self, height: int) -> tuple[Block, Certificate] | None:
@@ -127,10 +127,11 @@ class Ledger:
         return self._storage.final(height) if 0 < height <= self.head.height else None
 
     def proven(self, height: int) -> Iterator[tuple[Block, Certificate]]:
-        """Final blocks from a height on, each with what proves it to others; ends where one of the two is not held.
+        """Final blocks from a height on, each with a certificate that proves it to others; ends where one is missing.
 
-        The certificates of the window were judged. Below it, the one that the block above carries is the proof, since
-        its header names it: what a store keeps beside a block is looked at by nobody once there is a block above.
+        The certificates of the window were validated. Below the window, the proof is the certificate that the block
+        above carries, since its header names it: nobody validates the certificate that a store keeps beside a block
+        once there is a block above.
         """
         judged = {settled.block.hash: settled.certificate for settled in self._window}
         found = self.final(height)
@@ -143,13 +144,13 @@ class Ledger:
             height, found = height + 1, above
 
     def to_replace(self, block: Block, wanted: Collection[Hash]) -> Hash | None:
-        """The block that has to go for ``block``: of a miner that has enough of them, the worst.
+        """The block to drop in favour of ``block``: its miner's worst, if that has the maximum; None if there is room.
 
-        Whatever a miner makes, all peers that hear of the same blocks keep the same ones: those that are preferred.
+        However many blocks a miner makes, all peers that receive the same ones keep the same ones: the preferred.
 
         Args:
-            block: for the open height; nothing need have been checked.
-            wanted: blocks that a quorum of votes names: they do not count, and they stay.
+            block: a block for the open height, possibly unchecked.
+            wanted: blocks that a quorum of votes names; they do not count, and they stay.
 
         Raises:
             LimitReached: its miner has enough blocks that are preferred to this one.
@@ -167,7 +168,7 @@ class Ledger:
         return worst.hash
 
     def add(self, entry: Entry, replaced: Hash | None = None) -> None:
-        """Keep a block for the open height, instead of another one; everything but its knowledge was checked."""
+        """Keep a block for the open height, in place of ``replaced`` if given; all but its knowledge was checked."""
         if replaced is not None:
             del self.entries[replaced]
         self.entries[entry.hash] = entry
@@ -179,7 +180,7 @@ class Ledger:
 
 @lru_cache(maxsize=4)
 def _state_before(genesis: Genesis, data: bytes) -> State:
-    """A state as it is stored. Kept: in a simulation many peers wake at one block."""
+    """Decode a stored state. The result is cached: in a simulation many peers wake at one block."""
     return decode_state(genesis, data)
 
 
@@ -189,5 +190,5 @@ def _parent_proof(block: Block) -> Certificate | None:
 
 
 def preference(block: Block) -> tuple[int, Hash]:
-    """What orders candidates, the best first: most posts, then the lowest hash. It depends on the block alone."""
+    """Sort key of candidates, the best first: most posts, then the lowest hash. It depends on the block alone."""
     return -len(block.transactions), block.hash

@@ -19,15 +19,15 @@ class Mempool:
 
     def __init__(self) -> None:
         self.changes = 0
-        """How often something was added or dropped."""
+        """Number of additions and drops so far."""
         self._posts: dict[PhaseKey, dict[PublicKey, Post]] = {}
         self._held_since_ms: dict[PhaseKey, dict[PublicKey, int]] = {}
 
     def add(self, post: Post, now_ms: int, *, is_demanded: bool = True) -> bool:
         """Keep ``post``, unless its sender has one there already.
 
-        Who does not read all parts that a post lists cannot tell whether anybody could get them, and does not demand
-        that a block counts it.
+        A peer that does not read every part that a post lists cannot tell whether the parts are available, so it does
+        not insist that blocks count the post (`is_demanded=False`).
         """
         phase = post.round, post.phase
         posts, sender = self._posts.get(phase), post.sender
@@ -43,7 +43,7 @@ class Mempool:
         return True
 
     def get(self, phase: PhaseKey, sender: PublicKey) -> Post | None:
-        """The post of ``sender`` in a phase, if it is held."""
+        """The post of ``sender`` in a phase; None if it is not held."""
         posts = self._posts.get(phase)
         return None if posts is None else posts.get(sender)
 
@@ -57,7 +57,7 @@ class Mempool:
         return self._posts.get(phase, {})
 
     def held_before(self, phase: PhaseKey, time_ms: int) -> Iterator[PublicKey]:
-        """Senders whose posts of a phase have been held since before ``time_ms``, and are demanded."""
+        """Senders whose posts of a phase are demanded and have been held since before ``time_ms``."""
         since = self._held_since_ms.get(phase, {})
         return (sender for sender, arrived_ms in since.items() if arrived_ms < time_ms)
 
@@ -66,18 +66,18 @@ class Mempool:
         return (post for posts in self._posts.values() for post in posts.values())
 
     def payload_hashes(self) -> Iterator[Hash]:
-        """Payloads of all posts that are held."""
+        """Payload hashes of all posts that are held."""
         return (post.payload_hash for post in self.all())
 
     def drop_before(self, phase: PhaseKey) -> None:
-        """Forget the posts of phases before ``phase``: they are closed."""
+        """Forget the posts of phases before ``phase``, which are closed."""
         for closed in [known for known in self._posts if known < phase]:
             del self._posts[closed]
             self._held_since_ms.pop(closed, None)
         self.changes += 1
 
     def drop(self, post: Post) -> None:
-        """Forget a post that turned out to be of no use."""
+        """Forget a post that turned out to be useless."""
         phase = post.round, post.phase
         if self.holds(post):
             del self._posts[phase][post.sender]

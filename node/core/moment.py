@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 
 class Moment(NamedTuple):
-    """When something happens."""
+    """The time of an event."""
 
     ms: int
-    """The monotonic clock, in milliseconds since any start: what all durations are measured by."""
+    """The monotonic clock, in milliseconds since an arbitrary start; all durations are measured by it."""
     clock_ms: int
-    """The clock on the wall, in milliseconds since the Unix epoch: what a precommit shows, and nothing depends on."""
+    """The wall clock, in milliseconds since the Unix epoch. Precommits show it, and nothing depends on it."""

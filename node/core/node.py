@@ -1,7 +1,7 @@
 """The node: one peer as a pure state machine. It takes every decision and does no I/O.
 
-``handle`` turns an event into effects; whatever drives it (sockets, or the simulator) carries them out. What it
-refuses leaves it as it was, so a log of its events replays to the same state.
+``handle`` turns an event into effects, which its driver (sockets, or the simulator) carries out. An event that is
+refused leaves the node as it was, so a log of its events replays to the same state.
 
 The parts share one memory (``context.py``): posts arrive (``posts.py``), blocks become candidates and final
 (``block_import.py``), votes decide (``voting.py``), and the peer contributes and mines (``production.py``).
@@ -85,40 +85,40 @@ from fedchain.node.core.voting.twins import Twins
 from fedchain.node.core.voting.voting import Voting
 
 STATUS_PEERS = 2
-"""Peers that hear our status at every tick."""
+"""Peers that receive our status at every tick."""
 
 GREETED_PEERS = 8
-"""Peers that hear our status as soon as they are connected."""
+"""Peers that receive our status as soon as they are connected."""
 
 BEHIND = 1
-"""Blocks by which a peer may be behind before it hears our status at once: without it, it waits for our turn."""
+"""Blocks by which a peer may be behind before it receives our status at once, and not only in its turn at a tick."""
 
 TICK_MS = 1_000
-"""Milliseconds between two ticks; timeouts in between are asked for with ``Wake``."""
+"""Milliseconds between two ticks; for timeouts in between the node emits ``Wake``."""
 
 
 class Follows(Enum):
-    """What there is to do after an event."""
+    """The work that is left after an event."""
 
     NOTHING = "nothing"
-    """Timeouts have ticks of their own."""
+    """No work: timeouts have ticks of their own."""
     MORE = "more"
-    """What waited for it may happen now."""
+    """Work that waited for the event may be possible now."""
     NEW_HEAD = "new head"
-    """The head has moved, and so may more."""
+    """The head has moved, and further work may be possible."""
 
 
 class Node:
-    """One peer: its view of the chain, what it promised, and what it is waiting for.
+    """One peer: its view of the chain, its promises, and the things that it is waiting for.
 
     Args:
-        genesis: what the federation agreed on.
-        key: this peer's key; one that is not a member's follows the chain and says nothing.
-        session: 16 bytes, drawn at random for this process: by them it is told from others that have its key.
+        genesis: the rules that the federation agreed on.
+        key: this peer's key; a peer whose key is not a member's follows the chain and signs nothing.
+        session: 16 bytes, drawn at random for this process; they tell it from other processes with the same key.
         checks: the costly checks.
-        storage: what this peer persisted before a restart; the node reads it and never writes to it.
-        journal: what this key signed last.
-        conduct: what the shell chooses for it.
+        storage: the records that this peer persisted before a restart; the node reads it and never writes to it.
+        journal: the statements that this key signed last.
+        conduct: the choices that the shell makes for it.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Node:
         self._blocks = BlockImport(context, self._crimes, self._bulk)
         self._posts = Posts(context, self._crimes, self._bulk)
         self._voting = Voting(context, self._crimes, self._blocks)
-        self._not_believed = tuple(context.effects)  # told at the first event
+        self._not_believed = tuple(context.effects)  # emitted at the first event
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._gathering = Gathering(context, conduct.wait_for)
         self._twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
@@ -181,10 +181,10 @@ class Node:
         self._turn = context.head.roster.seats.get(context.me, 0)
         self._has_begun = False
         self._status_due_ms = 0
-        self._told: set[PublicKey] = set()  # peers behind that heard our status since the last tick
+        self._told: set[PublicKey] = set()  # peers behind us that were sent our status since the last tick
         self._wake_ms: int | None = None
 
-    # what others may know
+    # answers to others
 
     @property
     def head(self) -> State:
@@ -193,7 +193,7 @@ class Node:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What made the head final; None at the start."""
+        """The certificate that made the head final; None at the start."""
         return self._context.ledger.certificate
 
     @property
@@ -208,7 +208,7 @@ class Node:
 
     @property
     def journal(self) -> Journal:
-        """What was signed last."""
+        """The signing journal: the statements that were signed last."""
         return self._context.journal
 
     def content(self, content_hash: Hash) -> bytes | None:
@@ -216,37 +216,37 @@ class Node:
         return self._context.content(content_hash)
 
     def knowledge(self) -> bytes | None:
-        """What the federation knows at the head; None while it has to be fetched."""
+        """The federation's knowledge at the head; None while it has to be fetched."""
         return self._context.knowledge()
 
     def catching_up_to(self) -> int:
-        """Height that more members than may lie have said they have and that is above ours; 0: there is none."""
+        """Height above ours that more members than may lie have announced; 0 if there is none."""
         confirmed = self._context.catch_up.confirmed
         return confirmed if confirmed > self.head.height else 0
 
     def unconfirmed(self) -> HeadUnconfirmed | None:
-        """A far head of which too few members say that there is one; None: nobody does, or enough."""
+        """A far head that too few members announce; None if no member does, or enough do."""
         return self._catching_up.unconfirmed()
 
     def waiting_for(self) -> frozenset[PublicKey]:
-        """Expected contributors of the open phase whose posts are not in."""
+        """Expected contributors of the open phase whose posts are missing."""
         return self._production.missing
 
     def gathers(self) -> int:
-        """Members, this one counted, that have to be connected before it begins; 0: it has begun."""
+        """Number of members, this one counted, that have to be connected before it begins; 0 once it has begun."""
         return self._gathering.wanted
 
     def opens_in_ms(self) -> int:
-        """Until the next round begins; 0: it has begun."""
+        """Milliseconds until the next round begins; 0 once it has begun."""
         return self._production.opens_in_ms()
 
     def lagging(self, height: int) -> list[PublicKey]:
-        """Connected members that have not said that they are at ``height`` or above."""
+        """Connected members that have not announced a head at ``height`` or above."""
         there, members = set(self._context.catch_up.at_least(height)), self.head.roster.seats
         return [peer for peer in self._context.peers if peer in members and peer not in there]
 
     def open_posts(self) -> tuple[Post, ...]:
-        """Posts of the open phase that came so far, in sender order."""
+        """Posts of the open phase that are held, in sender order."""
         return tuple(post for _, post in sorted(self._context.mempool.posts(self._context.phase).items()))
 
     def holds(self, post: Post) -> bool:
@@ -254,23 +254,23 @@ class Node:
         return self._context.mempool.holds(post)
 
     def posts_required(self) -> int:
-        """Posts without which the open phase cannot be closed."""
+        """Number of posts that are required to close the open phase."""
         return posts_required(self.genesis, self.head)
 
     def votes_required(self) -> int:
-        """Electors without whom no block becomes final, q."""
+        """Number of electors' votes that make a block final, q."""
         return votes_required(self.genesis, self.head.roster.electors)
 
     def is_silent(self) -> bool:
-        """Whether this peer says nothing in its own name now."""
+        """Whether this peer signs nothing in its own name now."""
         return self._says_nothing() or self._blocks.is_contradicted
 
     def _says_nothing(self) -> bool:
-        """Whether our key speaks elsewhere, or may do so for all we know."""
+        """Whether our key is in use elsewhere, or may be for all we know."""
         return self._twins.is_silent() or self._sessions.is_ending()
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many items each pool holds, whose bounds follow from constants and the number of members."""
+        """Numbers of items in the pools, all of which are bounded by constants and the number of members."""
         context = self._context
         yield "candidates", max(0, len(context.ledger.entries) - len(self._blocks.wanted))
         yield "posts", len(context.mempool)
@@ -283,15 +283,15 @@ class Node:
             yield from part.sizes()
 
     def is_mining(self, header: Header) -> bool:
-        """Whether ``header`` is the draft that a nonce is wanted for, so that a miner can stop early."""
+        """Whether ``header`` is the draft that still needs a nonce, so that a miner can stop early."""
         return self._production.is_mining(header)
 
     def draft(self) -> Draft | None:
-        """What the block is made of that is being mined; None: none is."""
+        """The block that is being mined; None if there is none."""
         return self._production.draft
 
     def hold(self, content: bytes) -> Hash:
-        """Hold a content, and give it to peers that ask for it by its hash, which is returned."""
+        """Hold a content for peers that ask for it by its hash; returns the hash."""
         content_hash = sha256(content)
         self._context.contents.put(content_hash, content)
         return content_hash
@@ -299,7 +299,7 @@ class Node:
     # events
 
     def handle(self, event: Event, now: Moment) -> list[Effect]:
-        """Take ``event``, which happens ``now``, and say what follows from it, in order."""
+        """Take an ``event`` that happens ``now``; returns the effects that follow from it, in order."""
         context = self._context
         context.now, context.effects = now, []
         is_first = not self._has_begun
@@ -313,10 +313,10 @@ class Node:
         return context.effects
 
     def take_known(self, post: Post, payload: bytes, now: Moment) -> list[Effect] | None:
-        """Take a post of another peer in fewer steps than :meth:`handle`, and say the same.
+        """Take a post of another peer in fewer steps than :meth:`handle`, with the same effects.
 
-        None: it is not one that ``checks`` know to be good beside this head, or there is more to look at; nothing has
-        happened, and ``handle`` takes it.
+        Returns None if ``checks`` do not know the post to be good at this head, or if other work is pending. Then
+        nothing has happened, and the caller passes the post to ``handle``.
         """
         if not self._has_begun or post.sender == self._me or not self._posts.take_known(post, payload, now.ms):
             return None
@@ -327,16 +327,16 @@ class Node:
         return context.effects
 
     def _begin(self) -> None:
-        """The first event: from here on time is known."""
+        """Prepare for the first event: from here on the time is known."""
         self._has_begun = True
         journal = self._context.journal
         self._context.emit(*self._not_believed)
-        if self._has_adopted:  # nobody may hear it before it is written down here, too
+        if self._has_adopted:  # it has to be written down here, too, before it is sent to anybody
             self._context.write_journal(journal)
         said: tuple[Record, ...] = (*journal.votes, *journal.posts)
         if said:  # a crash may have come between journal and store
             self._context.emit(Persist(said))
-        # How long the head has stood is not known: a phase that opens later is taken to open now.
+        # The age of the head is not known: a phase that opens later is taken to open now.
         opened_ms = self._context.now.ms - opens_after_ms(self.genesis, self.head)
         self._context.clock = PhaseClock(opened_ms)
         self._blocks.restore()
@@ -393,7 +393,7 @@ class Node:
                 return _head_if(self._catching_up.on_final(peer, block, certificate))
             case Status():
                 self._on_status(peer, message)
-                return _more_if(self._twins.is_silent())  # who has heard where the others are may speak
+                return _more_if(self._twins.is_silent())  # knowing the others' heads may end the silence
             case Payloads():
                 return _head_if(self._catching_up.on_payloads(peer, message))
             case Chunk():
@@ -428,7 +428,7 @@ class Node:
 
     def _on_connected(self, peer: PublicKey) -> None:
         self._context.peers[peer] = None
-        # The first few tell us at once what we lack; the others hear from us at the ticks.
+        # The first few peers tell us at once what we lack; the others receive our status at the ticks.
         if is_greeted := len(self._context.peers) <= GREETED_PEERS:
             self._send_status(peer)
         self._sessions.on_connected(peer, is_greeted=is_greeted)
@@ -460,7 +460,7 @@ class Node:
         return Follows.MORE
 
     def _on_tick(self) -> None:
-        """Repair what got lost: ask again, and show what we hold."""
+        """Make up for lost messages: ask again, and announce what we hold."""
         context, peers = self._context, list(self._context.peers)
         if context.now.ms < self._status_due_ms:
             return
@@ -480,7 +480,7 @@ class Node:
         self._context.emit(Send(peer, self._answers.status(self._voting.agreement)))
 
     def _advance(self) -> None:
-        """Let everything happen that can happen now."""
+        """Do all work that is possible now."""
         if self._twins.advance():
             self._voting.recall()
         self._posts.advance()
@@ -488,7 +488,7 @@ class Node:
         while (decision := self._voting.advance()) is not None:
             entry = self._context.ledger.entries.get(decision.block_hash)
             if entry is None:
-                break  # it is asked for: a quorum names it
+                break  # it is being requested, since a quorum names it
             self._blocks.finalize(entry, decision)
             self._on_head()
             self._blocks.advance()
@@ -498,7 +498,7 @@ class Node:
         self._wake()
 
     def _on_head(self) -> None:
-        """The head moved: close what belonged to its height, and open the next phase."""
+        """The head moved: drop the work of its height, and open the next phase."""
         context = self._context
         context.clock = PhaseClock(context.now.ms)
         settled = context.ledger.settled
@@ -519,7 +519,7 @@ class Node:
             self._on_head()
 
     def _forget(self) -> None:
-        """Drop what no open phase, candidate or recent block refers to, and at times from the store, too."""
+        """Drop contents that no open phase, candidate or recent block refers to; at times also from the store."""
         context, head = self._context, self._context.head
         fetched = self._contents_wanted()
         recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
@@ -531,18 +531,18 @@ class Node:
             context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))
 
     def _contents_wanted(self) -> set[Hash]:
-        """Contents needed for candidates, blocks above the head, posts that are looked at, and work on the head."""
+        """Contents needed for candidates, blocks above the head, posts under check, and work on the head."""
         of_blocks = self._blocks.payloads_wanted() | self._catching_up.contents_wanted()
         return of_blocks | self._posts.waiting_payloads() | {self._context.head.knowledge_root}
 
     def _contents_of_last(self, blocks: int) -> set[Hash]:
-        """Contents of the retention window, as far as its blocks are here."""
+        """Contents of the retention window, limited to blocks that are here."""
         height = self.head.height
         found = (self._context.ledger.final(place) for place in range(max(1, height - blocks), height + 1))
         return contents_of(item[0] for item in found if item is not None)
 
     def _wake(self) -> None:
-        """Ask for a tick when a timeout ends, if it is before the next one that comes by itself."""
+        """Ask for a tick at the end of the next timeout, unless the same one was asked for already."""
         times = (self._voting.agreement.wakes_at_ms(self._context.now.ms), self._production.wakes_at_ms())
         at_ms = min((time for time in times if time is not None), default=None)
         if at_ms is not None and at_ms != self._wake_ms:
@@ -559,6 +559,6 @@ def _head_if(has_moved: bool) -> Follows:
 
 
 def _stored_range(storage: Storage, parts: PartLookup, content_hash: Hash, start: int, size: int) -> bytes | None:
-    """A piece of what is stored: of a content, or else of a part."""
+    """A range of a stored content, or else of a stored part."""
     data = storage.content_part(content_hash, start, size)
     return parts.read_range(content_hash, start, size) if data is None else data

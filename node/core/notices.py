@@ -1,4 +1,4 @@
-"""Notices: what the operator of a node should hear of."""
+"""Notices: messages for the operator of a node."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fedchain.crypto.keys import PublicKey
 
 @dataclass(frozen=True, slots=True)
 class NotBelieved:
-    """Store or journal hold what would be refused if it came from the network: this node goes on without it."""
+    """The store or journal holds a thing that would be refused from the network: this node goes on without it."""
 
     what: str
     reason: str
@@ -26,7 +26,7 @@ class NotCounted:
 
 @dataclass(frozen=True, slots=True)
 class Convicted:
-    """A crime stands in a final block."""
+    """A final block proves a crime."""
 
     height: int
     evidence: Evidence
@@ -38,73 +38,73 @@ class ClockOff:
 
     member: PublicKey
     offset_ms: int
-    """How far ahead of the median of all voters it is; negative: behind."""
+    """How far it is ahead of the median of all voters; negative if behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """This node says nothing yet: too few members have said where the chain is."""
+    """This node signs nothing yet: too few members have announced their head."""
 
     level: int
-    """Members that say they are no further than this node."""
+    """Number of members whose announced head is no higher than ours."""
     required: int
-    """How many have to, so that one of them is honest."""
+    """Number of such members that is needed, so that one of them is honest."""
     unheard: tuple[PublicKey, ...]
-    """Members that have not said where they are, in member order."""
+    """Members that have announced no head, in member order."""
     ahead: tuple[PublicKey, ...]
-    """Members that say they are further."""
+    """Members whose announced head is higher than ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinHeard:
-    """Our own key says what we did not say: it is in use elsewhere, or this node lost its memory."""
+    """Our own key signed a statement that we do not know: it is in use elsewhere, or this node lost its memory."""
 
     statement: str
     silent_until: int
-    """Height up to which this node says nothing."""
+    """Height up to which this node signs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionHeard:
-    """Another process that has our key answered this one: both stop."""
+    """Another process with our key answered this one: both stop."""
 
     number: bytes
-    """16 bytes: that of the other process."""
+    """16 bytes: the session number of the other process."""
 
 
 @dataclass(frozen=True, slots=True)
 class SilenceOver:
-    """Nothing more was heard in our name: this node speaks again."""
+    """No further statement of our key was received: this node signs again."""
 
     height: int
 
 
 @dataclass(frozen=True, slots=True)
 class Contradicted:
-    """A quorum made final what this node computes differently. It votes no more until it is started again."""
+    """A quorum finalized a block that this node computes differently. It votes no more until it is restarted."""
 
     height: int
     ours: Hash
-    """32 bytes: what was recomputed here."""
+    """32 bytes: the knowledge root that was recomputed here."""
     theirs: Hash
-    """32 bytes: what the block says."""
+    """32 bytes: the knowledge root in the block's header."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadUnconfirmed:
-    """Members say that the chain is far ahead, too few of them to believe it: it is followed block by block."""
+    """Too few members say that the chain is far ahead to be believed: it is followed block by block."""
 
     height: int
-    """Height that they say it has."""
+    """Height of the head that they announce."""
     members: int
-    """How many say so."""
+    """Number of members that announce it."""
     required: int
-    """How many have to: one more than may lie."""
+    """Number of members that have to announce it: one more than may lie."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingFailed:
-    """Nothing is posted in this phase."""
+    """Training failed: this peer posts nothing in this phase."""
 
     round: int
     reason: str
@@ -112,7 +112,7 @@ class TrainingFailed:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What a member contributed was of no use to our own work in a round."""
+    """A member's contribution could not be used by our own work in a round."""
 
     round: int
     member: PublicKey

@@ -1,4 +1,4 @@
-"""Observations: what this peer noticed that its operator should know, as the chain and the votes showed it."""
+"""Observations: facts for the operator that this peer derives from the chain and the votes."""
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
@@ -6,20 +6,20 @@ from fedchain.node.core.ledger import Settled
 from fedchain.node.core.notices import ClockOff, NotCounted
 
 CLOCK_OFF_MS = 5_000
-"""A clock that differs by more from the median of all voters is worth a warning."""
+"""Largest difference from the median of all voters' clocks that needs no warning."""
 
 
 class Observations:
-    """Whose clock is off, and why our post was not counted."""
+    """Notices clocks that are off, and the reason why our post was not counted."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.clock_offsets_ms: dict[PublicKey, int] = {}
-        """How far each voter's clock was ahead of the median when it voted last; negative: behind."""
+        """How far each voter's clock was ahead of the median at its last vote; negative if behind."""
         self.not_counted: NotCounted | None = None
-        """The last block that left out our post; None: the newest one counts it, or we owed none."""
+        """The last block that left out our post; None if the newest block counts it, or we owed none."""
         self.head_moved_ms: int | None = None
-        """When the head moved last, by the monotonic clock."""
+        """Time of the head's last move, by the monotonic clock; None before the first one."""
 
     def on_head(self, settled: Settled) -> None:
         """A block became final."""
@@ -28,10 +28,10 @@ class Observations:
         self._look_for_our_post(settled)
 
     def _look_at_clocks(self, settled: Settled) -> None:
-        """Compare the clocks that votes show, of one moment; and ours, if that moment is now."""
+        """Compare the clocks that the votes show for one moment, and our own clock if that moment is now."""
         context, median_ms = self._context, settled.certificate.clock_ms
         offsets = {vote.voter: vote.clock_ms - median_ms for vote in settled.certificate.votes}
-        if context.is_head_live:  # a block that was handed out may be hours old
+        if context.is_head_live:  # a block that a peer handed out may be hours old
             offsets.setdefault(context.me, context.now.clock_ms - median_ms)
         for member, offset_ms in offsets.items():
             was_off = abs(self.clock_offsets_ms.get(member, 0)) > CLOCK_OFF_MS

@@ -1,7 +1,7 @@
-"""Posts: how a member's post gets into the mempool, and what it is refused for.
+"""Posts: how a member's post gets into the mempool, and the reasons for which it is refused.
 
-Its author is blamed for what it signed. Whoever passes a post on is to blame only for what it could have known: a bad
-signature, or the post of a stranger.
+The author of a post is blamed for what it signed. A peer that passes a post on is blamed only for what it could have
+known: a bad signature, or an author that is no member.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Posts:
         self._awaits_knowledge = False  # whether posts of the open phase are among them
 
     def on_post(self, peer: PublicKey, post: Post, payload: bytes | None) -> bool:
-        """A member's post: check it, find its payload, keep it; whether it counts now.
+        """Check a member's post, find its payload and keep it; returns whether it counts now.
 
         Raises:
             Refused: it is not taken.
@@ -71,13 +71,13 @@ class Posts:
         if payload is not None:
             return self._check(post, payload)
         requests = context.contents.await_payload(post, peer, context.now.ms)
-        if post.sender in context.peers:  # who passed it on may not have the payload yet; its author has
+        if post.sender in context.peers:  # its author has the payload, unlike perhaps the peer that passed it on
             context.contents.add_provider(post.sender, post.sender, context.now.ms)
         context.send(requests)
         return False
 
     def take_known(self, post: Post, payload: bytes, now_ms: int) -> bool:
-        """Take a post that was found good beside this head, if there is nothing else to look at; whether it was."""
+        """Take a post that is known to be good at this head, if nothing else is pending; returns whether it did."""
         context = self._context
         if self._checking or self._early or self._bulk.is_used or context.useless or context.contents.is_waiting():
             return False
@@ -89,7 +89,7 @@ class Posts:
         return True
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
-        """A part of a content; True when it completes something. Raises InvalidPayload."""
+        """Take a part of a content; returns whether it completes something. Raises InvalidPayload."""
         context = self._context
         try:
             content, requests = context.contents.on_chunk(peer, chunk, context.now.ms)
@@ -114,7 +114,7 @@ class Posts:
         return True
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> None:
-        """A payload was checked: the post counts, or its author is to blame."""
+        """A payload was checked: the post counts, or its author is blamed."""
         context, post = self._context, job.post
         self._checking.pop(post.hash, None)
         if isinstance(result, Refused):
@@ -123,14 +123,14 @@ class Posts:
             self._keep(post, job.payload)
 
     def on_kept(self, job: KeepPart, result: Refused | None) -> None:
-        """A part of a post was checked and kept, or its author is to blame."""
+        """A part of a post was checked and kept, or its author is blamed."""
         for post, payload in self._bulk.on_kept(job, result):
             self._keep(post, payload)
         if job.post is not None and isinstance(result, Invalid):
             self._refuse(job.post, result)
 
     def on_head(self) -> None:
-        """Another phase is open: check the posts that came early for it."""
+        """Another phase is open: check the posts that arrived early for it."""
         context, self._checking = self._context, {}
         context.useless = {key: post for key, post in context.useless.items() if key[:2] >= context.phase}
         kept = ((post, data) for post, data in self._early.values() if (post.round, post.phase) >= context.phase)
@@ -139,7 +139,7 @@ class Posts:
         self.advance()
 
     def advance(self) -> None:
-        """Check the early posts of the open phase, once the knowledge that they are judged by is here."""
+        """Check the early posts of the open phase, once the knowledge needed for that is here."""
         if self._awaits_knowledge and self._context.knowledge() is not None:
             self._awaits_knowledge = False
             early, self._early = self._early, {}
@@ -153,11 +153,11 @@ class Posts:
         }
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield "posts under way", len(self._checking) + len(self._early)
 
     def _check(self, post: Post, payload: bytes) -> bool:
-        """Have the method look at a payload, once the knowledge that it is judged by is known; whether it has."""
+        """Have the method check a payload, once the knowledge for that is here; returns whether it passed before."""
         context, knowledge = self._context, self._context.knowledge()
         if (post.round, post.phase) != context.phase or knowledge is None:
             self._early[post.hash] = post, payload
@@ -171,7 +171,7 @@ class Posts:
         return False
 
     def _keep(self, post: Post, payload: bytes) -> None:
-        """Let a post of the open phase count, once the parts of it are here that this peer reads."""
+        """Let a post of the open phase count, once all of its parts that this peer reads are here."""
         is_demanded = True
         self._context.publish(post.payload_hash)
         if self._bulk.is_used:
@@ -183,7 +183,7 @@ class Posts:
             self._context.contents.put(post.payload_hash, payload)
 
     def _refuse(self, post: Post, error: Refused) -> None:
-        """Remember a bad post, so that passing it on again costs nobody a look at its payload."""
+        """Remember a bad post, so that its payload is not checked again when it is passed on again."""
         self._context.contents.release(post.payload_hash)
         if isinstance(error, Invalid | MethodFailed):
             self._context.useless[post.key] = post
@@ -191,13 +191,13 @@ class Posts:
             self._context.emit(Blame(post.sender, error))
 
     def _is_looked_at(self, post: Post) -> bool:
-        """Whether a post is here, and something of it is still to be checked."""
+        """Whether a post is here and not completely checked."""
         if post.hash in self._checking or post.hash in self._early:
             return True
         return self._bulk.is_used and post in self._bulk.gathering()
 
     def _pending(self, post: Post) -> Post | None:
-        """The post of the same member and phase that is being looked at."""
+        """The post of the same member and phase that is being checked; None if there is none."""
         if not self._checking and not self._early and not self._bulk.is_used:
             return None
         early = (held for held, _ in self._early.values())

@@ -1,4 +1,4 @@
-"""Production: what this peer owes the open phase. It contributes once, and mines while it could count more posts."""
+"""Production: this peer's work for the open phase. It contributes once, and mines while it could count more posts."""
 
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -25,24 +25,24 @@ from fedchain.node.core.voting.vote_policy import is_patience_over, is_time_to_c
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A block that is being made: first its knowledge is computed, then its nonce is searched."""
+    """A block under construction: first its knowledge is computed, then its nonce is searched."""
 
     transactions: tuple[Post, ...]
     certificate: Certificate | None
     evidence: tuple[Evidence, ...]
     header: Header | None = None
-    """What is being mined; None: the knowledge is not there yet."""
+    """The header that is being mined; None until the knowledge is computed."""
     knowledge: Knowledge | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPost:
-    """Our post for the open phase, until it is said. Nobody hears of it before it is written down."""
+    """Our post for the open phase, until it is sent. It is written down before it is sent."""
 
     post: Post
     payload: bytes
     is_checked: bool = False
-    """Whether others would take it."""
+    """Whether it passed the check, so that others would take it."""
 
 
 class Production:
@@ -51,31 +51,31 @@ class Production:
     def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport, bulk: BulkParts) -> None:
         self._context, self._crimes, self._blocks, self._bulk = context, crimes, blocks, bulk
         self.draft: Draft | None = None
-        """What the block is made of that is being mined."""
+        """The block that is being mined; None if there is none."""
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
-        self._failed_ms: int | None = None  # when nothing came of it
+        self._failed_ms: int | None = None  # when that one failed
         self._computed: OwnPost | None = None
-        self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
+        self._published: tuple[int, int] | None = None  # the last phase whose own post this process has sent
         self._missing: set[PublicKey] = set()
-        self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when we looked at it last
-        self._quiet_below = 0  # so many changes of the mempool have to come before a post changes anything
-        self._quiet_until_ms: int | None = None  # or this moment, if there is one
-        self._required: tuple[State | None, int] = None, 0  # posts of a quorum, and at which head
-        self._sorted: tuple[int, tuple[Post, ...]] = -1, ()  # what a block would count, and as of which change
+        self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when it was last examined
+        self._quiet_below = 0  # below this count of mempool changes, another post makes no difference
+        self._quiet_until_ms: int | None = None  # nor until this time, if there is one
+        self._required: tuple[State | None, int] = None, 0  # a head, and the posts required there
+        self._sorted: tuple[int, tuple[Post, ...]] = -1, ()  # a count of mempool changes, and the posts to count then
 
     @property
     def missing(self) -> frozenset[PublicKey]:
-        """Expected contributors whose posts are not in."""
+        """Expected contributors whose posts are missing."""
         if not self._context.head.finished:
             self._look_at_posts()
         return frozenset(self._missing)
 
     def is_mining(self, header: Header) -> bool:
-        """Whether a nonce is wanted for ``header``."""
+        """Whether ``header`` is still being mined."""
         return self.draft is not None and self.draft.header == header
 
     def waits_for_more(self) -> bool:
-        """Whether the post that came last changes nothing yet: no candidate is here, and others are waited for.
+        """Whether the newest post makes no difference yet: no candidate is here, and other posts are awaited.
 
         A whole turn would do one thing besides: tell the operator that this node still listens for others before it
         speaks. That is then told at the next tick at the latest.
@@ -96,7 +96,7 @@ class Production:
         self._sorted = -1, ()
 
     def advance(self) -> None:
-        """Do what the open phase asks of this peer now."""
+        """Do this peer's work for the open phase."""
         context = self._context
         if context.head.finished:
             self._missing = set()
@@ -110,7 +110,7 @@ class Production:
     # contributions
 
     def on_contributed(self, round_number: int, phase: int, payload: bytes) -> None:
-        """Our own payload is ready: sign it and have it checked as others will. The first one counts."""
+        """Our own payload is ready: sign it, and have it checked as other peers will. Only the first one counts."""
         context, knowledge = self._context, self._context.knowledge()
         if (round_number, phase) != context.phase or knowledge is None or self._computed is not None:
             return
@@ -121,7 +121,7 @@ class Production:
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
-        """A payload was checked; whether it was our own that waits to be sent."""
+        """A payload was checked; returns whether it is our own one that waits to be sent."""
         if self._computed is None or job.post != self._computed.post:
             return False
         if isinstance(result, Refused):  # nobody would take it
@@ -132,14 +132,14 @@ class Production:
         return True
 
     def on_not_contributed(self, round_number: int, phase: int, reason: str) -> None:
-        """Nothing came of training. A phase that was over may open again for us."""
+        """Training gave no payload. A phase that was over may open again for us."""
         if reason:
             self._fail(round_number, reason)
         elif self._asked == (round_number, phase):
             self._asked = None
 
     def _fail(self, round_number: int, reason: str) -> None:
-        """Say so, and try once more if the phase is still open after a whole timeout: others may wait for us."""
+        """Tell the operator, and try again if the phase is still open after a whole timeout: others may wait for us."""
         self._failed_ms = self._context.now.ms
         self._context.tell(TrainingFailed(round_number, reason))
 
@@ -167,9 +167,9 @@ class Production:
         return failed_ms is not None and context.now.ms - failed_ms >= context.genesis.phase_timeout_ms
 
     def _say(self, own: OwnPost) -> None:
-        """Write our post down, and only then hold it and send it: who asks for posts is told what is in the mempool."""
+        """Write our post down, and only then hold and send it: peers that ask for posts get those in the mempool."""
         context, post = self._context, own.post
-        # A post that is promised and cannot be sent, because its payload is lost, would cost the phase.
+        # The payload comes first: losing it after the post was written down would cost the phase.
         context.emit(Persist((Content(post.payload_hash, own.payload),)))
         context.write_journal(context.journal.with_post(post))
         context.emit(Persist((post,)))
@@ -179,7 +179,7 @@ class Production:
         self._publish(post, own.payload)
 
     def _publish_again(self, own: Post) -> None:
-        """After a restart: say once more what was said, if its payload is still there."""
+        """After a restart: send our post again, if its payload is still there."""
         context = self._context
         payload = None if context.silent() else context.content(own.payload_hash)
         if payload is None:
@@ -194,10 +194,10 @@ class Production:
         self._context.emit(Publish(PostMessage(post, payload if inline else None)))
 
     def _owes_post(self) -> bool:
-        """Whether we may contribute to the open phase, and nobody has spoken for us.
+        """Whether we may contribute to the open phase, and no other post of our key is known for it.
 
-        A phase that our journal is beyond was posted to, also where the post itself was forgotten: the chain that we
-        hold is older than our word.
+        If our journal is beyond the phase, we have posted to it, even if the post itself was forgotten: then the chain
+        that we hold is older than the journal.
         """
         context = self._context
         if context.head.finished or context.me not in context.head.roster.contributors:
@@ -207,12 +207,12 @@ class Production:
         return may_post and (known is None or known == said)
 
     def opens_in_ms(self) -> int:
-        """Until posts of the open phase are wanted; 0: they are."""
+        """Milliseconds until the open phase takes posts; 0 once it does."""
         context = self._context
         return max(0, opens_after_ms(context.genesis, context.head) - context.since_head_ms)
 
     def wakes_at_ms(self) -> int | None:
-        """When the phase opens, or waiting for missing posts ends; None: nobody is waited for."""
+        """Time at which the phase opens, or waiting for missing posts ends; None if neither is ahead."""
         context = self._context
         if opens_in_ms := self.opens_in_ms():
             return context.now.ms + opens_in_ms
@@ -223,13 +223,13 @@ class Production:
     # mining
 
     def _look_at_posts(self) -> None:
-        """Note who is missing and when there were enough, if the mempool has changed."""
+        """If the mempool has changed, note the missing contributors and the time at which posts were enough."""
         context, head, changes = self._context, self._context.head, self._context.mempool.changes
         if self._seen_changes == changes:
             return
         posts = context.mempool.posts(context.phase)
         added = len(posts) - self._seen_posts
-        if self._seen_changes >= 0 and changes - self._seen_changes == added:  # nothing but so many new ones
+        if self._seen_changes >= 0 and changes - self._seen_changes == added:  # all changes are new posts
             if added == 1:
                 self._missing.discard(next(reversed(posts)))
             else:
@@ -242,7 +242,7 @@ class Production:
             if self._required[0] is not head:
                 self._required = head, posts_required(context.genesis, head)
             required = self._required[1]
-            # counting those of contributors costs more
+            # the cheap test first: counting only the contributors' posts costs more
             if len(posts) >= required and len(posts.keys() & head.roster.contributors) >= required:
                 context.clock.quorum_ms = context.now.ms
             else:
@@ -251,7 +251,7 @@ class Production:
         self._quiet_until_ms = None if context.clock.quorum_ms is None else patience_ends_ms(context)
 
     def _mine(self) -> None:
-        """Draft a block and have its nonce searched, unless a candidate counts all that it could."""
+        """Draft a block and have it mined, unless a candidate already counts all of its posts."""
         context = self._context
         posts = self._posts_to_count()
         if posts is None:
@@ -264,9 +264,10 @@ class Production:
             context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
     def _is_counted(self, posts: tuple[Post, ...]) -> bool:
-        """Whether a valid candidate, whose parts are here, counts everybody that ``posts`` are of.
+        """Whether a valid candidate whose parts are here counts a post of each sender of ``posts``.
 
-        As many posts are not enough: who shows its own post in its own block alone could leave out another's instead.
+        An equal number of posts is not enough: a miner that shows its own post only in its own block could trade it for
+        another member's.
         """
         entries = self._context.ledger.entries.values()
         rivals = [entry for entry in entries if entry.is_valid and not entry.lacks_parts]
@@ -279,7 +280,7 @@ class Production:
         )
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
-        """The knowledge after our draft is there: search its nonce."""
+        """The knowledge after our draft is computed: search for its nonce."""
         context, draft = self._context, self.draft
         if draft is None or draft.header is not None or job.state.block_hash != context.head.block_hash:
             return
@@ -307,7 +308,7 @@ class Production:
         context.emit(Mine(header))
 
     def on_mined(self, sealed: Header) -> None:
-        """Our miner sealed a header: if it is still the one that we want, the block is ours to publish."""
+        """Our miner sealed a header: publish the block if it is still the one that we want."""
         context, draft = self._context, self.draft
         if draft is None or draft.header is None or draft.knowledge is None:
             return
@@ -325,7 +326,7 @@ class Production:
         context.emit(Publish(CandidateMessage(block)))
 
     def _posts_to_count(self) -> tuple[Post, ...] | None:
-        """The posts of a block that we could mine now, in sender order; None: it is too early, or not ours to do."""
+        """The posts of a block that we could mine now, in sender order; None if it is too early, or not our task."""
         context, head = self._context, self._context.head
         has_quorum = context.clock.quorum_ms is not None
         is_ready = has_quorum and (not self._missing or is_patience_over(context))
@@ -343,15 +344,15 @@ class Production:
         return () if is_empty else None
 
     def _drop_bad_posts(self, draft: Draft) -> None:
-        """The method cannot aggregate what it let pass. That is its fault, and no reason to stand still."""
+        """Drop posts that the method cannot aggregate although it let them pass: its fault must not stop the chain."""
         context, self.draft = self._context, None
         head, content, run = context.head, context.content, context.checks.run
         alone = {post: run(recompute_job(head, content, (post,))) for post in draft.transactions}
         bad = [post for post, result in alone.items() if isinstance(result, Invalid | MethodFailed)]
         for post in bad:
-            if isinstance(alone[post], Invalid):  # else it is the method's code that is wrong
+            if isinstance(alone[post], Invalid):  # otherwise the method's code is wrong
                 context.emit(Blame(post.sender, InvalidPayload("aggregate", f"{post.hash.hex()} cannot be aggregated")))
-        for post in bad or draft.transactions[-1:]:  # where only all together are bad, nobody is to blame
+        for post in bad or draft.transactions[-1:]:  # if only the combination is bad, nobody is to blame
             context.useless[post.key] = post
             context.mempool.drop(post)
 

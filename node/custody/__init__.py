@@ -1,1 +1,1 @@
-"""What must not be lost, copied or read by others: the journal, secrets, ledgers, key shares and passphrases."""
+"""Data that must not be lost, copied or read by others: journals, secrets, ledgers, key shares and passphrases."""

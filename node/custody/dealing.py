@@ -1,7 +1,7 @@
-"""Keys of a federation that encrypts, on their way: dealt when it is founded, installed by each member, read at start.
+"""Dealing: keys of a federation that encrypts are dealt at its founding, installed by each member, and read at start.
 
-What the dealer writes beside the genesis document may be seen by everybody: the public key, and each member's share,
-sealed to its signing key. The primes and the shares themselves are gone when the dealer's process ends.
+The dealer's file beside the genesis document is public: it holds the public key, and each member's share, sealed to the
+member's signing key. The primes and the shares themselves are gone when the dealer's process ends.
 """
 
 from collections.abc import Sequence
@@ -40,16 +40,16 @@ class ShareMissing(NodeConfigError):
 def deal_keys(
     config: LearningConfig, members: Sequence[PublicKey], random_bytes: RandomBytes
 ) -> tuple[LearningConfig, Dealing | None]:
-    """Settle the settings that follow from the members, and make the keys that a task needs, if any; some seconds.
+    """Derive settings from the members, and make the keys that a task needs, if any; this takes some seconds.
 
     Args:
         config: the task.
         members: public keys, in the order of the partition.
-        random_bytes: the operating system's.
+        random_bytes: the operating system's source of randomness.
 
     Returns:
-        The task, with what its method derives written out and the public key in its material, and the sealed shares;
-        None for those if it needs none.
+        The task, with its derived hyper-parameters written out and the public key in its material, and the sealed
+        shares, or None if it needs no keys.
 
     Raises:
         ConfigurationError: the task's thresholds do not protect so many members.
@@ -66,18 +66,18 @@ def deal_keys(
 
 
 def dealing_path(genesis: Path) -> Path:
-    """Where the sealed shares lie, from where members fetch them."""
+    """Path of the sealed shares, from which members fetch them."""
     return genesis.with_name(genesis.name + ".dealing")
 
 
 def install_share(key_path: Path, key: PrivateKey, passphrase: str | None, dealing: Dealing, index: int) -> Path:
-    """Open a member's sealed share and write it beside its key, protected as that is.
+    """Open a member's sealed share and write it beside its key, protected in the same way.
 
     Args:
-        key_path: of the key file.
-        key: in it.
-        passphrase: of it; None: it is not encrypted.
-        dealing: of the federation.
+        key_path: path of the key file.
+        key: the key in it.
+        passphrase: its passphrase; None if it is not encrypted.
+        dealing: the federation's sealed shares.
         index: the member's place among the members, from 0.
 
     Returns:
@@ -85,7 +85,7 @@ def install_share(key_path: Path, key: PrivateKey, passphrase: str | None, deali
 
     Raises:
         InvalidDealing: the share cannot be opened with this key.
-        ShareFileError: there is a file already, or it cannot be written.
+        ShareFileError: the share's file exists already, or cannot be written.
     """
     public_key = dealing.public_key
     share = open_share(public_key, dealing.sealed_shares[index], index + 1, key)
@@ -98,7 +98,7 @@ def read_dealing(path: Path, genesis: Genesis) -> Dealing:
     """Read the sealed shares of a federation.
 
     Raises:
-        NodeConfigError: the federation has none, or the file cannot be read or is of another federation.
+        NodeConfigError: the federation has none, or the file cannot be read or belongs to another federation.
     """
     public_key = dealt_key(learning_from_genesis(genesis))
     if public_key is None:
@@ -120,11 +120,11 @@ def read_dealing(path: Path, genesis: Genesis) -> Dealing:
 
 
 def read_share(key_path: Path, genesis: Genesis, member: PublicKey, passphrase: str | None) -> dict[str, bytes]:
-    """The secrets that a member was dealt, by the names under which methods ask for them; none if nothing is encrypted.
+    """The secrets that a member was dealt, by the names by which methods ask for them; empty if nothing is encrypted.
 
     Raises:
         ShareMissing: the message says which command writes the file.
-        ShareFileError: it cannot be used, or is another federation's or member's.
+        ShareFileError: the file cannot be used, or belongs to another federation or member.
     """
     public_key = dealt_key(learning_from_genesis(genesis))
     if public_key is None:
@@ -140,12 +140,12 @@ def read_share(key_path: Path, genesis: Genesis, member: PublicKey, passphrase: 
 
 
 def share_bytes(share: KeyShare, public_key: ThresholdPublicKey) -> bytes:
-    """A share as a method's secret."""
+    """The bytes of a share, as a method's secret."""
     return int(share.secret).to_bytes(public_key.ciphertext_size, "big")
 
 
 def dealt_key(config: LearningConfig) -> ThresholdPublicKey | None:
-    """The public key in a task's material, which was validated; None if there is none."""
+    """The public key in a validated task's material; None if there is none."""
     data = dict(config.material).get(PUBLIC_KEY)
     if data is None:
         return None

@@ -1,11 +1,11 @@
-"""The signing journal on disk: what a key has signed on a chain, beside the key and not in the data folder.
+"""The signing journal on disk: the statements that a key has signed on a chain, beside the key, not in the data folder.
 
-Who loses the data folder, or restores an old copy of it, must not sign a second time for what the key has signed
-already. So a node writes here before it sends, and believes nothing else. What the bytes mean is the node's affair.
+A node that loses its data folder, or gets an old copy of it, must not sign a second time where the key has signed
+already. So it writes here before it sends, and trusts no other record. Only the node interprets the bytes.
 
 The file has a header and two slots, written in turn, so that a torn write leaves the other. Each slot holds two copies
-of its record: a damaged sector of the newest one must not bring back the one before, which would allow what was
-signed to be signed again. All space is taken when the file is made, and a write costs one fsync::
+of its record: a damaged sector of the newest record must not bring back the previous one, which would allow signing a
+second time. All space is allocated when the file is created, and a write costs one fsync::
 
     header      4,096 bytes     magic, chain id (32), public key (32), SHA-256 of these
     slot 0      2 × 1,052,672   sequence (8), size (4), SHA-256, content; twice
@@ -13,8 +13,8 @@ signed to be signed again. All space is taken when the file is made, and a write
 
 Above 8,192 members the copies are larger: most of a journal are the prevotes of a quorum.
 
-It guards against a crash, a full disk and a damaged sector. It does not guard against an old copy of itself: a file
-that somebody has put back is indistinguishable from one that was never written to again.
+The file guards against a crash, a full disk and a damaged sector. It does not guard against an old copy of itself: a
+restored file is indistinguishable from one that was never written to again.
 """
 
 import errno
@@ -35,18 +35,18 @@ from fedchain.node.config import NodeConfigError
 MAGIC = b"fedchain signing journal 1\n"
 
 SECTOR_SIZE = 4_096
-"""Bytes; a multiple of any disk's sector, so that no two copies share one."""
+"""Bytes of a sector; a multiple of any disk's sector size, so that no two copies share one."""
 
 HEADER_SIZE = SECTOR_SIZE
 
 CONTENT_SIZE_MIN = 2**20
-"""Bytes that any journal takes."""
+"""Least bytes for the content of a journal."""
 
 PROOF_SIZE = 112
-"""Bytes for each member's prevote in the proof of a lock; one takes up to 105."""
+"""Bytes reserved for each member's prevote in the proof of a lock; a prevote takes up to 105."""
 
 OWN_SIZE = 2**17
-"""Bytes for all else: own votes of an attempt, own posts of two rounds."""
+"""Bytes reserved for the rest: own votes of an attempt, own posts of two rounds."""
 
 _FRAME_SIZE = 8 + 4 + HASH_SIZE
 
@@ -54,17 +54,17 @@ REMEDY = "move it away and import an exported journal, or take a new key: signin
 
 
 class JournalError(NodeConfigError):
-    """The signing journal cannot be used, so nothing may be signed; the message says what to do, in one line."""
+    """The signing journal cannot be used, so nothing may be signed; the message states the remedy, in one line."""
 
 
 def content_size_max(members: int) -> int:
-    """Bytes of what the journal of a member of so many holds, at most."""
+    """Most bytes of a journal's content, in a federation with this many members."""
     needed = OWN_SIZE + PROOF_SIZE * members
     return max(CONTENT_SIZE_MIN, -(-needed // SECTOR_SIZE) * SECTOR_SIZE)
 
 
 def copy_size(members: int) -> int:
-    """Bytes of one of the four copies in the file: a content, and what frames it."""
+    """Bytes of one of the four copies in the file: a content and its frame."""
     return content_size_max(members) + SECTOR_SIZE
 
 
@@ -74,18 +74,18 @@ def file_size(members: int) -> int:
 
 
 def journal_path(key_path: Path, chain_id: Hash) -> Path:
-    """Where the journal of a key file lies: beside the file itself, also where it is known by a link."""
+    """Path of a key file's journal: beside the file itself, even if ``key_path`` is a link to it."""
     real = key_path.resolve()
     return real.with_name(f"{real.name}.{chain_id.hex()[:8]}.journal")
 
 
 def importing_path(journal: Path) -> Path:
-    """Where it is noted, while a journal is being imported, that it is not complete."""
+    """Path of the note that exists while a journal is being imported and is not complete."""
     return journal.with_suffix(".importing")
 
 
 class JournalFile:
-    """An open journal. One process has it at a time, and one thread writes."""
+    """An open journal. Only one process has it open at a time, and only one thread writes."""
 
     def __init__(self, path: Path, descriptor: int, chain_id: Hash, public_key: PublicKey, members: int) -> None:
         """Use :meth:`open`."""
@@ -96,18 +96,18 @@ class JournalFile:
 
     @classmethod
     def open(cls, path: Path, chain_id: Hash, public_key: PublicKey, members: int, *, is_import: bool = False) -> Self:
-        """Open the journal at ``path``, or begin it there.
+        """Open the journal at ``path``, or create it.
 
         Args:
             path: see :func:`journal_path`.
-            chain_id: 32 bytes; a journal is of one chain.
-            public_key: 32 bytes; a journal is of one key.
-            members: how many the chain has; what a journal has room for follows from it.
-            is_import: whether it is opened to be imported, which completes an import that was interrupted.
+            chain_id: 32 bytes; a journal belongs to one chain.
+            public_key: 32 bytes; a journal belongs to one key.
+            members: number of members of the chain, which determines the size of a journal.
+            is_import: whether it is opened for an import, which may complete an interrupted one.
 
         Raises:
-            JournalError: another process has it, it is another chain's or key's or damaged, its import was interrupted,
-                or the disk refuses.
+            JournalError: another process has it open, it is damaged or belongs to another chain or key, its import was
+                interrupted, or the disk refuses.
         """
         note = importing_path(path)
         if not is_import and note.exists():
@@ -135,19 +135,19 @@ class JournalFile:
 
     @property
     def sequence(self) -> int:
-        """How often it was written."""
+        """Number of writes so far."""
         return self._sequence
 
     def content(self) -> bytes | None:
-        """What was written last; None if nothing ever was."""
+        """The content that was written last; None before the first write."""
         return self._content if self._sequence else None
 
     def write(self, content: bytes) -> None:
         """Replace the content; it is on the disk when this returns.
 
         Raises:
-            JournalError: the disk refuses. What it holds now is unknown until the journal is opened again, so every
-                further write is refused too.
+            JournalError: the disk refuses. Its content is unknown then until the journal is opened again, so every
+                further write is refused, too.
         """
         if len(content) > self._content_size_max:
             raise JournalError(f"{self.path} takes {self._content_size_max} bytes, not {len(content)}")
@@ -163,7 +163,7 @@ class JournalFile:
         self._sequence, self._content, self._broken = self._sequence + 1, content, False
 
     def close(self) -> None:
-        """Let another process have it; closing twice is harmless."""
+        """Release the journal for other processes; closing twice is harmless."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor, self._broken = -1, True
@@ -183,8 +183,8 @@ class JournalFile:
         os.fdatasync(self._descriptor)
 
     def _recover(self) -> tuple[int, bytes]:
-        """The newest record, of which both copies are on the disk when this returns."""
-        os.fdatasync(self._descriptor)  # what we read may have been written without having reached the disk
+        """The newest record; both of its copies are on the disk when this returns."""
+        os.fdatasync(self._descriptor)  # the bytes that we read may not have reached the disk yet
         slots = [[self._read(slot, copy) for copy in (0, 1)] for slot in (0, 1)]
         found = [record for slot in slots for record in slot if record is not None]
         if not found:
@@ -198,7 +198,7 @@ class JournalFile:
         """Sequence and content of a copy; None if it is torn or damaged."""
         try:
             data = os.pread(self._descriptor, self._copy_size, self._offset(slot, copy))
-        except OSError:  # how a disk tells of a damaged sector
+        except OSError:  # a damaged sector
             return None
         sequence, size = int.from_bytes(data[:8], "big"), int.from_bytes(data[8:12], "big")
         content = data[_FRAME_SIZE : _FRAME_SIZE + size]
@@ -223,7 +223,7 @@ def read_identity(path: Path) -> tuple[Hash, PublicKey]:
 
 
 def _create(path: Path, header: bytes, copy_size: int) -> None:
-    """Let an empty journal appear whole: a file that is too short is always a damaged one. Raises OSError."""
+    """Create an empty journal atomically, so that a file that is too short is always damaged. Raises OSError."""
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -233,7 +233,7 @@ def _create(path: Path, header: bytes, copy_size: int) -> None:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(name, path)  # unlike renaming, it never takes the place of another process's
+            os.link(name, path)  # unlike renaming, it never replaces another process's journal
         except FileExistsError:
             return
     finally:
@@ -243,7 +243,7 @@ def _create(path: Path, header: bytes, copy_size: int) -> None:
 
 def _lock(descriptor: int, path: Path) -> None:
     try:
-        # The kernel releases it when the process dies, however it dies.
+        # The kernel releases the lock when the process dies, however it dies.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise JournalError(f"{path} is in use: another process on this machine signs with this key") from None
@@ -274,7 +274,7 @@ def _to_record(sequence: int, content: bytes) -> bytes:
 
 
 def write_all(descriptor: int, data: bytes, offset: int) -> None:
-    """Write at a place, in as many parts as the system wants. Raises OSError."""
+    """Write all bytes at an offset, in as many steps as the system takes. Raises OSError."""
     done = 0
     while done < len(data):
         count = os.pwrite(descriptor, data[done:], offset + done)

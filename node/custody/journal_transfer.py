@@ -1,7 +1,7 @@
-"""Taking a signing journal to another machine, as EIP-3076 does it for validators of Ethereum.
+"""Moving a signing journal to another machine, as EIP-3076 does for validators of Ethereum.
 
-A key that moves takes its journal along, or it may sign for a second time what it has signed on the old machine. Its
-private randomness and privacy ledger go with it (`node/custody/private_transfer.py`), where a method has made them.
+A key that moves takes its journal along; otherwise it may sign a second time where it has signed on the old machine.
+Its private randomness and privacy ledger move with it (`node/custody/private_transfer.py`), if a method has made them.
 """
 
 import json
@@ -37,23 +37,23 @@ from fedchain.node.custody.private_transfer import (
 EXPORT_VERSION = 2
 
 EXPORT_SIZE_MAX = 2**25
-"""Characters of an exported journal; a release in the ledger takes some 600."""
+"""Most characters of an exported journal; a release in the ledger takes some 600."""
 
 IsBehind = Callable[[bytes, bytes], bool]
-"""``is_behind(old, new)``: whether ``new`` would allow to sign what ``old`` forbids."""
+"""``is_behind(old, new)``: whether ``new`` would allow signing something that ``old`` forbids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose journal it is."""
+    """The owner of a journal."""
 
     unlock: Callable[[], PrivateKey]
-    """Gives the key; asked for it where there is something private."""
+    """Returns the key; called only if there are private data."""
     members: Mapping[PublicKey, int]
     """Place of each member, for messages."""
 
     def key(self, public_key: PublicKey) -> PrivateKey:
-        """The key, if it is the one that the journal is of; raises JournalError."""
+        """The key, if it is the journal's; raises JournalError."""
         key = self.unlock()
         if key.public_key != public_key:
             found, expected = address(key.public_key), address(public_key)
@@ -61,18 +61,18 @@ class Owner:
         return key
 
     def place(self, public_key: PublicKey) -> int:
-        """Place of the key among the members; −1: it is none."""
+        """Place of the key among the members; −1 if it is not a member's."""
         return self.members.get(public_key, -1)
 
 
 def export_journal(path: Path, owner: Owner) -> str:
-    """What a journal holds, as JSON, to be imported beside the same key on another machine.
+    """The content of a journal as JSON, to be imported beside the same key on another machine.
 
-    The node must not run, and must not run on this machine afterwards.
+    The node must not run, and must never run on this machine afterwards.
 
     Raises:
-        JournalError: there is none, a node has it open, it is damaged or too long, or of another key.
-        SecretMissing, LedgerDamaged: what lies beside it cannot be read.
+        JournalError: there is no journal, a node has it open, it is damaged or too long, or belongs to another key.
+        SecretMissing, LedgerDamaged: the private data beside it cannot be read.
     """
     chain_id, public_key = read_identity(path)
     with JournalFile.open(path, chain_id, public_key, len(owner.members)) as journal:
@@ -93,21 +93,21 @@ def export_journal(path: Path, owner: Owner) -> str:
 
 
 def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> None:
-    """Put what :func:`export_journal` gave into the journal at ``path``, which is made if there is none.
+    """Write the result of :func:`export_journal` into the journal at ``path``, which is created if there is none.
 
-    A journal never goes back: who could make it forget could have it sign twice. The same is true of what is private.
-    A note is on the disk before the first of them is written until the last one is: should this process die in between,
-    nobody else opens the journal until the import is made once more.
+    A journal never goes back: anybody that could make it forget could make it sign twice. The same is true of private
+    data. A note is on the disk from before the first write until after the last one: if this process dies in between,
+    no other one opens the journal until the import is repeated.
 
     Args:
-        path: see :func:`journal_path`. What root puts there belongs to whom the key beside it belongs.
-        text: JSON.
-        is_behind: whether its second argument would allow to sign what its first forbids.
-        owner: of the key.
+        path: see :func:`journal_path`. Files that root writes there get the owner of the key beside them.
+        text: the exported JSON.
+        is_behind: whether its second argument would allow signing something that its first forbids.
+        owner: the owner of the journal's key.
 
     Raises:
-        JournalError: not an exported journal, another chain's or key's, behind what is there, or the disk refuses.
-        SecretMissing, LedgerDamaged: other private randomness is there, or more that was let out; or the disk refuses.
+        JournalError: not an exported journal, another chain's or key's, behind the present one, or the disk refuses.
+        SecretMissing, LedgerDamaged: other private randomness or further releases are there, or the disk refuses.
     """
     exported = _parse_export(text, content_size_max(len(owner.members)))
     chain_id, public_key, content = exported.chain_id, exported.public_key, exported.content
@@ -137,9 +137,9 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
 
 
 def _hand_over(paths: Iterable[Path], key_path: Path) -> None:
-    """Give what root has written to whom the key belongs: the node runs as that user. Raises JournalError.
+    """Give files that root has written to the owner of the key, as whom the node runs. Raises JournalError.
 
-    That user may put links there, which are not followed: root would give away what they lead to.
+    That user may put links there; they are not followed, since root would give away their targets.
     """
     if os.geteuid() != 0 or not key_path.exists():
         return
@@ -173,7 +173,7 @@ def _begin(note: Path) -> None:
 
 
 def _end(note: Path) -> None:
-    """Everything that was imported is on the disk; raises JournalError."""
+    """Remove the note: the whole import is on the disk; raises JournalError."""
     try:
         note.unlink()
         sync_folder(note.parent)
@@ -190,7 +190,7 @@ class _Export:
 
 
 def _secrets(journal: Path) -> Path:
-    """Where the private randomness lies that belongs to a journal."""
+    """Path of the private randomness that belongs to a journal."""
     return journal.with_suffix(".secrets")
 
 

@@ -1,4 +1,4 @@
-"""A passphrase that nobody types: in a file of its owner's, or among the credentials that systemd gives a service."""
+"""A passphrase that nobody types: in a private file, or among the credentials that systemd gives a service."""
 
 import os
 from pathlib import Path
@@ -7,24 +7,24 @@ from fedchain.crypto.file_mode import GROUP_AND_OTHERS, OTHERS, exposure
 from fedchain.node.config import NodeConfigError
 
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
-"""Where systemd says in which folder a service's credentials are. (systemd.exec(5))"""
+"""Environment variable in which systemd names the folder of a service's credentials. (systemd.exec(5))"""
 
 CREDENTIAL = "passphrase"
-"""The credential that is taken: ``LoadCredential=passphrase:…``."""
+"""Name of the credential: ``LoadCredential=passphrase:…``."""
 
 PASSPHRASE_SIZE_MAX = 4_096
-"""Bytes that are read of a file."""
+"""Most bytes of a passphrase file."""
 
 
 def passphrase_from_file(path: Path, *, closed_to: int = GROUP_AND_OTHERS) -> str:
-    """The first line of a file that nobody else may use.
+    """The first line of a file that only its owner may use.
 
     Args:
-        path: of the file.
+        path: path of the file.
         closed_to: bits of its mode that must not be set.
 
     Raises:
-        NodeConfigError: it cannot be read, others may use it, or its first line is empty.
+        NodeConfigError: the file cannot be read, others may use it, or its first line is empty.
     """
     try:
         with path.open("rb") as file:
@@ -46,12 +46,12 @@ def passphrase_from_file(path: Path, *, closed_to: int = GROUP_AND_OTHERS) -> st
 
 
 def passphrase_from_systemd() -> str | None:
-    """The credential of that name; None where there is none.
+    """The passphrase among the service's credentials; None if there is none.
 
-    Its folder is the service's alone, and the group's bits of its mode may be an access list's mask.
+    The credential's folder is private to the service, and the group bits of its mode may be an access list's mask.
 
     Raises:
-        NodeConfigError: it is there and cannot be used.
+        NodeConfigError: the credential is there and cannot be used.
     """
     folder = os.environ.get(CREDENTIALS_VARIABLE)
     path = None if not folder else Path(folder) / CREDENTIAL

@@ -1,7 +1,7 @@
-"""What a moving key takes along beside its journal: private randomness, and the ledger of what was let out with noise.
+"""Private data that move with a key beside its journal: its randomness, and the ledger of its noised releases.
 
 A member that drew its randomness anew would put other noise on the same values, and one without its ledger would spend
-its budget again. Both go sealed from the key to itself, so that nobody else can read or forge them on the way.
+its budget again. Both are sealed from the key to itself, so that nobody else can read or forge them on the way.
 """
 
 import json
@@ -24,25 +24,25 @@ _INFO = b"fedchain/2/private-transfer/"
 
 @dataclass(frozen=True, slots=True)
 class PrivatePart:
-    """What only one member knows, of one federation."""
+    """A member's private data of one federation."""
 
     root: bytes | None = field(repr=False)
-    """Private randomness; None: none was drawn."""
+    """Private randomness; None if none was drawn."""
     releases: tuple[str, ...]
-    """Entries of the ledger, as JSON, in their order."""
+    """Entries of the ledger as JSON, in ledger order."""
 
     def entries(self) -> tuple[Entry, ...]:
         """The releases themselves."""
         return tuple(map(read_entry, self.releases))
 
     def seal(self, key: PrivateKey, chain_id: Hash) -> bytes:
-        """Seal it from a key to itself, for one federation."""
+        """Seal the data from a key to itself, for one federation."""
         values = {"root": None if self.root is None else self.root.hex(), "releases": self.releases}
         return seal(json.dumps(values).encode(), key.public_key, _INFO + chain_id, key)
 
 
 def unseal_private(sealed: bytes, key: PrivateKey, chain_id: Hash) -> PrivatePart:
-    """Open what :meth:`PrivatePart.seal` gave; raises JournalError."""
+    """Open the result of :meth:`PrivatePart.seal`; raises JournalError."""
     try:
         values = json.loads(unseal(sealed, key, _INFO + chain_id, key.public_key))
     except SealBroken as error:
@@ -53,7 +53,7 @@ def unseal_private(sealed: bytes, key: PrivateKey, chain_id: Hash) -> PrivatePar
 
 
 def read_private(secrets: Path, member: int) -> PrivatePart | None:
-    """Read what lies beside a key; None where there is nothing.
+    """Read the private data beside a key; None if there are none.
 
     Args:
         secrets: see :func:`secrets_path`.
@@ -61,7 +61,7 @@ def read_private(secrets: Path, member: int) -> PrivatePart | None:
 
     Raises:
         SecretMissing: the private randomness cannot be read.
-        LedgerDamaged: the same of the ledger, or it is gone.
+        LedgerDamaged: the ledger cannot be read, or is gone.
     """
     root = read_root(secrets, member)
     if root is None and not ledger_path(secrets).exists():
@@ -70,16 +70,16 @@ def read_private(secrets: Path, member: int) -> PrivatePart | None:
 
 
 def validate_private(secrets: Path, member: int, part: PrivatePart) -> None:
-    """Look whether :func:`write_private` may write. A ledger never shrinks, and randomness is never exchanged.
+    """Check that :func:`write_private` may write: a ledger never shrinks, and randomness is never replaced.
 
     Args:
         secrets: see :func:`secrets_path`.
         member: place among the members, for messages.
-        part: what is to be there.
+        part: the data to be written.
 
     Raises:
         SecretMissing: other randomness is there, or it cannot be read.
-        LedgerDamaged: releases are there that the part does not know; the same; or the ledger is gone.
+        LedgerDamaged: the ledger has releases that the part lacks, cannot be read, or is gone.
     """
     here = read_root(secrets, member)
     if here is not None and here != part.root:
@@ -91,10 +91,9 @@ def validate_private(secrets: Path, member: int, part: PrivatePart) -> None:
 
 
 def write_private(secrets: Path, member: int, part: PrivatePart) -> None:
-    """Put it beside a key where it is not yet: the ledger first, without which nobody draws from the randomness.
+    """Write missing private data beside a key: the ledger first, since nobody draws from the randomness without it.
 
-    Raises SecretMissing or LedgerDamaged: it cannot be written. What :func:`validate_private` refuses must not be
-    written.
+    :func:`validate_private` must have passed. Raises SecretMissing or LedgerDamaged if the data cannot be written.
     """
     open_ledger(secrets, member).adopt(part.entries())
     if part.root is not None and read_root(secrets, member) is None:

@@ -1,9 +1,9 @@
-"""A member's private randomness on disk: 32 bytes beside its key, from which all its noise and masks follow.
+"""A member's private randomness on disk: 32 bytes beside its key, from which all its noise and masks are derived.
 
-They are drawn once, and stored before anything is drawn from them, so a peer that crashed sends the same bytes again.
-No checkpoint, no log and no frame between processes holds them: the training process reads them itself, when a method
-first asks. What a dealer gave the member lies beside, behind the key's passphrase (`node/custody/dealing.py`): the
-node opens it and tells the training process.
+The bytes are drawn once, and stored before anything is derived from them, so a peer that crashed sends the same bytes
+again. No checkpoint, log or frame between processes holds them: the training process reads them itself, when a method
+first asks. A share from a dealer lies beside them, protected by the key's passphrase (`node/custody/dealing.py`): the
+node opens it and passes it to the training process.
 """
 
 import os
@@ -20,18 +20,18 @@ from fedchain.node.custody.ledger_file import create_ledger, ledger_path
 
 
 def secrets_path(key_path: Path, chain_id: Hash) -> Path:
-    """Where a key's private randomness for one federation lies: beside the file itself, as the journal does."""
+    """Path of a key's private randomness for one federation: beside the file itself, as the journal."""
     real = key_path.resolve()
     return real.with_name(f"{real.name}.{chain_id.hex()[:8]}.secrets")
 
 
 def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingProxyType({})) -> Secrets:
-    """Read a member's secrets; those of a new member are drawn from the operating system and stored first.
+    """Read a member's secrets; a new member's are drawn from the operating system and stored first.
 
     Args:
-        path: of the file.
+        path: path of the file.
         member: place among the members, for messages.
-        values: what else the member alone knows, by name; it stands in no file of this kind.
+        values: further secrets of the member by name, which this file does not hold.
 
     Raises:
         SecretMissing: the file cannot be read or written, others may read it, or it is damaged.
@@ -44,7 +44,7 @@ def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingP
 
 
 def read_root(path: Path, member: int) -> bytes | None:
-    """Read a member's private randomness; None where none was drawn yet. Raises as `open_secrets`."""
+    """Read a member's private randomness; None if none was drawn yet. Raises as `open_secrets`."""
     try:
         root = path.read_bytes() if path.exists() else None
         exposed = None if root is None else exposure(path, path.stat().st_mode)
@@ -58,9 +58,9 @@ def read_root(path: Path, member: int) -> bytes | None:
 
 
 def write_root(path: Path, member: int, root: bytes) -> None:
-    """Store private randomness where there is none, whole or not at all, for the owner alone, after its ledger.
+    """Store new private randomness atomically, for the owner alone, after creating its ledger.
 
-    Raises `SecretMissing` where it cannot be written.
+    Raises `SecretMissing` if it cannot be written.
     """
     try:
         create_ledger(ledger_path(path))

@@ -1,1 +1,1 @@
-"""Where a genesis document meets a learning method: the task of a federation, and what both say for people."""
+"""Genesis document and learning method together: the task of a federation, and descriptions of both for people."""

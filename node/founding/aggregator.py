@@ -1,6 +1,6 @@
-"""Who is to be the designated aggregator of a new federation: whoever is asked for, or whoever the method wants.
+"""The designated aggregator of a new federation, as the founder or the method wants.
 
-Nothing heavy is imported before somebody asks: the words are those of commands.
+Heavy imports happen inside the functions, since commands import this module for its words.
 """
 
 from typing import TYPE_CHECKING
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
 
 AUTO = "auto"
-"""Whoever the method wants: nobody, for a method without a phase of the aggregator."""
+"""The aggregator that the method wants: none for a method without a phase of the aggregator."""
 
 AGGREGATOR_CHOICES = (AUTO, "none", "fixed", "rotating", "dedicated")
-"""What can be asked for: the rules of :class:`fedchain.chain.genesis.AggregatorRule`, and to leave it to the method."""
+"""The choices: the rules of :class:`fedchain.chain.genesis.AggregatorRule`, and to leave it to the method."""
 
 AGGREGATOR_HELP = (
     "Designated aggregator: none, fixed (the first member), rotating (each in turn), dedicated (the last member, which "
@@ -31,11 +31,11 @@ def choose_aggregator(config: LearningConfig, asked: str = AUTO, *, centralized:
 
     Args:
         config: the learning task.
-        asked: one of :data:`AGGREGATOR_CHOICES`.
+        asked: the founder's choice, one of :data:`AGGREGATOR_CHOICES`.
         centralized: whether only the aggregator produces blocks.
 
     Raises:
-        ConfigurationError: there is no such rule or method, or they contradict each other.
+        ConfigurationError: the rule or method does not exist, or they contradict each other.
     """
     from fedchain.chain.genesis import AggregatorRule, Contributor
 
@@ -57,5 +57,5 @@ def choose_aggregator(config: LearningConfig, asked: str = AUTO, *, centralized:
 
 
 def count_members(config: LearningConfig, rule: "AggregatorRule") -> int:
-    """How many members a federation has: its clients and, if it is dedicated, the aggregator."""
+    """Number of members of a federation: its clients and, if it is dedicated, the aggregator."""
     return config.clients + (rule.value == "dedicated")

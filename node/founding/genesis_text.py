@@ -1,4 +1,4 @@
-"""A genesis document for people: in groups, in words and in units."""
+"""A genesis document as text for people, in groups, words and units."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "network": ("payload_size_max", "inline_size_max", "retention_blocks"),
 }
-"""Fields that are one line each, by the heading under which they stand."""
+"""Fields with one line each, by their heading."""
 
 ZERO_TEXTS = {
     "rounds": "no last one",
@@ -36,7 +36,7 @@ ZERO_TEXTS = {
     "committee_size": "all members",
     "retention_blocks": "all",
 }
-"""What 0 means where it is no number."""
+"""Texts for fields in which 0 is no number."""
 
 NAMES = {
     "contributors_per_round": "contributors a round",
@@ -48,16 +48,16 @@ NAMES = {
     "inline_size_max": "largest post inside its message",
     "retention_blocks": "blocks whose payloads are kept",
 }
-"""What fields are called where their name says less."""
+"""Labels of fields whose names would say less."""
 
 FIRST = ("method", "hyperparameters", "dataset", "model", "clients", "seed")
-"""What is said first of a task; everything else follows by name."""
+"""Fields of a task that come first; the others follow by name."""
 
 WIDTH = 34
 
 
 def genesis_lines(genesis: Genesis) -> Iterator[str]:
-    """The document, line by line; lists that are long are counted, and what cannot be printed is replaced."""
+    """The document, line by line; long lists are counted, and characters that cannot be printed are replaced."""
     for line in _lines(genesis):
         yield printable(line)
 
@@ -88,7 +88,7 @@ def _lines(genesis: Genesis) -> Iterator[str]:
 def _date(unix_ms: int) -> str:
     try:
         return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):  # no calendar goes that far
+    except (OverflowError, ValueError, OSError):  # beyond the calendar
         return f"{unix_ms} ms after 1970"
 
 
@@ -97,7 +97,7 @@ def _rank(name: str) -> int:
 
 
 def _learning_lines(name: str, value: Any) -> Iterator[str]:
-    """A field of the task; hyper-parameters are one line each. The chain carries any value that somebody wrote."""
+    """A field of the task; hyper-parameters have one line each. The values are unchecked: a founder may write any."""
     if name == "hyperparameters" and _is_pairs(value):
         for key, setting in value:
             yield _line(f"  {_words(str(key))}", _yes_or_no(setting))

@@ -1,4 +1,4 @@
-"""What a method says of itself: read from its class, its fields and its file, and from nowhere else."""
+"""Method cards: a method's description of itself, read only from its class, its fields and its file."""
 
 import inspect
 import sys
@@ -24,7 +24,7 @@ EXAMPLE = ModelInfo(
     normalization=frozenset({f"{_NORM}.weight", f"{_NORM}.running_mean"}),
     feature_shape=(16,),
 )
-"""A model about which a method is asked what it would exchange: trained tensors, and one that is not."""
+"""A model for which a method states the tensors that it exchanges; all of its tensors but one are trained."""
 
 _WHOLE = {PREFIX: "the model's parameters", BUFFER_PREFIX: "the model's buffers"}
 
@@ -37,16 +37,16 @@ class HyperparameterCard:
     type: str
     """bool, int, float or str."""
     default: Any
-    """None: it must be given."""
+    """The default value; None if the hyper-parameter must be given."""
     choices: tuple[str, ...]
-    """Values that it may have; (): any of its type that the method takes."""
+    """Values that it may have; () if it may have any of its type that the method takes."""
     help: str
     """The docstring under the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseCard:
-    """One phase, as the method's default settings have it."""
+    """One phase, with the method's default settings."""
 
     name: str
     is_setup: bool
@@ -65,15 +65,15 @@ class MethodCard:
 
     name: str
     place: str
-    """Where its class is: module:Class."""
+    """Place of its class, as module:Class."""
     summary: str
-    """The first sentence of the class."""
+    """The first paragraph of the class's docstring."""
     citation: tuple[str, ...]
-    """The lines with which the method's file opens: whose it is, and where it was published."""
+    """Lines of the first paragraph of the method's file: its authors, and the publication."""
     aggregator: str
-    """Whom it needs beside the peers: none, fixed, rotating or dedicated, unless something else is asked for."""
+    """The aggregator that it needs beside the peers by default: none, fixed, rotating or dedicated."""
     shares_model: bool
-    """Whether what a round leaves behind is a model that all members begin the next with."""
+    """Whether a round leaves behind a model with which all members begin the next one."""
     mixes_models: bool
     """Whether members may have models of different shapes."""
     phases: tuple[PhaseCard, ...]
@@ -81,14 +81,14 @@ class MethodCard:
 
 
 def method_names() -> list[str]:
-    """The built-in methods, and those of installed packages, in the order of their names."""
+    """Names of the built-in methods and those of installed packages, sorted."""
     return sorted({*METHODS, *installed_methods()})
 
 
 def card_of(name: str) -> MethodCard:
-    """Read what the method of this name, or of 'module:Class', says of itself.
+    """The card of a method, given by its name or 'module:Class'.
 
-    Raises `ConfigurationError` if there is none, or it cannot be built.
+    Raises `ConfigurationError` if there is no such method, or it cannot be built.
     """
     kind = load_method(name)
     method = build_method(name, {})
@@ -114,14 +114,14 @@ def _phase_card(method: Method, phase: Phase, *, is_setup: bool) -> PhaseCard:
         by="aggregator" if phase.by is Contributor.AGGREGATOR else "participant",
         posts=(
             *_names([spec.name for spec in method.payload_spec(phase, EXAMPLE)]),
-            *(f"{kind} (fetched by who reads it)" for kind in method.parts(phase, EXAMPLE)),
+            *(f"{kind} (fetched by its readers)" for kind in method.parts(phase, EXAMPLE)),
         ),
         leaves=_names([spec.name for spec in method.knowledge_spec(phase, EXAMPLE)]),
     )
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of tensors, those of a whole model by one word, and others that follow the model's by their beginning."""
+    """Short names of tensors: one term for a whole model, and the prefix for tensors named after the model's."""
     found: dict[str, None] = {}
     for name in names:
         prefix = next((prefix for prefix in _WHOLE if name.startswith(prefix)), None)
@@ -148,7 +148,7 @@ def _hyperparameter_cards(kind: type[Method]) -> list[HyperparameterCard]:
 
 
 def _texts(kind: type) -> dict[str, str]:
-    """The docstring under each field, the nearest class's that has one; a class without a file has none."""
+    """The docstring under each field, from the nearest class that has one; an unreadable source is an error."""
     found: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         try:

@@ -1,6 +1,6 @@
-"""The task of a federation: where the genesis document, which the chain reads, meets the learning method.
+"""The task of a federation: it connects the genesis document, which the chain reads, with the learning method.
 
-A genesis document carries the learning configuration as text; this is the one place that writes and reads it.
+A genesis document carries the learning configuration as text; only this module writes and reads it.
 """
 
 import importlib.util
@@ -30,13 +30,13 @@ from fedchain.learning.registry import (
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
-"""What every peer chooses for itself; all else is agreed on."""
+"""Fields that every peer chooses for itself; all others are agreed on."""
 
 LATER_FIELDS = frozenset(
     {"augmentation", "classes", "classes_per_client", "feature_shift", "material", "more_shapes", "scaling"}
     | {"train_examples"}
 )
-"""What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
+"""Fields newer than the first documents: omitted at their defaults, so that equal tasks keep their chain ids."""
 
 LATER_HYPERPARAMETERS = frozenset(
     {"aggregation_rule", "byzantine", "clipping_norm", "neighbour_mixing"}
@@ -44,19 +44,19 @@ LATER_HYPERPARAMETERS = frozenset(
     | {"contributors_min", "decryption_threshold", "encryption", "key_bits", "magnitude_max"}
     | {"privacy_delta", "prototype_clip", "prototype_noise"}
 )
-"""The same of methods' hyper-parameters."""
+"""Hyper-parameters of methods to which the same applies."""
 
 DURATION_MAX_S = 1e9
-"""Longest duration that a genesis document is given."""
+"""Longest duration in a genesis document."""
 
 OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes"})
-"""What is agreed on where the members' data are their own: nothing is spread over them."""
+"""Fields that are agreed on if the members' data are their own: no data set is divided among them."""
 
 
 def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     """Write the agreed part of ``config`` as the genesis document's (name, JSON) pairs.
 
-    Hyper-parameters are written in full, but for later ones: two versions of the program may have different defaults.
+    Hyper-parameters are written in full, except later ones: two versions of the program may have different defaults.
     """
     method = build_method(config.method, dict(config.hyperparameters))
     unsaid = {item.name for item in fields(config) if getattr(config, item.name) == item.default} & LATER_FIELDS
@@ -79,7 +79,7 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
 
 
 def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") -> LearningConfig:
-    """Read the learning configuration of a federation, and add what this peer chose for itself.
+    """Read the learning configuration of a federation, and add this peer's own choices.
 
     Raises:
         InvalidGenesis: the document's learning part is not one that this program knows.
@@ -105,7 +105,7 @@ def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> Lea
 
     Args:
         config: the task.
-        task: the function itself; without it, the one that the configuration names.
+        task: the function itself; None for the one that the configuration names.
 
     Raises:
         ConfigurationError: the function fails, or the configuration does not ask for one.
@@ -121,7 +121,7 @@ def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> Lea
 
 
 def rules_of(genesis: Genesis) -> Application:
-    """The learning method's side of validity, as the genesis document has it; raises InvalidGenesis."""
+    """The learning method's rules of validity, for a genesis document; raises InvalidGenesis."""
     return _ChainRules(learning_from_genesis(genesis), genesis.members, genesis.chain_id)
 
 
@@ -141,7 +141,7 @@ class _ChainRules(Application):
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Raise MethodFailed for what is nobody's fault; InvalidPayload, a ValueError, stays what it is."""
+    """Raise MethodFailed for errors that are no member's fault; InvalidPayload, a ValueError, passes unchanged."""
     try:
         yield
     except ValueError:
@@ -151,17 +151,17 @@ def _failures() -> Iterator[None]:
 
 
 def use_method_file(name: str) -> None:
-    """Have Python find the file of a method, ``FILE.py:Class``; raises ConfigurationError. It is run: it is trusted."""
+    """Import a method from ``FILE.py:Class``, which runs the file: it is trusted. Raises ConfigurationError."""
     if not is_file_path(name):
         raise ConfigurationError(f"method {name} is not of the form FILE.py:Class")
     load_method(importable_name(name))
 
 
 def rules_with(methods: Sequence[str]) -> Callable[[Genesis], Application]:
-    """The same for who reads others' chains, and names the files of methods that Python does not find by itself.
+    """The function :func:`rules_of` for a reader of others' chains, with method files that Python would not find.
 
-    No chain, nor what lies beside it, says whose code runs here: ``methods`` are the reader's words, ``FILE.py:Class``.
-    Raises InvalidGenesis, now for what they name, and later for what a document names.
+    Neither a chain nor a file beside it decides whose code runs here: the reader gives ``methods``, as
+    ``FILE.py:Class``. Raises InvalidGenesis, at once for these files, and later for the method of a document.
     """
 
     try:
@@ -181,7 +181,7 @@ def rules_with(methods: Sequence[str]) -> Callable[[Genesis], Application]:
 
 
 def _missing_class(genesis: Genesis) -> str:
-    """The class of the federation's method, if Python does not find its module; else empty."""
+    """The class of the federation's method, if Python does not find its module; otherwise empty."""
     try:
         name = json.loads(dict(genesis.learning).get("method", ""))
     except (ValueError, RecursionError):
@@ -194,12 +194,12 @@ def _missing_class(genesis: Genesis) -> str:
 
 
 def setup_phases(rules: Application) -> tuple[PhaseRule, ...]:
-    """Phases that run once, as the genesis document writes them."""
+    """Phases that run once, in the form of the genesis document."""
     return tuple(PhaseRule(name, Contributor(by), quorum) for name, by, quorum in rules.setup_phases)
 
 
 def round_phases(rules: Application) -> tuple[PhaseRule, ...]:
-    """Phases of every round, as the genesis document writes them."""
+    """Phases of every round, in the form of the genesis document."""
     return tuple(PhaseRule(name, Contributor(by), quorum) for name, by, quorum in rules.phases)
 
 
@@ -212,14 +212,14 @@ def found_federation(
     created_ms: int,
     **consensus: Any,
 ) -> Genesis:
-    """The genesis document of a federation that learns ``config``: it states the model's shapes, and has room for it.
+    """The genesis document of a federation that learns ``config``, with the model's shapes and room for its posts.
 
     Args:
         config: the learning task.
-        rules: of the same task.
+        rules: the rules of the same task.
         members: public keys, in the order of the partition; a dedicated aggregator is the last.
-        name: what people call the federation.
-        created_ms: when it was founded, in milliseconds since the Unix epoch.
+        name: name of the federation, for people.
+        created_ms: time of its founding, in milliseconds since the Unix epoch.
         consensus: further fields of :class:`Genesis`.
 
     Raises:
@@ -239,16 +239,16 @@ def found_federation(
 
 
 def milliseconds(name: str, seconds: float) -> int:
-    """Whole milliseconds of a duration; raises ConfigurationError if it is not one."""
+    """Whole milliseconds of a duration; raises ConfigurationError if it is not positive and below the limit."""
     if not 0 < seconds <= DURATION_MAX_S:
         raise ConfigurationError(f"{name} is {seconds}, it must be above 0 and at most {DURATION_MAX_S:g}")
     return round(seconds * 1000)
 
 
 def read_settings(settings: Sequence[str], encryption: str = "") -> dict[str, Any]:
-    """Read ``NAME=VALUE`` settings: the value as TOML, or as text where it is not; raises ConfigurationError.
+    """Read ``NAME=VALUE`` settings: the value as TOML, or as text if it is not TOML; raises ConfigurationError.
 
-    A hyper-parameter that has an option of its own, ``encryption``, comes last; empty: it was not given.
+    The hyper-parameter with an option of its own, ``encryption``, comes last; it is empty if it was not given.
     """
     values = {}
     for setting in (*settings, *([f"encryption={encryption}"] if encryption else [])):

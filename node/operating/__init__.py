@@ -1,1 +1,1 @@
-"""What an operator sees and asks of a node: checks before a start, status, metrics, logs, test networks."""
+"""Operating a node: checks before a start, status, metrics, logs, test networks."""

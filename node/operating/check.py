@@ -1,7 +1,7 @@
-"""What an operator wants to know before a node starts: every preparation, tried one by one, with what came of it.
+"""The check before a node starts: every preparation is tried one by one, and its outcome is reported.
 
-Nothing is stopped by the first failure, nothing is written, and nothing is signed. Beside a node that runs, as before
-an upgrade, what that node holds is left out: its journal, its port and its place for metrics.
+A failure does not stop the others, nothing is written, and nothing is signed. If the node runs already, as before an
+upgrade, the resources that it holds are left out: its journal, its port and its address for metrics.
 """
 
 import ctypes
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
     from fedchain.crypto.keys import PrivateKey
 
 Unlock = Callable[[], "tuple[PrivateKey, str | None]"]
-"""Opens the key file; the passphrase, or None where it is not encrypted."""
+"""Opens the key file; returns the key and the passphrase, or None for that if the file is not encrypted."""
 
 GREETING = b"\x13/multistream/1.0.0\n"
-"""What both ends of a libp2p connection say first. (multistream-select 1.0)"""
+"""The first bytes of both ends of a libp2p connection. (multistream-select 1.0)"""
 
 SPACE_MIN, SPACE_WANTED = 64 * 2**20, 2**30
-"""Bytes on the disk: with fewer nothing goes, with fewer one should look soon."""
+"""Free bytes on the disk: below the first the check fails, below the second it warns."""
 
 BATCH = 16
-"""Examples that go through the model."""
+"""Most examples that are put through the model."""
 
 MENDABLE = (NodeConfigError, ChainError, CryptoError, LearningError)
-"""Errors that say in one line what an operator can mend."""
+"""Errors whose message is one line about a fault that an operator can mend."""
 
 
 class Outcome(Enum):
-    """What came of a check."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARN = "warn"
-    """A node would start; still somebody should look."""
+    """A node would start, but the operator should look at the finding."""
     FAIL = "fail"
     """A node would not start, or could not take part."""
 
@@ -70,9 +70,9 @@ class Finding:
 
     outcome: Outcome
     name: str
-    """What was looked at; one word."""
+    """Name of the check; one word."""
     text: str
-    """What was found, for people."""
+    """The finding, for people."""
 
 
 def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Iterator[Finding]:
@@ -107,11 +107,11 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     if genesis is not None and keys and keys[0].public_key in genesis.index:
         yield _try("data", partial(_check_data, config, genesis.index[keys[0].public_key], genesis))
     else:
-        yield Finding(Outcome.WARN, "data", "not looked at: without genesis document and key nobody knows whose")
+        yield Finding(Outcome.WARN, "data", "not checked: without genesis document and key the member is not known")
 
 
 def _try(name: str, look: Callable[[], Finding | str]) -> Finding:
-    """Make a finding of whatever comes of a check: a line, a finding of its own, or an error."""
+    """Make a finding of the result of a check: a line, a finding, or an error."""
     try:
         found = look()
     except MENDABLE as error:
@@ -129,7 +129,7 @@ def _check_libraries() -> str:
 
 
 def _check_clock() -> Finding | str:
-    """The system knows whether somebody sets its clock; where it does not say so, the date is all that can be seen."""
+    """Ask the system whether its clock is synchronized; if it does not know, show only the date."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     if is_clock_synchronized() is False:
         return Finding(Outcome.WARN, "clock", f"it is {now}, and nobody sets this clock; switch on NTP")
@@ -137,7 +137,7 @@ def _check_clock() -> Finding | str:
 
 
 def is_clock_synchronized() -> bool | None:
-    """Whether the kernel says that its clock is kept right (adjtimex(2)); None where it does not answer."""
+    """Whether the kernel's clock is synchronized (adjtimex(2)); None if the kernel does not answer."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
@@ -173,7 +173,7 @@ def _read_genesis(path: Path) -> tuple[Genesis | None, Finding]:
 def _check_key(
     config: NodeConfig, unlock: Unlock, genesis: Genesis | None, keys: "list[PrivateKey]", is_running: bool
 ) -> Iterator[Finding]:
-    """Key, membership, journal and the share that this member may have been dealt. A key that opens joins ``keys``."""
+    """Check key, membership, journal and a dealt share. A key that opens is added to ``keys``."""
     passphrases: list[str | None] = []
 
     def look() -> Finding | str:
@@ -221,14 +221,14 @@ def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> F
 
 
 def _spoken(folder: Path, key: "PrivateKey", genesis: Genesis) -> str:
-    """What the chain in ``folder`` knows that this key has signed; empty where that is nothing, or cannot be read."""
+    """Statements of this key on the chain in ``folder``, in words; empty if there are none, or it cannot be read."""
     from fedchain.chain.explorer.explorer import Explorer
     from fedchain.chain.storage.sqlite import Store
 
     try:
         with Store.open(folder / CHAIN_FOLDER, genesis, read_only=True) as store:
             found = Explorer(store).peer(address(key.public_key))
-    except ChainError:  # told of where the folder is looked at
+    except ChainError:  # the check of the folder reports it
         return ""
     words = {"post": found.posts, "block": found.blocks_mined, "vote": found.votes}
     said = ", ".join(counted(count, name) for name, count in words.items() if count)
@@ -266,7 +266,7 @@ def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None, is_
 
 
 def _check_space(folder: Path, genesis: Genesis | None) -> Finding | str:
-    """Free space, against what the chain may grow to where posts have a size that is known."""
+    """Compare the free space with the size to which the chain may grow."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
     wanted = SPACE_WANTED if genesis is None else max(SPACE_WANTED, expected_size_bytes(genesis))
@@ -277,7 +277,7 @@ def _check_space(folder: Path, genesis: Genesis | None) -> Finding | str:
 
 
 def expected_size_bytes(genesis: Genesis) -> int:
-    """What a chain may take on disk at most: the payloads that are kept, if every member posts in every phase."""
+    """Most bytes of a chain's kept payloads on disk, if every member posts in every phase."""
     from fedchain.node.founding.task import rules_of
 
     rules, members = rules_of(genesis), len(genesis.members)
@@ -310,7 +310,7 @@ def _check_announced(places: Sequence[str]) -> str:
 
 
 def _check_bootstrap(config: NodeConfig, genesis: Genesis | None, timeout_s: float) -> Iterator[Finding]:
-    """Whether the members to connect to first answer. That none does may only mean that they do not run yet."""
+    """Check whether the members to connect to first answer. If none does, they may just not run yet."""
     if not config.bootstrap:
         text = "none is named: this node waits until a member dials it, or dials those that it met before"
         yield Finding(Outcome.WARN, "bootstrap", text)
@@ -335,7 +335,7 @@ def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Findin
         reason = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error
         return Finding(Outcome.WARN, "bootstrap", f"{place}: {getattr(reason, 'strerror', None) or reason}")
     if answer[:1] != GREETING[:1]:
-        return Finding(Outcome.WARN, "bootstrap", f"{place}: somebody answers who does not speak libp2p")
+        return Finding(Outcome.WARN, "bootstrap", f"{place}: something answers that does not speak libp2p")
     return f"{place} answers; whether it is of this federation shows when the node runs"
 
 

@@ -1,4 +1,4 @@
-"""What a running node shows: log lines, or a live panel on a terminal."""
+"""The console of a running node: log lines, or a live panel on a terminal."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to whatever standard error is at the moment: a live panel takes it over, and puts lines above itself."""
+    """Writes to the current standard error: a live panel replaces it, and puts lines above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -78,7 +78,7 @@ def _panel(service: "Service") -> Panel:
 
 
 def status_lines(answer: dict[str, Any]) -> Iterator[str]:
-    """A status for people: a line for each thing that can be said in one, and one for each peer."""
+    """A status as lines for people: one for each plain value, and one for each peer."""
 
     def named(member: str) -> str:
         """The address of a member with its number; anything else as it is."""
@@ -106,7 +106,7 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _texts(name: str, value: Any, unit: str) -> list[str]:
-    """A value for people, one text for each item of a list: a dash where there is nothing to say."""
+    """Texts of a value for people, one for each item of a list; a dash if there is nothing to say."""
     match value:
         case bool():
             return ["yes" if value else "no"]
@@ -125,7 +125,7 @@ def _texts(name: str, value: Any, unit: str) -> list[str]:
 
 
 def _open_lines(opened: Mapping[str, Any], named: Callable[[str], str]) -> Iterator[str]:
-    """What came for the next block so far: each post and candidate, and how many votes there are for which block."""
+    """Lines about the next block: each post and candidate so far, and the number of votes for each block."""
     for sender, size in opened.get("posts", {}).items():
         yield f"{'post':18}{named(sender)}: {size:,} bytes"
     for block in opened.get("candidates", ()):
@@ -137,5 +137,5 @@ def _open_lines(opened: Mapping[str, Any], named: Callable[[str], str]) -> Itera
 
 
 def percent(fraction: float | None) -> str:
-    """A fraction for people; a dash where there is none yet."""
+    """A fraction for people; a dash if there is none yet."""
     return "-" if fraction is None else f"{100 * fraction:.1f} %"

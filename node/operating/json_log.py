@@ -1,6 +1,6 @@
-"""Log lines as JSON objects, for programs that collect them: what a message names stands in fields of its own.
+"""Log lines as JSON objects, for programs that collect them: values that a message names are fields of their own.
 
-A message names a value as ``%(height)d`` does; its one argument holds the values by their names.
+A message names a value in the form ``%(height)d``; its one argument holds the values by name.
 """
 
 import json
@@ -14,7 +14,7 @@ class JsonFormatter(logging.Formatter):
     """Writes ``{"time": …, "level": …, "logger": …, "message": …}``, the named values, and ``"error": …``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; the time is in UTC, and a value that is no number is written as text."""
+        """One line; the time is in UTC, and a value that is not a number is written as text."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {"time": time.replace("+00:00", "Z"), "level": record.levelname.lower()}
         line |= {"logger": record.name, "message": record.getMessage()}

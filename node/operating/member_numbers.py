@@ -1,6 +1,6 @@
-"""Numbers beside addresses in a node's log: who reads it knows members by their place in the genesis document.
+"""Member numbers beside addresses in a node's log, since people know members by their place in the genesis document.
 
-The node's own messages know the number of a member; those of the network know its address alone, and get it here.
+The node's own messages contain the number of a member; the network's contain only its address, and get the number here.
 """
 
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 class MemberNumbers(logging.Filter):
-    """Lets every line pass, and writes behind each address of a member that is an argument its number.
+    """Lets every line pass, and appends the member's number to each argument that is a member's address.
 
     Args:
         numbers: places in the genesis document, from 0, by address.
@@ -32,7 +32,7 @@ class MemberNumbers(logging.Filter):
 
 
 def number_members(numbers: Mapping[str, int]) -> None:
-    """From now on the process's log names members with their numbers."""
+    """Have the process's log name members with their numbers from now on."""
     for handler in logging.getLogger().handlers:
         for known in [item for item in handler.filters if isinstance(item, MemberNumbers)]:
             handler.removeFilter(known)

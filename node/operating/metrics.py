@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, and whether the node is well, on an address that the operator chose."""
+"""Metrics for Prometheus, and health and readiness of the node, on an address that the operator chose."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,40 +17,40 @@ from fedchain.node.operating.preflight import parse_metrics
 from fedchain.node.shell.service import Service
 
 REQUEST_SIZE_MAX = 8_192
-"""Bytes of a request; whatever comes after is not read."""
+"""Bytes from which on a request is not read any further."""
 
 REQUEST_TIMEOUT_S = 5.0
-"""How long one request may take, its answer included."""
+"""Time limit of one request, its answer included."""
 
 PATHS = "/metrics, /health and /ready are all there is\n"
 
 
 class Traffic(Protocol):
-    """What a network counts."""
+    """Counters of a network."""
 
     messages_in: int
     messages_out: int
     bytes_in: int
     bytes_out: int
     dropped: int
-    """Messages that did not fit into a queue, or came over a peer's budget."""
+    """Messages that did not fit into a queue, or exceeded a peer's budget."""
 
 
 class CountingNetwork(Protocol):
-    """A network that knows its numbers."""
+    """A network that counts its traffic."""
 
     @property
     def counters(self) -> Traffic:
-        """What went through."""
+        """Its traffic so far."""
 
     def bans(self) -> Sequence[object]:
-        """The bans that hold now."""
+        """The bans in force."""
 
 
 async def answer_metrics(place: str, service: Service, network: CountingNetwork) -> None:
     """Serve metrics on ``place`` (host:port) until cancelled.
 
-    Each scrape is answered on the node's own loop: nobody reads its state while it changes.
+    Each scrape is answered on the node's own loop, so its state cannot change meanwhile.
 
     Raises:
         NodeConfigError: the address is malformed, in use, or not ours.
@@ -67,7 +67,7 @@ async def answer_metrics(place: str, service: Service, network: CountingNetwork)
                 async with stream:
                     await stream.send(_response(await _read_request(stream), registry, service))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-            return  # whoever asked did not wait for the answer
+            return  # the client did not wait for the answer
 
     try:
         listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
@@ -112,7 +112,7 @@ class NodeCollector:
         if now["aggregator"]:
             is_aggregator, text = now["aggregator"] == now["address"], "1 if this peer aggregates the open round."
             yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
-            text = "1 if whoever does is connected."
+            text = "1 if the aggregator of the open round is connected."
             yield GaugeMetricFamily("fedchain_aggregator_reachable", text, float(_reaches_aggregator(now)))
         text = "1 while the method's own code fails on what came for the open height."
         yield GaugeMetricFamily("fedchain_method_failing", text, float(bool(now["method_fails"])))
@@ -129,7 +129,7 @@ class NodeCollector:
         yield offsets
 
     def _work(self) -> Iterator[Metric]:
-        """What this peer computes and stores."""
+        """Computations and storage of this peer."""
         activity = self._service.activity
         if activity.accuracy is not None:
             text = "Fraction of the peer's own test set that its model gets right."
@@ -149,7 +149,7 @@ class NodeCollector:
         yield refused
 
     def _network(self) -> Iterator[Metric]:
-        """Messages, and who is kept out."""
+        """Messages, peers and bans."""
         traffic = self._counting.counters
         yield GaugeMetricFamily("fedchain_peers", "Connected peers.", len(self._service.peers))
         yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", len(self._counting.bans()))
@@ -165,7 +165,7 @@ class NodeCollector:
 
 
 async def _read_request(stream: SocketStream) -> bytes:
-    """The request line; the header is read to its end, lest the connection be reset before the answer arrives."""
+    """The request line. The header is read to its end, or the connection might be reset before the answer arrives."""
     request = b""
     while b"\r\n\r\n" not in request and len(request) < REQUEST_SIZE_MAX:
         request += await stream.receive(REQUEST_SIZE_MAX)
@@ -187,7 +187,7 @@ def _response(request: bytes, registry: CollectorRegistry, service: Service) -> 
 
 
 def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether this peer takes part, and if not, why."""
+    """Whether this peer takes part, and the reason."""
     if now["finished"]:
         return True, "the federation has finished"
     if now["silent"]:
@@ -204,7 +204,7 @@ def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def _reaches_aggregator(now: Mapping[str, Any]) -> bool:
-    """Whether this peer is connected to who aggregates the open round, or is it."""
+    """Whether this peer is connected to the aggregator of the open round, or is the aggregator."""
     return now["aggregator"] in (now["address"], *now["peers"])
 
 
@@ -214,7 +214,7 @@ def _http(status: str, kind: str, body: bytes) -> bytes:
 
 
 def _build() -> dict[str, str]:
-    """The program's version and those that results depend on."""
+    """Versions of the program and of the packages that results depend on."""
     found = {"version": fedchain.__version__}
     for package in ("numpy", "torch", "libp2p"):
         try:

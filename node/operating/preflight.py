@@ -1,4 +1,4 @@
-"""What is looked at before a node starts: one line for what would fail later, before anything slow is imported."""
+"""Preflight: faults that would stop a node later are found before anything slow is imported, with one line each."""
 
 import importlib.metadata
 import os
@@ -13,26 +13,26 @@ from fedchain.network.ports import PORT_MAX, ListenError, check_free, parse_list
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 
 LIBP2P_VERSION = "0.8.1"
-"""The version of which ``network/libp2p/`` replaces parts."""
+"""The required version; ``network/libp2p/`` replaces parts of it."""
 
 FILES_BESIDE_CONNECTIONS = 128
-"""Descriptors for everything that is not a connection: the store, the workers' pipes, the event loop, libraries."""
+"""Descriptors for everything except connections: the store, the workers' pipes, the event loop, libraries."""
 
 OWN_NAMES = (
     *(CHAIN_FOLDER, TRAINING_FILE, ADDRESS_FILE, BAN_FILE),
     *(TIMELINE_FILE, LOG_FILE, SOCKET, KEY_FILE),
 )
-"""What a node keeps in its data folder."""
+"""Names of a node's files and folders in its data folder."""
 
 UMASK = 0o077
-"""What a node creates, its owner alone may use."""
+"""The file mode mask of a node: only the owner may use its files."""
 
 
 def check(config: NodeConfig) -> None:
-    """Find out whether a node can start with these settings; nothing is created or changed but our own file limit.
+    """Check that a node can start with these settings; only this process's own file limit is changed.
 
     Raises:
-        NodeConfigError: it cannot; the message says why and what to do, in one line.
+        NodeConfigError: it cannot; the message states the reason and the remedy, in one line.
     """
     check_libp2p()
     check_signatures()
@@ -45,12 +45,12 @@ def check(config: NodeConfig) -> None:
 
 
 def secure_folder(path: Path) -> None:
-    """Make the data folder, or take it over, so that nobody else can look into it, now or later.
+    """Create the data folder, or make an existing one private, so that nobody else can look into it, now or later.
 
-    From here on this process and those that it starts create nothing that others may use.
+    From here on, files that this process and its children create are for their owner alone.
 
     Raises:
-        NodeConfigError: it cannot be made, is somebody else's, or holds other things and is open to others.
+        NodeConfigError: the folder cannot be made, is another user's, or holds other things and is open to others.
     """
     os.umask(UMASK)
     try:
@@ -64,9 +64,9 @@ def secure_folder(path: Path) -> None:
 
 
 def check_libp2p() -> None:
-    """Raise NodeConfigError unless the version is here of which we replace parts.
+    """Raise NodeConfigError unless libp2p has the version of which we replace parts.
 
-    It is installed by itself, because what it asks for needs a compiler; see the documentation on installing.
+    It is installed without its dependencies, because they need a compiler; see the documentation on installing.
     """
     remedy = f"run: pip install --no-deps libp2p=={LIBP2P_VERSION}"
     try:
@@ -78,9 +78,9 @@ def check_libp2p() -> None:
 
 
 def check_signatures() -> None:
-    """Raise NodeConfigError if this libsodium judges signatures otherwise than the others'.
+    """Raise NodeConfigError if this libsodium judges signatures differently from the other peers'.
 
-    Such a peer would be split from them by the first signature that is made for it.
+    A single signature made for that purpose would split such a peer from the others.
     """
     from fedchain.crypto.exceptions import WrongSignatures
     from fedchain.crypto.vectors import check_signatures
@@ -92,7 +92,7 @@ def check_signatures() -> None:
 
 
 def raise_file_limit() -> None:
-    """Allow this process the files that a node needs; raise NodeConfigError if the system does not.
+    """Raise this process's limit of open files to a node's needs; raises NodeConfigError if the system does not let it.
 
     A node that runs out of descriptors drops connections and cannot open its own files.
     """
@@ -109,7 +109,7 @@ def raise_file_limit() -> None:
 
 
 def check_listen(listen: str) -> None:
-    """Raise NodeConfigError unless we can listen there."""
+    """Raise NodeConfigError unless we can listen at the address."""
     try:
         check_free(listen)
     except ListenError as error:
@@ -132,7 +132,7 @@ def check_metrics(place: str, listen: str) -> None:
 
 
 def parse_metrics(place: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT, an IPv6 address without its brackets. Raises NodeConfigError."""
+    """Host and port of HOST:PORT; an IPv6 address loses its brackets. Raises NodeConfigError."""
     parts = re.fullmatch("(.+):([0-9]{1,5})", place)
     if parts is None or int(parts[2]) > PORT_MAX:
         raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
@@ -156,7 +156,7 @@ def check_folder(path: Path) -> None:
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be used: {error.strerror}") from None
     if status.st_mode & 0o077 and names and names.isdisjoint(OWN_NAMES):
-        # Not ours to close: it might be a home or a temporary folder.
+        # Its mode is not ours to change: it might be a home or a temporary folder.
         raise NodeConfigError(
             f"{path} holds other things and has mode {status.st_mode & 0o777:04o}, others may look into it; "
             f"name another folder, or run: chmod 700 {path}"
@@ -172,9 +172,9 @@ def _check_parent(path: Path) -> None:
 
 
 def check_chain(folder: Path, genesis_path: Path) -> None:
-    """Raise NodeConfigError if there is a chain in the folder that is another federation's, or is being written to.
+    """Raise NodeConfigError if the folder holds another federation's chain, or one that is being written to.
 
-    Where the disk refuses it is NodeFailed: a later start may work.
+    If the disk refuses, the error is NodeFailed: a later start may work.
     """
     from fedchain.chain.exceptions import ChainError, DiskRefused, NotFound
     from fedchain.chain.genesis import Genesis
@@ -201,7 +201,7 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
 
 
 def _close_all(path: Path) -> None:
-    """Close a file or a folder with all that is in it; links are left alone, for what they lead to is not ours."""
+    """Make a file, or a folder with its whole content, private; links are skipped, since their targets are not ours."""
     if path.is_symlink() or not path.exists():
         return
     _close(path)

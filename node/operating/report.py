@@ -1,4 +1,4 @@
-"""The report: how a running node is, as plain values for status, panel and metrics, and as log lines."""
+"""The report: the state of a running node as plain values for status, panel and metrics, and as log lines."""
 
 import logging
 import os
@@ -36,17 +36,17 @@ from fedchain.wording import counted
 log = logging.getLogger("fedchain.node")
 
 NAMED_MAX = 8
-"""Members that one line names."""
+"""Most members that one line names."""
 
 
 class Links(Protocol):
-    """What a network knows of its connections."""
+    """A network's knowledge of its connections."""
 
     def silence_s(self, peer: PublicKey) -> float | None:
-        """For how many seconds nothing has been heard of a peer; None: it was never heard."""
+        """Seconds since a peer was last heard; None if it never was."""
 
     def version_of(self, peer: PublicKey) -> str | None:
-        """The program version that a peer told."""
+        """The program version that a peer announced; None if it announced none."""
 
 
 class Reported(Protocol):
@@ -58,26 +58,26 @@ class Reported(Protocol):
 
     @property
     def activity(self) -> Activity:
-        """What the service does beside it."""
+        """The service's counters and notices."""
 
     @property
     def genesis(self) -> Genesis:
-        """What the federation agreed on."""
+        """The rules that the federation agreed on."""
 
     @property
     def me(self) -> PublicKey:
-        """This peer."""
+        """Public key of this peer."""
 
     @property
     def peers(self) -> Set[PublicKey]:
-        """The peers that are connected."""
+        """The connected peers."""
 
     def method_failure(self) -> str:
-        """Why the learning method's own code failed for the open height; empty if it did not."""
+        """Why the learning method's own code failed at the open height; empty if it did not."""
 
 
 def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
-    """Everything that a person needs to know; plain values."""
+    """Everything that an operator needs to know, as plain values."""
     node, activity, genesis = service.node, service.activity, service.genesis
     head, observed = node.head, node.observations
     missing = sorted(address(member) for member in node.waiting_for())
@@ -136,7 +136,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
 
 
 def _not_counted(service: Reported) -> str:
-    """Why the last block that asked for a post of ours has none; empty when it has one."""
+    """Why the last block for which we owed a post lacks it; empty if it has one."""
     lost, failure = service.node.observations.not_counted, service.activity.failure
     if lost is None:
         return ""
@@ -145,7 +145,7 @@ def _not_counted(service: Reported) -> str:
 
 
 def open_height(node: Node) -> dict[str, Any]:
-    """What came for the next block so far: posts, candidates, and the votes of the attempt that goes on."""
+    """The open height so far: posts, candidates, and the votes of the current attempt."""
     agreement = node.voting.agreement
     votes = {
         kind.name.lower(): {
@@ -172,7 +172,7 @@ def open_height(node: Node) -> dict[str, Any]:
 
 
 def waiting_for(service: Reported, missing: list[str]) -> str:
-    """What the federation, or this peer, waits for; one line."""
+    """The thing that the federation, or this peer, waits for; one line."""
     node, activity = service.node, service.activity
     head = node.head
     if head.finished:
@@ -203,7 +203,7 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
 
 
 def log_notice(notice: Notice, genesis: Genesis) -> None:
-    """One line for what the operator was told. What it names as NAME=VALUE is a field of its own in JSON."""
+    """Log a notice to the operator as one line. Values in the form NAME=VALUE are fields of their own in JSON."""
     match notice:
         case NotBelieved(what, reason):
             log.error("what is stored is not believed: %s: %s; going on without it", what, reason)
@@ -218,7 +218,7 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
             log.warning("clock off member=%(member)s (peer %(member_number)d) by=%(by)+.1f s against the others", named)
         case Listening(level, required, unheard, ahead):
             log.warning(
-                "silent: %d of %d members that it takes say that the chain is no further than here; not heard: %s; "
+                "silent: %d of the %d members needed say that the chain is no further than here; not heard: %s; "
                 "further: %s",
                 level,
                 required,
@@ -257,18 +257,18 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
 
 
 def _member(member: PublicKey, genesis: Genesis) -> dict[str, Any]:
-    """What a message names a member by."""
+    """The fields by which a message names a member."""
     return {"member": address(member), "member_number": genesis.index[member]}
 
 
 def _named(members: Sequence[PublicKey]) -> str:
-    """Some members, for a line."""
+    """Addresses of some members, for a line."""
     more = f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else ""
     return ", ".join(address(member) for member in members[:NAMED_MAX]) + more or "nobody"
 
 
 def _links(service: Reported, links: Links) -> dict[str, dict[str, Any]]:
-    """When each connected peer was heard last, and what it runs."""
+    """For each connected peer, the time since it was last heard, and its version."""
     silence = {peer: links.silence_s(peer) for peer in sorted(service.peers)}
     return {
         address(peer): {

@@ -1,7 +1,7 @@
-"""What systemd is told about a node: that it is ready, how it is, that its loop still turns, that it is stopping.
+"""Notifications to systemd: that a node is ready, its status, that its loop still runs, that it is stopping.
 
 The protocol is a datagram of NAME=value lines to the socket that the environment names (sd_notify(3)). Without the
-variable nobody is told anything.
+variable nothing is sent.
 """
 
 import logging
@@ -17,18 +17,18 @@ log = logging.getLogger("fedchain.node")
 SOCKET_VARIABLE, WATCHDOG_VARIABLE, PROCESS_VARIABLE = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
 STATUS_PAUSE_S = 5.0
-"""How often the status is told where no watchdog asks for more."""
+"""Interval between status notifications, unless a watchdog asks for a shorter one."""
 
 PATIENCE = 3
-"""A watchdog is told so many times in the time that it waits."""
+"""Notifications within a watchdog's timeout."""
 
 
 class ServiceManager:
-    """Tells the service manager, if there is one.
+    """Notifies the service manager, if there is one.
 
     Args:
-        place: path of its socket; one that begins with @ is in the abstract namespace. Empty: there is none.
-        watchdog_s: after how many seconds of silence it restarts the node; 0: never.
+        place: path of its socket; a path that begins with @ is in the abstract namespace. Empty if there is none.
+        watchdog_s: seconds of silence after which it restarts the node; 0 for never.
     """
 
     def __init__(self, place: str = "", watchdog_s: float = 0.0) -> None:
@@ -37,19 +37,19 @@ class ServiceManager:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is one."""
+        """Whether there is a service manager."""
         return bool(self._place)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """The one that started this process; a watchdog that waits for another process is not ours to feed."""
+        """The manager that started this process; a watchdog for another process is ignored."""
         is_ours = environment.get(PROCESS_VARIABLE, str(os.getpid())) == str(os.getpid())
         microseconds = environment.get(WATCHDOG_VARIABLE, "")
         watchdog_s = int(microseconds) / 1e6 if is_ours and microseconds.isdecimal() else 0.0
         return cls(environment.get(SOCKET_VARIABLE, ""), watchdog_s)
 
     def tell(self, **facts: str | int) -> None:
-        """Send facts by their names; nobody waits for the answer, and nothing depends on it."""
+        """Send facts by name; there is no answer, and nothing depends on the delivery."""
         if not self.is_there:
             return
         lines = "\n".join(f"{name}={' '.join(str(value).split())}" for name, value in facts.items())
@@ -61,8 +61,8 @@ class ServiceManager:
             log.warning("the service manager cannot be told: %s", error)
 
     async def follow(self, status: Callable[[], dict[str, Any]]) -> None:
-        """Tell that the node is ready, and then how it is, until cancelled: from the node's own loop, so that a loop
-        that hangs is noticed."""
+        """Report that the node is ready, and then its status, until cancelled. This runs on the node's own loop, so a
+        hanging loop is noticed."""
         self.tell(READY=1)
         while self._place:
             self.tell(WATCHDOG=1, STATUS=one_line(status()))
@@ -70,6 +70,6 @@ class ServiceManager:
 
 
 def one_line(now: Mapping[str, Any]) -> str:
-    """How a node is, for ``systemctl status``."""
+    """The state of a node in one line, for ``systemctl status``."""
     peers = f"{len(now['peers'])} of {now['members'] - 1} members connected"
     return f"height {now['height']}, round {now['round']}, {peers}; waiting for {now['waiting_for']}"

@@ -1,7 +1,7 @@
-"""The local socket on which a running node answers its operator: one JSON object asks, one answers, then the end.
+"""The local socket on which a running node answers its operator: one JSON object asks, one answers, then it is closed.
 
-``{"ask": "status"}`` is answered with how the node is, ``{"ask": "bans"}`` with who may not connect, and
-``{"ask": "unban", "address": …}`` with whether there was a ban to lift; anything else with an ``error``.
+``{"ask": "status"}`` is answered with the state of the node, ``{"ask": "bans"}`` with the bans, and ``{"ask": "unban",
+"address": …}`` with whether there was a ban to lift; any other question is answered with an ``error``.
 """
 
 import json
@@ -25,34 +25,34 @@ from fedchain.node.config import NodeConfigError
 log = logging.getLogger("fedchain.node")
 
 FINISHED = "nothing, it is finished"
-"""What a node waits for once the last round is closed."""
+"""The text for a node that waits for nothing, since the last round is closed."""
 
 NEW_SOCKET = "status.next"
-"""What the socket is called until somebody listens to it."""
+"""Name of the socket until the node listens on it."""
 
 ANSWER_TIMEOUT_S = 5.0
 REQUEST_SIZE_MAX = 1_024
-"""Bytes of a question, the end of its line included."""
+"""Most bytes of a question, the end of its line included."""
 
 SOCKET_PATH_MAX = 107
-"""Bytes that the system takes as the path of a local socket."""
+"""Most bytes of a local socket's path."""
 
 
 class Reporting(Protocol):
-    """A running node that says how it is."""
+    """A running node that reports its state."""
 
     def status(self) -> dict[str, Any]:
-        """Everything that a person needs to know; plain values."""
+        """Everything that an operator needs to know, as plain values."""
 
 
 class Doorkeeper(Protocol):
-    """What keeps the bans of a running node."""
+    """Keeps the bans of a running node."""
 
     def bans(self) -> tuple[Ban, ...]:
-        """The bans that hold now."""
+        """The bans in force."""
 
     def pardon(self, peer: PublicKey) -> bool:
-        """Lift a ban; whether there was one."""
+        """Lift a ban; returns whether there was one."""
 
 
 async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper | None = None) -> None:
@@ -71,7 +71,7 @@ async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper
             log.debug("whoever asked did not wait for the answer")
 
     async with await anyio.create_unix_listener(new, mode=0o600) as listener:
-        new.rename(path)  # whoever finds it is heard
+        new.rename(path)  # from the start, connections to this name are accepted
         try:
             await listener.serve(serve)
         finally:
@@ -79,7 +79,7 @@ async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper
 
 
 def answer_request(request: bytes, service: Reporting, doorkeeper: Doorkeeper | None) -> dict[str, Any]:
-    """The answer to one question; whoever asks is the operator, and still no question ends the node."""
+    """The answer to one question. Only the operator can ask, but still no question may end the node."""
     try:
         asked = json.loads(request)
     except (ValueError, RecursionError):
@@ -104,7 +104,7 @@ def shown(ban: Ban) -> dict[str, Any]:
 
 
 def ask_status(folder: Path) -> dict[str, Any] | None:
-    """How the node in ``folder`` is; None if none answers."""
+    """State of the node in ``folder``; None if no node answers."""
     try:
         return ask(folder, {"ask": "status"})
     except NodeConfigError:
@@ -115,7 +115,7 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
     """Ask the node that runs in ``folder``; None if none runs there.
 
     Raises:
-        NodeConfigError: a node runs there and gives no answer, or says that it has none.
+        NodeConfigError: a node runs there but gives no answer, or answers with an error.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_TIMEOUT_S)
@@ -139,7 +139,7 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 async def _read_request(stream: SocketStream) -> bytes:
-    """The first line; what comes behind it, or is too long, is not read."""
+    """The first line; bytes behind it, or beyond the limit, are ignored."""
     request = b""
     while b"\n" not in request and len(request) < REQUEST_SIZE_MAX:
         request += await stream.receive(REQUEST_SIZE_MAX - len(request))
@@ -147,7 +147,7 @@ async def _read_request(stream: SocketStream) -> bytes:
 
 
 def _socket_path(folder: Path) -> Path:
-    """The socket's path, or the way to it from here where that is shorter; raises NodeConfigError."""
+    """The socket's path, or its relative path if that is shorter; raises NodeConfigError."""
     paths = [folder / SOCKET, Path(os.path.relpath(folder / SOCKET))]
     shortest = min(paths, key=lambda path: len(os.fsencode(path)))
     if len(os.fsencode(shortest)) > SOCKET_PATH_MAX:

@@ -32,30 +32,30 @@ from fedchain.node.operating.status import ask_status
 from fedchain.terminal import Console, Fitted
 
 BOOTSTRAP_PEERS = 3
-"""Nodes that a new one is told of; it learns of the others from them."""
+"""Earlier nodes that each node is given as bootstrap peers; it learns of the others from them."""
 
 PEERS_MAX = 64
-"""Nodes on one machine; each is three processes."""
+"""Most nodes on one machine; each is three processes."""
 
 STOP_TIMEOUT_S = 20.0
-"""How long a node may take to stop."""
+"""Time that a node may take to stop."""
 
 
 @dataclass(slots=True)
 class LocalNode:
-    """One node of the test network; what it prints is in ``node.log`` in its folder."""
+    """One node of the test network; its output is in ``node.log`` in its folder."""
 
     number: int
     folder: Path
     address: str
-    """Multiaddr with its peer id."""
+    """Multiaddr of the node, with its peer id."""
     command: list[str]
-    """What starts it, the first time and after it was killed."""
+    """The command that starts it, the first time and after it was killed."""
     process: "subprocess.Popen[bytes] | None" = None
     status: dict[str, Any] = field(default_factory=dict)
-    """Its last answer; empty before the first."""
+    """Its last status; empty before the first one."""
     modules: Path | None = None
-    """Where it finds the method's module, if Python does not know of that folder."""
+    """Folder of the method's module, if Python would not find it otherwise."""
 
     def start(self) -> None:
         """Start the process."""
@@ -71,14 +71,14 @@ class LocalNode:
             )
 
     def look(self) -> None:
-        """Ask for its status; raises NodeConfigError, with its last words, if the process has ended."""
+        """Ask for its status; raises NodeConfigError, with its last line of output, if the process has ended."""
         self.status = ask_status(self.folder) or self.status
         if self.process is not None and self.process.poll() is not None:
             raise NodeConfigError(f"node {self.number} ended: {_last_line(self.folder / 'node.log')}")
 
 
 def _environment(modules: Path | None) -> dict[str, str]:
-    """Variables of a process that imports from a folder, too."""
+    """Environment of a process that also imports from a folder."""
     return dict(os.environ) if modules is None else os.environ | {MODULES_VARIABLE: str(modules)}
 
 
@@ -122,7 +122,7 @@ def run_testnet(
 
 
 def name_aggregator(rule: AggregatorRule, count: int) -> str:
-    """Which of ``count`` nodes is the designated aggregator, for people; empty where none is."""
+    """A line that says which of ``count`` nodes is the designated aggregator; empty if there is none."""
     match rule:
         case AggregatorRule.NONE:
             return ""
@@ -146,16 +146,16 @@ def found_testnet(
     modules: Path | None = None,
     **consensus: Any,
 ) -> list[LocalNode]:
-    """Write keys, genesis document and folders of nodes, which are not started: one for each of the task's clients,
+    """Write keys, genesis document and folders of nodes without starting them: one for each of the task's clients,
     and one for a dedicated aggregator.
 
     Args:
-        folder: to create.
+        folder: the folder to create.
         config: the learning task.
-        rounds: after so many rounds the federation ends.
-        mining_s: seconds that mining shall take.
-        attempts: hashes behind the first block.
-        modules: folder of the method's module, where nodes would not find it by themselves.
+        rounds: number of rounds after which the federation ends.
+        mining_s: target mining time in seconds.
+        attempts: expected number of hashes for the first block.
+        modules: folder of the method's module, if nodes would not find it otherwise.
         consensus: further fields of the genesis document.
 
     Raises:
@@ -235,7 +235,7 @@ def stop_all(nodes: Sequence[LocalNode]) -> None:
 
 
 def status_table(nodes: Sequence[LocalNode]) -> Fitted:
-    """How each node is; it fits a terminal of 80 columns."""
+    """A table of the nodes' states that fits a terminal of 80 columns."""
     table = Table(header_style="bold")
     for name in ("node", "height", "round", "peers", "accuracy"):
         table.add_column(name, no_wrap=True, justify="right")
@@ -257,7 +257,7 @@ def _last_line(path: Path) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now. All are held until the last is found, so no two are the same."""
+    """Free ports. All are held until the last one is found, so no two are the same."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -1,4 +1,4 @@
-"""Activity: what a running node is doing and has noticed, for people and for metrics."""
+"""Activity: the current work and the notices of a running node, for people and for metrics."""
 
 import time
 from collections import deque
@@ -8,7 +8,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.node.core.notices import Notice
 
 NOTICES_MAX = 32
-"""Notices that are remembered; the oldest goes."""
+"""Most notices that are remembered; beyond it the oldest is dropped."""
 
 
 @dataclass(slots=True)
@@ -16,45 +16,45 @@ class Activity:
     """Counters and the last events of one node."""
 
     started_s: float = field(default_factory=time.monotonic)
-    """When the node's service began, by the monotonic clock."""
+    """Time at which the node's service began, by the monotonic clock."""
     training: bool = False
     """Whether a contribution is being computed."""
     mining_since_s: float | None = None
-    """When the search for a nonce began, by the monotonic clock; None: nothing is being mined."""
+    """Time at which the search for a nonce began, by the monotonic clock; None if nothing is being mined."""
     accuracy: float | None = None
-    """Of the model after its last training, on the peer's own test set; a fraction."""
+    """Accuracy of the model after its last training, as a fraction of the peer's own test set; None before it."""
     trained_round: int = 0
-    """The round of that training; 0: there was none."""
+    """The round of that training; 0 if there was none."""
     epsilon: float | None = None
-    """The cost of all posts of this peer so far, as its privacy ledger has it; None where there is no epsilon."""
+    """The privacy cost of all posts of this peer so far, from its privacy ledger; None if there is no epsilon."""
     training_s: float = 0.0
-    """Seconds spent training, in all."""
+    """Total seconds of training."""
     mined_s: float = 0.0
-    """Seconds of the searches that ended, in all."""
+    """Total seconds of the finished searches for nonces."""
     validation_s: float = 0.0
-    """Seconds spent in the state machine, in all."""
+    """Total seconds in the state machine."""
     failure: str = ""
-    """Why there is no contribution of the last phase that asked for one; empty when there is."""
+    """Why the last phase that asked for a contribution got none; empty if it got one."""
     is_failing: bool = False
-    """Whether that is a fault, and not what the method or the member's privacy budget asks for."""
+    """Whether that is a fault, and not demanded by the method or the member's privacy budget."""
     training_failures: int = 0
-    """Contributions that were lost to a fault, in all."""
+    """Total number of contributions that were lost to faults."""
     refused: dict[str, int] = field(default_factory=dict)
-    """What was not taken, by the name of the error."""
+    """Numbers of refused messages and blamed statements, by the name of the error."""
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES_MAX))
-    """What the operator was told, oldest first."""
+    """Notices to the operator, oldest first."""
 
     def refuse(self, error: Refused) -> None:
-        """Something was not taken."""
+        """Count a refusal."""
         name = type(error).__name__
         self.refused[name] = self.refused.get(name, 0) + 1
 
     def notice(self, notice: Notice) -> None:
-        """The operator was told something."""
+        """Remember a notice to the operator."""
         self.notices.append(notice)
 
     def fail(self, reason: str, *, is_fault: bool) -> None:
-        """There is no contribution."""
+        """Note that there is no contribution."""
         self.failure, self.is_failing = reason, is_fault
         self.training_failures += is_fault
 
@@ -63,14 +63,14 @@ class Activity:
         return time.monotonic() - self.started_s
 
     def mining_s(self) -> float:
-        """Seconds spent searching nonces, in all."""
+        """Total seconds of searching for nonces."""
         return self.mined_s + self.current_mining_s()
 
     def current_mining_s(self) -> float:
-        """Seconds spent in the search that goes on now; 0 if none does."""
+        """Seconds of the current search; 0 if there is none."""
         return 0.0 if self.mining_since_s is None else time.monotonic() - self.mining_since_s
 
     def mine(self, is_mining: bool) -> None:
-        """A search has begun or ended."""
+        """Note that a search has begun or ended."""
         self.mined_s = self.mining_s()
         self.mining_since_s = time.monotonic() if is_mining else None

@@ -1,4 +1,4 @@
-"""When a node ends by itself: its model is good enough, or no better any more, or the last round is closed."""
+"""Ending: a node ends by itself if its model is good enough, or stops improving, or the last round is closed."""
 
 import logging
 from collections.abc import Callable
@@ -11,28 +11,28 @@ from fedchain.node.shell.service import Service
 log = logging.getLogger("fedchain.node")
 
 LINGER_S_MIN, LINGER_S_MAX = 3.0, 60.0
-"""How long a node that has finished serves the last block: until all that are connected have it, within these."""
+"""Bounds of the time for which a finished node serves the last block, until all connected members have it."""
 
 
 @dataclass(slots=True)
 class Ending:
-    """Decides whether to leave, from the rounds that are closed. It is local: the others go on without this peer."""
+    """Decides whether to leave, from the closed rounds. The decision is local: the others go on without this peer."""
 
     accuracy: float = 0.0
-    """Enough for this peer, as a fraction of its own test set; 0: nothing is."""
+    """Accuracy that is enough for this peer, as a fraction of its own test set; 0 to leave at none."""
     patience: int = 0
-    """Rounds without a better model that are borne; 0: any number."""
+    """Rounds without a better model after which the peer leaves; 0 for never."""
     _best: float = field(default=-1.0, init=False)
     _since_best: int = field(default=0, init=False)
-    _judged: int = field(default=0, init=False)  # the last round that was looked at
+    _judged: int = field(default=0, init=False)  # the last round that was judged
 
     def reason(self, open_round: int, trained_round: int, accuracy: float | None) -> str:
-        """Why to leave now; empty: stay.
+        """The reason to leave now; empty if there is none.
 
         Args:
             open_round: the round that is open; those before it are closed.
             trained_round: the round in which the model was trained last.
-            accuracy: of it, as a fraction of this peer's own test set; None: it was not measured.
+            accuracy: accuracy of that model, as a fraction of this peer's own test set; None if it was not measured.
         """
         if accuracy is None or not self._judged < trained_round < open_round:
             return ""
@@ -47,10 +47,10 @@ class Ending:
 
 
 class Departure:
-    """Watches a service, and says when it shall end.
+    """Watches a service, and ends it in time.
 
     Args:
-        ending: when to leave early.
+        ending: decides when to leave early.
         exits_when_finished: whether to leave after the last round.
     """
 
@@ -74,7 +74,7 @@ class Departure:
             self._has_reason.set()
 
     async def wait(self, service: Service, leave: Callable[[], None]) -> None:
-        """Wait until there is a reason, let the others have the last block, and leave."""
+        """Wait for a reason, let the others fetch the last block, and leave."""
         self._service = service
         self.on_head()  # it may have finished before it was started
         await self._has_reason.wait()

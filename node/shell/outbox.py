@@ -1,7 +1,7 @@
-"""The order of effects: what a node promises is stored before it is sent, whatever else arrives meanwhile.
+"""Outbox: the order of effects. A node's promises are stored before they are sent, whatever else arrives meanwhile.
 
-Effects wait in one queue. Of those at its front that have to be durable, as many as there are become one commit; only
-when it is done do the effects behind them leave. Nothing is taken off the queue before it is carried out.
+Effects wait in one queue. All consecutive durable effects at its front become one commit, and only after that do the
+effects behind them leave. No effect is taken off the queue before it is carried out.
 """
 
 from collections import deque
@@ -14,13 +14,13 @@ from fedchain.node.core.effects import Effect, Persist, WriteJournal
 from fedchain.node.core.voting.journal import Journal
 
 STORE_PAUSE_S = 0.1
-"""How long a record that nothing waits for may wait for others, to share the one fsync that storing them costs."""
+"""How long a record with no effect behind it may wait for other records, to share the one fsync of a commit."""
 
 Commit = Callable[[list[Record], Journal | None], Awaitable[None]]
 """Makes records, and then the newest journal, durable."""
 
 Act = Callable[[Effect], Awaitable[None]]
-"""Carries out an effect that needs nothing durable."""
+"""Carries out an effect that does not have to be durable."""
 
 
 class EffectQueue:
@@ -40,7 +40,7 @@ class EffectQueue:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Carry out effects until cancelled; what has to be durable by then still becomes so."""
+        """Carry out effects until cancelled; durable effects that wait by then are still committed."""
         try:
             while True:
                 await self._wait()
@@ -56,7 +56,7 @@ class EffectQueue:
             raise
 
     async def _wait(self) -> None:
-        """Until something may be done: an effect to carry out, or records that have waited long enough."""
+        """Wait until there is an effect to carry out, or until records have waited long enough."""
         while not self._waiting:
             self._arrived = anyio.Event()
             await self._arrived.wait()
@@ -66,14 +66,14 @@ class EffectQueue:
                 await self._arrived.wait()
 
     def _front(self) -> int:
-        """How many effects at the front have to be durable."""
+        """Number of consecutive durable effects at the front."""
         for place, effect in enumerate(self._waiting):
             if not isinstance(effect, Persist | WriteJournal):
                 return place
         return len(self._waiting)
 
     async def _commit_front(self) -> None:
-        """Make the front durable. What arrives meanwhile stands behind it, and is looked at afterwards."""
+        """Make the front durable. Effects that arrive meanwhile queue up behind it, and are handled afterwards."""
         count = self._front()
         if count:
             front = [self._waiting[place] for place in range(count)]

@@ -1,4 +1,4 @@
-"""Parts on a node's disk: how one that has come is judged, and kept. The simulated peers' are kept in the same way."""
+"""Parts on a node's disk: an arrived part is judged and kept. Parts of simulated peers are kept in the same way."""
 
 import logging
 from dataclasses import replace
@@ -13,16 +13,16 @@ log = logging.getLogger("fedchain.node")
 
 
 class Judge(Protocol):
-    """What looks at a part; :class:`fedchain.node.core.checks.Checks` does."""
+    """Judges a part; :class:`fedchain.node.core.checks.Checks` implements it."""
 
     def run(self, job: Job) -> Result:
         """Do a job."""
 
 
 def run_part(judge: Judge, parts: PartStore, job: KeepPart) -> Refused | None:
-    """Judge a part, and write it unless it is here; why it is refused.
+    """Judge a part, and write it unless it is here; returns the refusal, or None.
 
-    What the disk refuses, or has lost, counts as not posted; nobody is to blame for it.
+    A part that the disk refuses, or has lost, counts as not posted; nobody is to blame for it.
     """
     try:
         data = parts.read(job.part_hash) if job.data is None else job.data

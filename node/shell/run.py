@@ -55,7 +55,7 @@ Watch = Callable[[Service], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a node has before its network opens."""
+    """The resources of a node before its network opens."""
 
     checks: Checks
     store: Store
@@ -71,11 +71,11 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         config: the operator's settings.
         key: this peer's key.
         watch: a task that runs beside the service, such as a display.
-        passphrase: of the key file, with which a dealt share beside it is encrypted, too; None: neither is.
+        passphrase: passphrase of the key file, and of a dealt share beside it; None if neither is encrypted.
 
     Raises:
         NodeConfigError: the genesis document does not fit the key, the address cannot be listened on, the journal
-            is in use, or the key speaks elsewhere.
+            is in use, or the key is in use elsewhere.
         ShareFileError: the share cannot be used.
         ChainError: the genesis document or the data folder cannot be used.
         ConfigurationError: the federation learns from own data and no task is named, or the other way round.
@@ -102,7 +102,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
 
 
 def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, passphrase: str | None) -> dict[str, bytes]:
-    """What this member was dealt. Whose share is lost still takes part: others open the sums."""
+    """The secrets that this member was dealt. A member that lost its share still takes part: others open the sums."""
     try:
         return read_share(Path(config.key), genesis, member, passphrase)
     except ShareMissing as error:
@@ -145,7 +145,7 @@ async def _serve(
     secrets: Mapping[str, bytes],
     watch: Watch | None,
 ) -> None:
-    # trio and libp2p, only where they are needed
+    # trio and libp2p are imported only here, where they are needed
     from fedchain.network.libp2p.addresses import InvalidBootstrap
     from fedchain.network.libp2p.network import ListenError, open_network
 
@@ -223,13 +223,13 @@ async def _serve(
 
 
 def ended_by(error: Exception) -> Exception:
-    """The error that ended a running node, as NodeFailed where starting it again may help: the disk refused."""
+    """The error that ended a running node; NodeFailed if the disk refused, since starting it again may help."""
     is_refusal = isinstance(error, StoreError | JournalError) and not isinstance(error, StoreCorrupt)
     return NodeFailed(str(error)) if is_refusal else error
 
 
 async def _inform(manager: ServiceManager, training: TrainingWorker, service: Service) -> None:
-    """Have the data read, and tell the service manager from then on how the node is."""
+    """Have the data read, and from then on report the node's state to the service manager."""
     await training.prepare()
     await manager.follow(service.status)
 
@@ -237,8 +237,8 @@ async def _inform(manager: ServiceManager, training: TrainingWorker, service: Se
 def limits_of(genesis: Genesis, checks: Checks) -> Limits:
     """Limits of the network.
 
-    A node speaks when f + 1 members have told it where the chain is; 2 f + 1 connected ones are as many without f that
-    lie. Where posts list parts, everybody dials all members, since only a part's author and its readers have it, and
+    A node signs once f + 1 members have announced their heads; 2 f + 1 connected members are as many without the f that
+    may lie. If posts list parts, every node dials all members, since only a part's author and its readers have it, and
     nobody passes it on.
     """
     usual, phases, others = Limits(), (*genesis.setup, *genesis.phases), len(genesis.members) - 1
@@ -254,10 +254,10 @@ async def _stop_on_signal(
     *,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Cancel the innermost scope at the first signal, and the one around it should that take too long for someone.
+    """Cancel the innermost scope at the first signal, and the one around it at the next, if that takes too long.
 
-    A terminal that closes ends a node as well, unless it was started to outlive it (nohup). A service manager has no
-    terminal: whoever sends SIGHUP there wants settings or logs to be read anew, of which a node knows nothing.
+    A terminal that closes ends a node as well, unless the node was started to outlive it (nohup). A service manager has
+    no terminal: there SIGHUP asks for settings or logs to be reopened, which a node does not support.
     """
     hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *hangup) as signals:
@@ -273,6 +273,6 @@ async def _stop_on_signal(
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> Exception:
-    """One of the errors in a group: they are shown one at a time."""
+    """The first error in a group; errors are shown one at a time."""
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,7 +1,7 @@
-"""The service: a node on a real network. It feeds the state machine, and carries out what it asks for, in order.
+"""The service: a node on a real network. It feeds the state machine, and carries out its effects in order.
 
-The node decides at once and without I/O. What takes long is left to others: the disk to a thread, training, mining and
-the signatures of blocks that are replayed to processes, and large aggregates and slow checks to a thread of their own.
+The node decides at once and without I/O. Long work leaves the loop: disk access goes to a thread, training, mining and
+signatures of replayed blocks go to processes, and large aggregates and slow checks go to a thread of their own.
 """
 
 import logging
@@ -77,53 +77,53 @@ TICK_S = 1.0
 """Seconds between a node's ticks."""
 
 WAITING_MAX = 256
-"""Effects that may wait, most often for the disk, before questions are left unanswered; each answer holds a chunk."""
+"""Waiting effects, mostly for the disk, from which on questions are left unanswered; each answer holds a chunk."""
 
 SMALL_JOB_SIZE = 256 * 2**10
-"""Bytes of payloads that are looked at on the loop; what is larger, or takes long, would keep others waiting."""
+"""Most bytes of payloads that a job may read on the loop; a larger or slow job would keep others waiting."""
 
 
 class Training(Protocol):
-    """Whatever computes this peer's contributions."""
+    """Computes this peer's contributions."""
 
     async def prepare(self) -> None:
-        """Be ready to train; raises WorkerFailed."""
+        """Prepare for training; raises WorkerFailed."""
 
     async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
-        """Compute one; raises WorkerFailed."""
+        """Compute a contribution; raises WorkerFailed."""
 
 
 class SigningJournal(Protocol):
-    """Where what was signed is written down, beside the key."""
+    """The record of signed statements, beside the key."""
 
     def content(self) -> bytes | None:
-        """What was written last; None before the first time."""
+        """The content that was written last; None before the first write."""
 
     def write(self, content: bytes) -> None:
-        """Replace it; durable on return."""
+        """Replace the content; it is durable on return."""
 
 
 class NodeStopped(NodeConfigError):
-    """The node must not go on; the message says why and what to do."""
+    """The node must not go on; the message states the reason and the remedy."""
 
 
 class Service:
     """Drives one node until it is cancelled.
 
     Args:
-        genesis: what the federation agreed on.
+        genesis: the rules that the federation agreed on.
         key: this peer's key.
         checks: the costly checks.
-        store: what survives a restart.
-        journal: what this key signed last.
-        network: what carries messages.
-        training: what computes contributions.
-        on_head: told when the head has moved.
-        blame: told who signed something that breaks a rule, and which.
-        links: what the network knows of its connections.
-        parts: where the bytes are that posts list by reference, in a folder that the trainer shares.
-        conduct: what the operator chose for the node; older blocks and missing contents are always fetched.
-        timeline: where it is written down what was seen of each block; None: nowhere.
+        store: the records that survive a restart.
+        journal: the statements that this key signed last.
+        network: carries messages.
+        training: computes contributions.
+        on_head: called when the head has moved.
+        blame: called with a member that signed something that breaks a rule, and the rule.
+        links: the network's knowledge of its connections.
+        parts: the folder of parts that posts list by reference; the trainer shares it.
+        conduct: the operator\'s choices for the node; older blocks and missing contents are always fetched.
+        timeline: the file for observations of each block; None for no file.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Service:
         self._watch = Watch(now().ms)
 
     async def run(self) -> None:
-        """Run until cancelled. Raises NodeStopped if going on would contradict what this key said elsewhere."""
+        """Run until cancelled. Raises NodeStopped if going on would contradict statements of this key elsewhere."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._network.attach(self._on_message)
@@ -186,12 +186,12 @@ class Service:
                 await anyio.sleep(TICK_S)
 
     def on_peer(self, peer: PublicKey, connected: bool) -> None:
-        """A peer came or went."""
+        """A peer was connected or disconnected."""
         (self.peers.add if connected else self.peers.discard)(peer)
         self.handle(PeerConnected(peer) if connected else PeerDisconnected(peer))
 
     def handle(self, event: Event) -> Verdict:
-        """Feed the node; the verdict is about a received message."""
+        """Pass an event to the node; returns the verdict on a received message."""
         begun, old = time.perf_counter(), self.node.head
         refused: Refused | None = None
         events = deque([event])
@@ -215,32 +215,32 @@ class Service:
         return verdict(refused)
 
     def _is_done(self, effect: Effect) -> bool:
-        """Whether an effect was carried out at once: it changes nothing that others see."""
+        """Whether an effect was carried out at once, since it changes nothing that others see."""
         return isinstance(effect, Refuse) or (isinstance(effect, Compute) and not self._leaves_loop(effect.job))
 
     def _leaves_loop(self, job: Job) -> bool:
-        """Whether a job would keep others waiting: for its bytes, the disk, or what its method does with them."""
+        """Whether a job would keep the loop waiting, because of its bytes, the disk, or its method's check."""
         if isinstance(job, VerifySignatures):
             return (os.cpu_count() or 1) > 1
         return isinstance(job, KeepPart) or _size(job) > SMALL_JOB_SIZE or self._checks.is_slow(job)
 
     def status(self) -> dict[str, Any]:
-        """How this node is; plain values."""
+        """State of this node; plain values."""
         return report(self, self._links)
 
     def method_failure(self) -> str:
-        """Why the learning method's own code failed on what came for the open height; empty where it did not."""
+        """Why the learning method's own code failed at the open height; empty if it did not."""
         return self._checks.failure_after(self.node.head) if isinstance(self._checks, SteadyChecks) else ""
 
     def store_size_bytes(self) -> int:
-        """What the chain takes on disk."""
+        """Bytes of the chain on disk."""
         return self._store.size_bytes()
 
     # effects
 
     def _on_message(self, peer: PublicKey, message: Message) -> Verdict:
         if len(self._queue) >= WAITING_MAX and isinstance(message, Question):
-            return Verdict.IGNORE  # the answer would wait too; whoever needs it asks again
+            return Verdict.IGNORE  # the answer would wait too; a peer that needs it asks again
         old, found = self.node.head, self.handle(MessageReceived(peer, message))
         brings_forward = found is Verdict.ACCEPT and self.node.head is not old
         return Verdict.PROGRESS if brings_forward and not isinstance(message, GossipMessage) else found
@@ -274,7 +274,7 @@ class Service:
             case Send(peer, message):
                 self._network.send(peer, message)
             case Mine(header):
-                if self.node.is_mining(header):  # while it waited here, the head may have moved
+                if self.node.is_mining(header):  # the head may have moved while the effect waited
                     named = {"height": header.height, "round": header.round}
                     log.info("mining height=%(height)d round=%(round)d", named)
                     self.activity.mine(True)
@@ -328,18 +328,18 @@ class Service:
     def _run(self, job: Job) -> Result:
         """Do a job."""
         if isinstance(job, KeepPart):
-            assert self._parts is not None, "only who has a folder for parts fetches any"
+            assert self._parts is not None, "only a node with a folder for parts fetches any"
             return run_part(self._checks, self._parts, job)
         return self._checks.run(job)
 
     async def _contribute(self, effect: Contribute) -> None:
         async with self._training_turn:
-            with suppress(WorkerFailed):  # training will fail for the same reason, and say so
+            with suppress(WorkerFailed):  # training will fail for the same reason, and report it
                 await self._training.prepare()
-            head = self.node.head  # the process took its time to start; meanwhile the others told how far they are
+            head = self.node.head  # the process took its time to start; meanwhile the head may have moved
             if (effect.round, effect.phase) == (head.round, head.phase) and not head.finished:
                 await self._train(effect)
-            else:  # who catches up passes phases faster than anyone could train
+            else:  # a peer that catches up passes phases faster than it could train
                 self.handle(NotContributed(effect.round, effect.phase, ""))
 
     async def _train(self, effect: Contribute) -> None:
@@ -375,7 +375,7 @@ class Service:
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 
     def _end_watch(self, old_height: int) -> None:
-        """The head has moved: note what was seen of its block, and watch for the next."""
+        """The head has moved: note the observations of its block, and watch for the next one."""
         head, now_ms = self.node.head, now().ms
         seen = self._watch.end(head.height, head.block_hash, now_ms) if head.height == old_height + 1 else None
         self._watch = Watch(now_ms)
@@ -401,10 +401,10 @@ class Service:
 
 
 def now() -> Moment:
-    """The present moment, on both clocks."""
+    """The current time, on both clocks."""
     return Moment(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
 
 
 def _size(job: CheckPost | Recompute) -> int:
-    """Bytes of payloads that a job looks at."""
+    """Bytes of payloads that a job reads."""
     return len(job.payload) if isinstance(job, CheckPost) else sum(map(len, job.contents.values()))

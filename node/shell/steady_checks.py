@@ -1,4 +1,4 @@
-"""The costly checks of a node, which goes on where its learning method's own code fails, and says so."""
+"""The costly checks of a node, which logs failures of its learning method's own code and goes on."""
 
 import logging
 
@@ -12,16 +12,16 @@ log = logging.getLogger("fedchain.node")
 
 
 class SteadyChecks(Checks):
-    """Checks that log why the method's own code fails; what it fails on is refused, and nobody is to blame.
+    """Checks that log a failure of the method's own code; its input is refused, and nobody is to blame.
 
-    A simulation ends there instead: whoever wrote the method looks on.
+    A simulation ends at such a failure instead, since the method's author is likely to watch it.
     """
 
     _last: tuple[Hash, str] = b"", ""
-    """The head beside which a failure was logged last, and why: one line for each, however many posts are tried."""
+    """The head at which a failure was last logged, and the reason; one line for each head, however many posts fail."""
 
     def failure_after(self, head: State) -> str:
-        """Why the method's own code failed on something that came for the block after ``head``; else empty."""
+        """Why the method's own code failed on input for the block after ``head``; empty if it did not."""
         after, reason = self._last
         return reason if after == head.block_hash else ""
 

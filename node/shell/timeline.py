@@ -1,8 +1,8 @@
-"""What a node saw of each block before it was final, written beside its chain: the chain itself says none of it.
+"""Timeline: a node's observations of each block before it was final, beside its chain, which does not have them.
 
-A line of ``timeline.jsonl`` is a JSON object about one final block: how long this peer trained for it, how good its
-model was then, which candidates came and when, and when one of them was final. Blocks that this node did not see come
-about have no line.
+A line of ``timeline.jsonl`` is a JSON object about one final block: the time for which this peer trained, its model's
+accuracy then, the candidates and their arrival times, and the time at which one of them became final. A block whose
+making this node did not observe has no line.
 """
 
 import json
@@ -19,15 +19,15 @@ from fedchain.node.core.ledger import Entry
 log = logging.getLogger("fedchain.node")
 
 SIZE_MAX = 8 * 2**20
-"""Bytes of the file; when it has more, its older half goes."""
+"""Most bytes of the file; when it would have more, its older half is dropped."""
 
 CANDIDATES_MAX = 64
-"""Candidates of one height that are noted."""
+"""Most candidates of one height that are noted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenCandidate:
-    """A block that might have become final."""
+    """A candidate for a height."""
 
     hash: str
     """Its identity, in hexadecimal."""
@@ -38,59 +38,59 @@ class SeenCandidate:
     knowledge_root: str
     """The aggregate that it leaves behind: SHA-256 of the knowledge, in hexadecimal."""
     after_ms: int
-    """When it came, in milliseconds after the block before was final here."""
+    """Time of its arrival, in milliseconds after the previous block became final here."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What this peer measured when it had trained."""
+    """Measurements of this peer after a training."""
 
     round: int
     """Round that it trained for."""
     accuracy: float | None
-    """Of its model on its own test set, a fraction; None where the phase measures none."""
+    """Accuracy of its model, as a fraction of its own test set; None if the phase measures none."""
     epsilon: float | None
-    """Epsilon of differential privacy of its posts so far; None where no noise covers all that they let out."""
+    """Epsilon of differential privacy of its posts so far; None if noise does not cover everything they release."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenBlock:
-    """A final block as this node saw it come about. Times are in milliseconds."""
+    """This node's observations of a final block. Times are in milliseconds."""
 
     height: int
     """Blocks before it, the genesis document included."""
     hash: str
     """Its identity, in hexadecimal."""
     trained_ms: int | None
-    """How long this peer trained for it; None where it did not."""
+    """Time for which this peer trained for it; None if it did not."""
     final_ms: int
-    """When it was final, after the block before was."""
+    """Time at which it became final, after the previous block did."""
     candidates: tuple[SeenCandidate, ...]
-    """All that came for its height, in their order."""
+    """All candidates for its height, in the order of their arrival."""
     training: TrainingResult | None = None
-    """The last that this peer measured while it waited for the block; of a slow one it may be for a round before."""
+    """The last measurements while this peer waited for the block; a slow peer's may be for an earlier round."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """Watches the next block come about."""
+    """Collects observations of the next block."""
 
     since_ms: int
-    """When the block before became final here, by the monotonic clock."""
+    """Time at which the previous block became final here, by the monotonic clock."""
     _trained_ms: int | None = None
     _training: TrainingResult | None = None
     _candidates: dict[Hash, SeenCandidate] = field(default_factory=dict)
 
     def train(self, took_ms: int) -> None:
-        """This peer has trained for the block."""
+        """Note that this peer has trained for the block."""
         self._trained_ms = (self._trained_ms or 0) + took_ms
 
     def measure(self, training: TrainingResult) -> None:
-        """This peer has trained, for the block or, being slow, for one before it."""
+        """Note measurements after a training for the block, or for an earlier one if this peer is slow."""
         self._training = training
 
     def look(self, entries: Iterable[Entry]) -> None:
-        """Note candidates that are new."""
+        """Note new candidates."""
         for entry in entries:
             if entry.hash not in self._candidates and len(self._candidates) < CANDIDATES_MAX:
                 self._candidates[entry.hash] = SeenCandidate(
@@ -102,7 +102,7 @@ class Watch:
                 )
 
     def end(self, height: int, block_hash: Hash, now_ms: int) -> SeenBlock | None:
-        """The block is final; what was seen of it, or None where that is nothing."""
+        """The block is final; returns the observations of it, or None if there are none."""
         if self._trained_ms is None and self._training is None and not self._candidates:
             return None
         found = tuple(self._candidates.values())
@@ -110,7 +110,7 @@ class Watch:
 
 
 class TimelineFile:
-    """The file to which a node adds lines. Any thread may use it; a disk that refuses is told of once."""
+    """The file to which a node adds lines. Any thread may use it; a refusal of the disk is logged once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -132,7 +132,7 @@ class TimelineFile:
                 self._is_refused = True
 
     def _make_room(self, size_bytes: int) -> None:
-        """Drop the older half of a file that is full, and what a crash left of a line."""
+        """Drop the older half of a full file, and an incomplete line that a crash left."""
         if not self._path.exists():
             return
         size = self._path.stat().st_size
@@ -150,7 +150,7 @@ class TimelineFile:
 
 
 def newest_lines(blocks: Sequence[SeenBlock]) -> bytes:
-    """A whole file's content: a line for each block, oldest first, of as many of the newest as it may have."""
+    """A whole file's content: a line for each of the newest blocks that fit into it, oldest first."""
     lines, size = list[bytes](), 0
     for line in map(_line, reversed(blocks)):
         size += len(line)

@@ -1,1 +1,1 @@
-"""The processes beside a node: one that trains and one that mines."""
+"""The processes beside a node: they train, mine and verify signatures."""

@@ -11,15 +11,15 @@ from fedchain.chain.exceptions import InvalidEncoding
 
 LENGTH_SIZE = 4
 FRAME_SIZE_MAX = 2**30
-"""Bytes of one frame; both ends are ours, so this only catches a broken pipe's garbage."""
+"""Most bytes of one frame. Both ends are ours, so the limit only catches a broken pipe's garbage."""
 
 
 class PipeBroken(Exception):
-    """The other process is gone, or what it wrote is no frame."""
+    """The other process is gone, or did not write a frame."""
 
 
 def to_frame(value: Any) -> bytes:
-    """Write one value as a frame."""
+    """The frame of one value."""
     data = encode(value)
     return len(data).to_bytes(LENGTH_SIZE, "big") + data
 

@@ -2,13 +2,13 @@
 
 ``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK SECRETS``, ``… mine FUNCTION`` and
 ``… verify``.
-They read frames from standard input and answer on standard output. A trainer is first told what the member was dealt,
-and stores each contribution before it answers: started again, it gives the same bytes for the same phase.
+They read frames from standard input and answer on standard output. A trainer first receives the secrets that the member
+was dealt. It stores each contribution before it answers, so after a restart it gives the same bytes for the same phase.
 """
 
 import os
 
-if __name__ == "__main__":  # before anything that takes time: Ctrl-C in the terminal is the node's to handle
+if __name__ == "__main__":  # before anything that takes time, so that only the node handles Ctrl-C in the terminal
     os.setpgid(0, 0)
 
 import contextlib
@@ -43,27 +43,27 @@ from fedchain.node.workers.training_file import KeptTraining, read_training
 TRAIN_NICE, MINE_NICE = 10, 19
 """Niceness: the node goes first, then training, then mining.
 
-It counts because a worker stays in its node's session: Linux schedules sessions against each other first ("autogroup",
-see sched(7)), and processes by their niceness only within one. With all three busy on one core, the node gets 89 %,
-training 10 % and mining 1 %; in sessions of their own each got a third. To other programs the three count as one.
+It takes effect because a worker stays in its node's session: Linux schedules sessions against each other first
+("autogroup", see sched(7)), and applies niceness only within a session. With all three busy on one core, the node gets
+89 %, training 10 % and mining 1 %; in separate sessions each got a third. To other programs the three count as one.
 """
 
 MINING_SLICE_S = 0.1
-"""How long the miner searches before it looks for a newer header."""
+"""How long the miner searches before it checks for a newer header."""
 
 
 class Trainer:
     """Answers calls for contributions, and survives being killed between any two instructions.
 
     Args:
-        genesis: names the learning task.
-        folder: where the last answer is kept.
+        genesis: states the learning task.
+        folder: folder of the file with the last answer.
         member: this peer's place among the members, which is its place in the partition.
         data_dir: folder of the data set.
-        task: the user's function, where the members' data are their own. It runs in this process alone.
-        secrets: file of this member's private randomness, read when the method first asks; empty: it has none. Beside
-            it lies the privacy ledger.
-        dealt: what only this member was dealt, by name, such as its share of a key.
+        task: the user's function, if the members' data are their own. It runs in this process alone.
+        secrets: file of this member's private randomness, read when the method first asks; empty if there is none. The
+            privacy ledger lies beside it.
+        dealt: secrets that this member was dealt, by name, such as its share of a key.
 
     Raises:
         LearningError: the data cannot be used.
@@ -98,7 +98,7 @@ class Trainer:
             parts_of=lambda _: PartFolder(folder / PARTS),
         )
         self._learner.prepare(member)
-        self._learner.release_examples()  # of which this member's are a small part
+        self._learner.release_examples()  # this member's are a small part of them
         self._chain_id, self._member = genesis.chain_id, member
         self._path = folder / TRAINING_FILE
         self._asked: list[Any] = []
@@ -110,7 +110,7 @@ class Trainer:
                 self._learner.restore(member, kept.checkpoint)
 
     def contribute(self, phase: str, round_number: int, knowledge: bytes) -> list[Any]:
-        """Payload, local steps and measurements as JSON of one contribution; the same again if asked again."""
+        """Payload, local steps and measurements (as JSON) of one contribution; the same ones if asked again."""
         if self._asked != [phase, round_number]:
             made = self._learner.contribute(self._member, phase, round_number, knowledge)
             measured = ({} if made.local is None else asdict(made.local)) | {"epsilon": made.epsilon}
@@ -129,7 +129,7 @@ class Trainer:
 
 
 def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "", secrets: str = "") -> None:
-    """Say whether the data can be used, then serve contributions until the node closes the pipe."""
+    """Report whether the data can be used, then compute contributions until the node closes the pipe."""
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
     import torch
@@ -146,17 +146,17 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
         phase, round_number, knowledge = orders.get()
         try:
             answer = ["done", *trainer.contribute(phase, round_number, knowledge)]
-        except LearningError as error:  # the client is as it was before
+        except LearningError as error:  # the client is unchanged
             is_sound = isinstance(error, NothingToPost) and not isinstance(error, TrainingDiverged)
             answer = ["refused" if is_sound else "failed", f"{type(error).__name__}: {error}"]
-        except Exception as error:  # nobody knows how the client is now: the next process reads what was stored
+        except Exception as error:  # the client's state is unknown now: the next process reads the stored one
             write_frame(answers, ["failed", one_line(error)])
             raise
         write_frame(answers, answer)
 
 
 def mine(function: str) -> None:
-    """Search nonces for the newest header that the node sent, slice by slice; for none after an empty order."""
+    """Search for nonces for the newest header that the node sent, in slices; an empty order pauses the search."""
     os.nice(MINE_NICE)
     answers, orders = _take_stdout(), _orders()
     draw, slice_size = random.SystemRandom(), 64
@@ -175,14 +175,14 @@ def mine(function: str) -> None:
 
 
 def verify() -> None:
-    """Say of each list of signatures how many are valid, up to the first that is not."""
+    """Answer each list of signatures with the number of valid ones before the first invalid one."""
     answers, orders = _take_stdout(), _orders()
     while True:
         write_frame(answers, count_valid(orders.get()))
 
 
 def _take_stdout() -> BinaryIO:
-    """Keep standard output for frames: whatever else prints, Python or not, goes to standard error from now on."""
+    """Reserve standard output for frames: all other output, Python's or not, goes to standard error from now on."""
     frames = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -191,7 +191,7 @@ def _take_stdout() -> BinaryIO:
 
 
 def _orders() -> "Queue[Any]":
-    """What the node sends. The process ends when the pipe does: a node that was killed leaves nobody behind."""
+    """The queue of the node's orders. The process ends with the pipe, so a killed node leaves no process behind."""
     orders: Queue[Any] = Queue()
 
     def read() -> None:
@@ -206,7 +206,7 @@ def _orders() -> "Queue[Any]":
 
 
 def _keep(path: Path, kept: KeptTraining) -> None:
-    """Write what a trainer keeps, and drop what trainers that were killed have left half written. Raises OSError."""
+    """Write a trainer's file, and remove incomplete files that killed trainers have left. Raises OSError."""
     write_file(path, kept.to_frame())
     for leftover in path.parent.glob(f"{path.stem}.*.part"):
         leftover.unlink(missing_ok=True)
@@ -215,8 +215,8 @@ def _keep(path: Path, kept: KeptTraining) -> None:
 def main(arguments: list[str]) -> NoReturn:
     """Run one worker until the node is gone.
 
-    The process ends at once: the thread that reads orders holds the lock of standard input, for which Python's own end
-    would wait in vain, and abort.
+    The process exits at once: the thread that reads orders holds the lock of standard input, for which Python's own
+    shutdown would wait in vain, and abort.
     """
     os.umask(UMASK)
     exit_code = 0

@@ -1,4 +1,4 @@
-"""The node's side of its worker processes: started, asked, and started again when they end."""
+"""The node's side of its worker processes: it starts them, asks them, and starts them again when they end."""
 
 import json
 import logging
@@ -28,29 +28,29 @@ RESTART_PAUSE_S = 1.0
 """How long to wait before a worker that ended is started again."""
 
 TRIES_MAX = 3
-"""Times in a row that a contribution is tried in a fresh process before the node gives it up for this phase."""
+"""Attempts at a contribution in fresh processes before the node gives it up for this phase."""
 
 
 VERIFIED_AT_ONCE = 8
-"""Blocks in the hands of the process that verifies their signatures: it always has the next one when one is done."""
+"""Most blocks that the verifying process has at a time, so that it always has the next one when one is done."""
 
 IDLE_S = 10.0
-"""How long that process waits for more before it is ended: who does not replay needs none."""
+"""How long that process waits for more before it is ended: only a node that replays needs it."""
 
 
 SAID_SIZE_MAX = 8192
-"""Bytes of a line on a worker's standard error that are logged as one; longer ones are several."""
+"""Most bytes of a line on a worker's standard error that are logged as one line; longer ones are split."""
 
 SAID_WAIT_S = 1.0
-"""How long the end of a worker waits for its last words: a process that it left behind may still hold its output."""
+"""How long the end of a worker waits for its last output; a process that it left behind may keep the pipe open."""
 
 
 class WorkerFailed(Exception):
-    """The worker could not do what it was asked, for a reason that trying again would not change."""
+    """The worker could not fulfil a request, for a reason that trying again would not change."""
 
 
 class WorkerRefused(WorkerFailed):
-    """There is nothing to post, and nothing is wrong: the method, or the member's privacy budget, asks for that."""
+    """There is nothing to post, and nothing is wrong: the method, or the member's privacy budget, demands it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class Trained:
     steps: int
     """Local steps taken."""
     measured: dict[str, Any]
-    """What was measured of the trained model, as :class:`fedchain.learning.training.evaluation.Evaluation` has it; and,
-    where there are any, ``skipped``: places of members whose contributions were of no use, each with the reason."""
+    """Measurements of the trained model, as in :class:`fedchain.learning.training.evaluation.Evaluation`; and, if there
+    are any, ``skipped``: places of members whose contributions could not be used, each with the reason."""
 
 
 class TrainingWorker:
     """A long-lived process that trains; one contribution at a time.
 
-    What the member was dealt it is told through its pipe, which nobody else reads and nothing stores.
+    It receives the secrets that the member was dealt through its pipe, which nobody else reads and nothing stores.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class TrainingWorker:
         self._lock = anyio.Lock()
 
     async def prepare(self) -> None:
-        """Start the process and have it read its data; raises WorkerFailed where that is impossible."""
+        """Start the process and have it read its data; raises WorkerFailed if that is impossible."""
         await self._ask(None)
 
     async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
-        """Have a contribution computed. A process that dies of it is replaced, and goes on from what it stored.
+        """Have a contribution computed. A process that dies of it is replaced by one that reads the stored state.
 
         Raises:
-            WorkerRefused: there is nothing to post, as it should be.
+            WorkerRefused: there is nothing to post, by design.
             WorkerFailed: training itself failed, or the process died of it every time.
         """
         payload, steps, measured = await self._ask([phase, round_number, knowledge])
@@ -107,7 +107,7 @@ class TrainingWorker:
             await process.close()
 
     async def _ask(self, request: list[Any] | None) -> list[Any]:
-        """Answer to a request, or to none once the process is ready; a process that ends is replaced."""
+        """The answer to a request; without a request, wait until the process is ready. A dead process is replaced."""
         async with self._lock:
             for _ in range(TRIES_MAX):
                 try:
@@ -127,7 +127,7 @@ class TrainingWorker:
 
 
 class MiningWorker:
-    """A process that searches nonces for the newest header it was given."""
+    """A process that searches for nonces for the newest header it was given."""
 
     def __init__(self, function: str, on_sealed: Callable[[Header], None]) -> None:
         self._function = function
@@ -136,12 +136,12 @@ class MiningWorker:
         self._wanted = anyio.Event()
 
     def mine(self, header: Header) -> None:
-        """Search a nonce for ``header``, and no longer for any header before it."""
+        """Search for a nonce for ``header``, and no longer for any earlier header."""
         self._header = header
         self._wanted.set()
 
     def stop_unless(self, is_wanted: Callable[[Header], bool]) -> bool:
-        """Search no longer if what is being searched is not wanted; whether that was so."""
+        """Stop the search if its header is not wanted any more; returns whether it was stopped."""
         if self._header is None or is_wanted(self._header):
             return False
         self._header = None
@@ -149,7 +149,7 @@ class MiningWorker:
         return True
 
     async def run(self) -> None:
-        """Keep a process running until cancelled; it is given the newest header again if it has to be replaced."""
+        """Keep a process running until cancelled; a replacement is given the newest header again."""
         while True:
             process = await WorkerProcess.start(["mine", self._function])
             try:
@@ -172,26 +172,26 @@ class MiningWorker:
             await process.send([] if self._header is None else self._header.to_record())
 
     def _on_answer(self, sealed: Header) -> None:
-        if self._header is not None and is_same_work(self._header, sealed):  # else it came too late
+        if self._header is not None and is_same_work(self._header, sealed):  # otherwise it came too late
             self._header = None
             self._on_sealed(sealed)
 
 
 class VerifyingWorker:
-    """A process that verifies signatures, there while they come.
+    """A process that verifies signatures, started when they come and ended when none do.
 
     Args:
-        on_verified: told what came of each job, in the order in which they were given. Where the process died of it,
-            nothing did.
+        on_verified: called with each job's result, in the order of the jobs; the count is 0 for a job whose process
+            died.
     """
 
     def __init__(self, on_verified: Callable[[VerifySignatures, Verified], object]) -> None:
         self._on_verified = on_verified
-        self._jobs: deque[VerifySignatures] = deque()  # the oldest of them are in its hands
+        self._jobs: deque[VerifySignatures] = deque()  # the process has the oldest of them
         self._arrived = anyio.Event()
 
     def verify(self, job: VerifySignatures) -> None:
-        """Verify the signatures of a job behind those that wait."""
+        """Queue a job behind those that wait."""
         self._jobs.append(job)
         self._arrived.set()
 
@@ -210,7 +210,7 @@ class VerifyingWorker:
                 await process.close()
 
     async def _serve(self, process: "WorkerProcess") -> None:
-        """Hand out jobs and take answers until there was nothing to do for a while."""
+        """Hand out jobs and take answers until there has been no job for a while."""
         handed_out = 0
         while True:
             while handed_out < min(len(self._jobs), VERIFIED_AT_ONCE):
@@ -227,14 +227,14 @@ class VerifyingWorker:
                 return
 
     async def _wait(self) -> None:
-        """Until there is something to do."""
+        """Wait for a job."""
         while not self._jobs:
             self._arrived = anyio.Event()
             await self._arrived.wait()
 
 
 class WorkerProcess:
-    """One worker process and its pipes. What it prints, the user's own code with it, is logged line by line."""
+    """One worker process and its pipes. Its output, the user's own code's included, is logged line by line."""
 
     def __init__(self, process: Process, saying: threading.Thread) -> None:
         assert process.stdin is not None, "it was opened with a pipe"
@@ -264,7 +264,7 @@ class WorkerProcess:
         return await receive_frame(self._answers)
 
     async def close(self) -> None:
-        """Kill the process, wait until it is gone, and close its pipes; not cancelled half-way."""
+        """Kill the process, wait until it is gone, and close its pipes, without being cancelled half-way."""
         with anyio.CancelScope(shield=True):
             if self._process.returncode is None:
                 self._process.kill()
@@ -273,7 +273,7 @@ class WorkerProcess:
 
 
 def _log_lines(worker: str, reader: int) -> None:
-    """Log what a worker says, until nobody has its standard error any more."""
+    """Log a worker's standard error, until no process holds it open any more."""
     with os.fdopen(reader, "rb") as said:
         while line := said.readline(SAID_SIZE_MAX):
             named = {"worker": worker, "line": line.decode(errors="replace").rstrip()}

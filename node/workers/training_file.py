@@ -1,4 +1,4 @@
-"""What a trainer keeps: its last answer and its client's state after it, in one file, so that they never disagree."""
+"""The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree."""
 
 import json
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ class KeptTraining:
     member: int
     """The peer's place among the members."""
     phase: str
-    """What was contributed last."""
+    """Name of the phase of the last contribution."""
     round: int
-    """In which round."""
+    """Its round."""
     answer: list[Any]
-    """The payload, the local steps, and what was measured, as JSON."""
+    """The payload, the local steps, and the measurements as JSON."""
     checkpoint: bytes
-    """The client's model and what the method remembers of it, after that contribution."""
+    """The client's model and the method's memory of the client, after that contribution."""
 
     @property
     def measured(self) -> dict[str, Any]:
-        """What the trainer measured of the model; {} after a phase that does not train."""
+        """The trainer's measurements of the model; {} after a phase that does not train."""
         found: dict[str, Any] = json.loads(self.answer[-1])
         return found
 

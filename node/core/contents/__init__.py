@@ -1,1 +1,1 @@
-"""What blocks and posts name by hash: payloads, parts and knowledge, fetched, kept and handed out."""
+"""Contents that blocks and posts name by hash: payloads, parts and knowledge, fetched, kept and handed out."""

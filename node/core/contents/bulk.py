@@ -1,8 +1,8 @@
-"""Payloads by reference: which parts this peer reads, which of them it lacks, and how they come here.
+"""Payloads by reference: the parts that this peer reads, those of them that it lacks, and their download.
 
-A post that lists parts counts for who reads them once they are here, and for everybody else at once. So the vote of a
-reader asserts the content of its parts, and the others' votes the form of the list. Parts that the knowledge at the
-head lists are in force: they are fetched by their readers, kept, and dropped when nothing lists them any more.
+A post that lists parts counts for their readers once the parts are here, and for all other peers at once. So a reader's
+vote asserts the content of its parts, and the others' votes the form of the list. Parts that the knowledge at the head
+lists are in force: their readers fetch them, keep them, and drop them when nothing lists them any more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,88 +22,88 @@ from fedchain.node.core.effects import Compute, KeepParts
 from fedchain.node.core.jobs import KeepPart
 
 FETCHED_AT_ONCE = 8
-"""Parts that are fetched at a time: each is held in memory until it is complete, checked and written."""
+"""Most parts that are fetched at a time; each is held in memory until it is complete, checked and written."""
 
 PATIENCE_MS = 4 * STALL_MS
-"""How long work on a phase waits for parts of which nothing comes: somebody may list what nobody has."""
+"""How long work on a phase waits for parts without a byte of them: a member may list parts that nobody has."""
 
 
 TIMES_MAX = 30
-"""How often the heights double for which nobody waits for an author after waiting for its parts in vain."""
+"""Most doublings of the number of heights for which an author is not waited for, once its parts failed to come."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """Somebody lists a part that this peer reads."""
+    """A listing of a part that this peer reads."""
 
     size: int
-    """Bytes, as it says."""
+    """Bytes of the part, according to the listing."""
     author: PublicKey
-    """Who should have it."""
+    """The member that lists the part and should have it."""
     post: Post | None
-    """The post of the open phase that lists it; None: the knowledge at the head does, so a quorum let it pass."""
+    """The post of the open phase that lists it; None if the knowledge does, so that a quorum has accepted it."""
     payload: bytes
     """That post's list."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A post of the open phase that lists parts for us."""
+    """A post of the open phase that lists parts for this peer."""
 
     post: Post
     payload: bytes
     """Its list."""
     missing: dict[Hash, int]
-    """Size of each part that is not here, or was not judged by this list."""
+    """Sizes of the parts that are not here, or were not checked against this list."""
     is_kept: bool = False
-    """Whether the post counts as soon as nothing is missing; else it is only in a candidate."""
+    """Whether the post counts as soon as nothing is missing; if not, only a candidate contains it."""
 
 
 class BulkParts:
     """Fetches, checks and keeps the parts that this peer reads.
 
-    Few parts are fetched at a time, so authors take turns (``turns.py``): those that list what they do not give, or
-    give slowly, hold up none of the others.
+    Few parts are fetched at a time, so authors take turns (``turns.py``): an author that withholds the parts it lists,
+    or sends them slowly, holds up none of the others.
     """
 
     def __init__(self, context: Context, lookup: PartLookup) -> None:
         self._context, self._lookup = context, lookup
-        self._wanted: dict[Hash, list[_Claim]] = {}  # what is being fetched, or waits for its turn
+        self._wanted: dict[Hash, list[_Claim]] = {}  # parts that are being fetched, or wait for their turn
         self._turns = Turns(FETCHED_AT_ONCE, context.genesis.phase_timeout_ms // 2)
-        self._keeping: dict[Hash, list[_Claim]] = {}  # what has come, and is being checked and written
-        self._here: set[Hash] = set()  # what was found or written since the head moved
-        self._spared: set[Hash] | None = None  # what the disk was told to keep, and what was written since
-        self._awaited: set[Hash] = set()  # what the knowledge lists for us and is not here
-        self._came_ms = 0  # when some of that came last, or the knowledge did
-        self._given_up: set[Hash] = set()  # what of it was waited for in vain
+        self._keeping: dict[Hash, list[_Claim]] = {}  # parts that have come, and are being checked and written
+        self._here: set[Hash] = set()  # parts that were found or written since the head moved
+        self._spared: set[Hash] | None = None  # parts that the disk was told to keep, and those written since
+        self._awaited: set[Hash] = set()  # parts that the knowledge lists for us and that are not here
+        self._came_ms = 0  # when one of those, or the knowledge, came last
+        self._given_up: set[Hash] = set()  # those of them that were awaited in vain
         self._paused_until_ms = 0  # when the disk may take parts again
-        self._gave: dict[PublicKey, int] = {}  # when somebody gave a part last
-        # authors that were waited for in vain: how often, and up to which height they are not waited for
+        self._gave: dict[PublicKey, int] = {}  # when each peer gave a part last
+        # authors that were awaited in vain: how often, and the height from which they are awaited again
         self._in_vain: dict[PublicKey, tuple[int, int]] = {}
-        self._refused: set[PublicKey] = set()  # authors whose parts were not what they listed, this phase
+        self._refused: set[PublicKey] = set()  # authors whose parts did not match their lists, this phase
         self._followed: dict[Hash, _Followed] = {}  # posts of the open phase that wait for parts
-        self._judged: dict[tuple[Hash, Hash], bool] = {}  # (post, part): False while somebody is at it
-        self._listed: set[Hash] = set()  # what the knowledge at the head lists
-        self._was_listed: set[Hash] = set()  # the one before it: others may still be fetching that
-        self._own: dict[Hash, set[tuple[int, int]]] = {}  # of the first, what we posted: (reader, round)
-        self._were_own: dict[Hash, set[tuple[int, int]]] = {}  # of the second
-        self._looked_at: Hash = b""  # the head whose knowledge was looked at
+        self._judged: dict[tuple[Hash, Hash], bool] = {}  # (post, part): False while the check runs
+        self._listed: set[Hash] = set()  # parts that the knowledge at the head lists
+        self._was_listed: set[Hash] = set()  # parts of the knowledge before it: others may still fetch those
+        self._own: dict[Hash, set[tuple[int, int]]] = {}  # (reader, round) of those in `_listed` that we posted
+        self._were_own: dict[Hash, set[tuple[int, int]]] = {}  # the same for `_was_listed`
+        self._looked_at: Hash = b""  # the head whose knowledge was read
         self._lists = PartLists(context)
         self.is_used = self._lists.are_used
         """Whether posts of any phase list parts."""
 
-    # what is asked
+    # questions
 
     def reads_all(self, post: Post, payload: bytes) -> bool:
-        """Whether a post is whole, or this peer reads every part of it: only then it can tell what others could get."""
+        """Whether this peer reads every part of a post, if any: only then it knows that others could get them."""
         return all(self._lists.is_ours(reader, post.round) for _, _, reader in self._lists.parts(post, payload))
 
     def lacks(self, post: Post, payload: bytes) -> bool:
-        """Whether this peer reads a part of a post that is not here, or was not judged by that post's list."""
+        """Whether a part of a post that this peer reads is not here, or was not checked against that post's list."""
         return post.hash in self._followed or any(True for _ in self._unsettled(post, payload))
 
     def is_waiting(self) -> bool:
-        """Whether parts that the knowledge lists are on their way, and have not been waited for too long."""
+        """Whether parts that the knowledge lists are on their way, and have not been awaited for too long."""
         context = self._context
         has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
         if self._awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
@@ -114,7 +114,7 @@ class BulkParts:
         return bool(self._awaited)
 
     def is_waited_for(self, author: PublicKey) -> bool:
-        """Whether work and votes wait for the parts of an author; not for a while after that was in vain."""
+        """Whether work and votes wait for the parts of an author; after a wait in vain they do not for a while."""
         _, height = self._in_vain.get(author, (0, 0))
         return self._context.head.height >= height
 
@@ -123,10 +123,10 @@ class BulkParts:
         self._in_vain[author] = times + 1, self._context.head.height + (2 << min(times, TIMES_MAX))
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
-        """Whether something is a part, and the other peer may not have it from us.
+        """Whether a content is a part that the peer may not have from us.
 
-        Its author alone gives a part, to those that its own post lists it for. A list by others may be a lie of a
-        member that wants the part; so may be a post that names it as its payload, until that was checked.
+        Only its author gives a part, and only to the readers that its own post lists. A list by another member may be
+        the lie of somebody that wants the part; so may a post that names it as its payload, until that was checked.
         """
         is_part = content_hash in self._wanted or content_hash in self._keeping or self._lookup.has(content_hash)
         if not is_part or self._context.contents.is_public(content_hash):
@@ -134,7 +134,7 @@ class BulkParts:
         return not any(self._lists.may_have(peer, reader, number) for reader, number in self._own_readers(content_hash))
 
     def _own_readers(self, part_hash: Hash) -> Iterator[tuple[int, int]]:
-        """The readers that we list a part for, and the rounds in which we posted it."""
+        """(reader, round) pairs: readers for which we list a part, and the rounds in which we posted it."""
         for known in (self._own, self._were_own):
             yield from known.get(part_hash, ())
         for post, payload in self._open_posts():
@@ -154,7 +154,7 @@ class BulkParts:
                 yield post, payload
 
     def wanted(self) -> set[Hash]:
-        """What is being fetched, or will be."""
+        """Parts that are being fetched, or will be."""
         return {*self._wanted}
 
     def gathering(self) -> Iterator[Post]:
@@ -164,15 +164,15 @@ class BulkParts:
     def __contains__(self, content_hash: Hash) -> bool:
         return content_hash in self._wanted
 
-    # what comes
+    # arrivals
 
     def gather(self, post: Post, payload: bytes) -> None:
-        """Keep a good post of the open phase until the parts of it are here that this peer reads."""
+        """Keep a good post of the open phase until all of its parts that this peer reads are here."""
         self.fetch(post, payload)
         self._followed[post.hash].is_kept = True
 
     def fetch(self, post: Post, payload: bytes) -> None:
-        """Fetch the parts of a post that this peer reads and lacks, from those that list them; judge the others."""
+        """Fetch the parts of a post that this peer reads and lacks, from members that list them; check the others."""
         if post.hash in self._followed:
             return
         missing = {part_hash: size for part_hash, size, _ in self._unsettled(post, payload)}
@@ -182,7 +182,7 @@ class BulkParts:
         self._ask()
 
     def _pursue(self, item: _Followed, part_hash: Hash) -> None:
-        """Want a part that a post lacks, or have it judged by the post's list if it is here."""
+        """Fetch a part that a post lacks, or have it checked against the post's list if it is here."""
         post = item.post
         if part_hash in self._keeping or not self._has(part_hash):
             self._claim(part_hash, _Claim(item.missing[part_hash], post.sender, post, item.payload))
@@ -191,7 +191,7 @@ class BulkParts:
             self._context.emit(Compute(KeepPart(self._context.head, post, item.payload, part_hash, None)))
 
     def on_bytes(self, part_hash: Hash, data: bytes, giver: PublicKey) -> None:
-        """The bytes of a wanted part have come, the last of them from ``giver``, and hash to what was asked for."""
+        """The bytes of a wanted part are complete and have the right hash; the last of them came from ``giver``."""
         claims = self._keeping[part_hash] = self._wanted.pop(part_hash)
         self._turns.end(part_hash, self._context.now.ms)
         self._gave[giver] = self._context.now.ms
@@ -201,7 +201,7 @@ class BulkParts:
         self._context.emit(Compute(KeepPart(self._context.head, claim.post, claim.payload, part_hash, data)))
 
     def on_kept(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
-        """A part is here, or refused; the posts that wait for nothing any more."""
+        """A part was kept or refused; returns the posts that miss no part any more."""
         part_hash, now_ms = job.part_hash, self._context.now.ms
         if job.data is None:
             return self._on_judged(job, result)
@@ -213,7 +213,7 @@ class BulkParts:
             if self._spared is not None:
                 self._spared.add(part_hash)
             self._awaited.discard(part_hash)
-        elif isinstance(result, Invalid):  # its list may be a lie about a part of somebody else's
+        elif isinstance(result, Invalid):  # the post's list may lie about another member's part
             claims = [claim for claim in claims if claim.post != job.post]
         else:  # the disk is full, and may have room again
             self._paused_until_ms = now_ms + PATIENCE_MS
@@ -223,7 +223,7 @@ class BulkParts:
         return self._on_judged(job, result)
 
     def _on_judged(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
-        """A part was held against a post that lists it; other posts that list it are judged by their own lists."""
+        """A part was checked against one post's list; other posts that list it are checked by their own lists."""
         post, ready = job.post, list[tuple[Post, bytes]]()
         if post is not None:
             self._judged.pop((post.hash, job.part_hash), None)
@@ -247,10 +247,10 @@ class BulkParts:
         self._ask()
         return ready
 
-    # what is in force
+    # parts in force
 
     def on_head(self) -> None:
-        """Another phase is open: nobody waits for what was posted before it and not counted."""
+        """Another phase is open: drop posts of the last one that were not counted."""
         self._followed.clear()
         for author in self._refused:
             self._pass_over(author)
@@ -259,9 +259,9 @@ class BulkParts:
         self._judged.clear()
 
     def advance(self) -> None:
-        """Once the knowledge at the head is here: fetch what it lists for us, and drop what nothing lists any more.
+        """Once the knowledge at the head is here, fetch parts that it lists for us, and drop those that nothing lists.
 
-        That comes before we contribute to the phase: what our trainer writes for it is listed nowhere yet.
+        This happens before we contribute to the phase: parts that our trainer writes for it are listed nowhere yet.
         """
         context, knowledge = self._context, self._context.knowledge()
         if not self.is_used or knowledge is None or self._looked_at == context.head.block_hash:
@@ -276,14 +276,14 @@ class BulkParts:
         self._look_for(known)
         posts = self._open_posts()
         listed = {part_hash for post, payload in posts for part_hash, _, _ in self._lists.parts(post, payload)}
-        if not is_first:  # after a restart, parts are here of a post that our trainer made and nobody knows yet
+        if not is_first:  # after a restart, our trainer may have left parts of a post that is not known yet
             needed = frozenset({*self._listed, *self._was_listed, *listed, *self._keeping, *self._wanted})
             self._spared = {*needed}
             context.emit(KeepParts(needed))
         self._ask()
 
     def _look_for(self, known: Sequence[tuple[int, Part, int]]) -> None:
-        """Want what the knowledge lists for us, and of what was posted only what is of the open phase."""
+        """Want the parts that the knowledge lists for us, and those that posts from the open phase on list."""
         context = self._context
         self._here.clear()
         self._turns.forget_waiting()
@@ -313,27 +313,27 @@ class BulkParts:
                 self._claim(part_hash, claim)
 
     def on_tick(self) -> None:
-        """Let parts of which nothing comes make way, and go on with what could not be asked for."""
+        """Let stalled downloads make way, and begin others that there was no room for."""
         self._make_way()
         self._ask()
 
-    # whose turn it is
+    # turns
 
     def _claim(self, part_hash: Hash, claim: _Claim) -> None:
-        """Note that somebody lists a part that is missing."""
+        """Note a listing of a part that is missing."""
         context = self._context
         claims = self._keeping[part_hash] if part_hash in self._keeping else self._wanted.setdefault(part_hash, [])
         if claim in claims:
             return
         claims.append(claim)
         if part_hash in self._turns:
-            if claim.author in context.peers:  # it may be the only one that has what another lists, too
+            if claim.author in context.peers:  # it may be the only author listing the part that has it
                 self._want(part_hash, claim)
         elif part_hash in self._wanted:
             self._turns.wait(claim.author, part_hash)
 
     def _ask(self) -> None:
-        """Begin as many downloads as may run at a time."""
+        """Begin downloads, up to the number that may run at a time."""
         context, now_ms = self._context, self._context.now.ms
         while self._room() > 0 and now_ms >= self._paused_until_ms:
             taken = self._turns.take_next(self._wanted.__contains__, context.peers, now_ms)
@@ -349,7 +349,7 @@ class BulkParts:
             self._turns.begin(author, part_hash, now_ms)
 
     def _want(self, part_hash: Hash, claim: _Claim) -> list[Request]:
-        """Fetch a part from somebody that lists it: nobody else gives it."""
+        """Fetch a part from a member that lists it: nobody else gives it."""
         downloads, now_ms = self._context.contents.downloads, self._context.now.ms
         return downloads.want(part_hash, claim.size, claim.author, now_ms, PART_SIZE_MAX, asks_others=False)
 
@@ -357,7 +357,7 @@ class BulkParts:
         return FETCHED_AT_ONCE - len(self._turns) - len(self._keeping)
 
     def _make_way(self) -> None:
-        """End downloads that others have waited for long enough."""
+        """End downloads whose turn is over, in favour of others that wait."""
         downloads, is_wanted = self._context.contents.downloads, self._wanted.__contains__
         peers, now_ms = self._context.peers, self._context.now.ms
         for part_hash in self._turns.make_way(is_wanted, peers, downloads.arrived, self._room(), now_ms):
@@ -373,12 +373,12 @@ class BulkParts:
         return self._wanted.get(part_hash) or self._keeping.get(part_hash) or []
 
     def _claims_in_order(self, part_hash: Hash) -> list[_Claim]:
-        """Claims of those that are connected, first of the author that kept its word last."""
+        """Claims of connected authors, the author that gave a part most recently first."""
         claims = [claim for claim in self._wanted[part_hash] if claim.author in self._context.peers]
         return sorted(claims, key=lambda claim: -self._gave.get(claim.author, 0))
 
     def _unsettled(self, post: Post, payload: bytes) -> Iterator[Part]:
-        """Parts of a post that this peer reads, and that are not here or not yet what the post says of them."""
+        """Parts of a post that this peer reads, and that are not here or not yet checked against its list."""
         if post.sender == self._context.me:
             return
         for part in self._lists.parts(post, payload):
@@ -390,7 +390,7 @@ class BulkParts:
         return is_judged and part_hash not in self._keeping and self._has(part_hash)
 
     def _has(self, part_hash: Hash) -> bool:
-        """Whether a part is here, and stays; the disk is asked once while a phase is open, and may be slow to drop."""
+        """Whether a part is here and stays. While a phase is open the disk is asked once; it may be slow to drop."""
         if part_hash not in self._here:
             is_dropped = self._spared is not None and part_hash not in self._spared
             if part_hash in self._wanted or is_dropped or not self._lookup.has(part_hash):

@@ -1,6 +1,6 @@
-"""The content cache: payloads and knowledges that a node holds in memory, and those that it is fetching for somebody.
+"""The content cache: payloads and knowledges that a node holds in memory, and those that it is fetching.
 
-What has been in a block is in the store too, so memory is needed only for the open phase and the last few blocks.
+Contents of blocks are in the store too, so memory is needed only for the open phase and the last few blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,33 +17,33 @@ from fedchain.network.downloads import DOWNLOADS_MAX, Downloads, Request
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 
 ASKERS_MAX = 16
-"""Peers that get a content as soon as we have it ourselves, for each content; others ask again."""
+"""Most peers for each content that get it as soon as it arrives here; others ask again."""
 
 AHEAD_MAX = 2_048
-"""Contents of blocks above our head that are fetched at a time: they leave room for those of the open height."""
+"""Most contents of blocks above our head that are fetched at a time, to leave room for those of the open height."""
 
 RECENT_SIZE_MAX = 64 * 2**20
-"""Bytes of contents of the last blocks that stay in memory by default; those beyond are read from the store."""
+"""Default for the bytes of contents of the last blocks that stay in memory; others are read from the store."""
 
 PartLookup = Callable[[Hash, int, int], bytes | None]
-"""``part(content_hash, start, size)``: some of a content's bytes; None where it is not held."""
+"""``part(content_hash, start, size)``: a range of a content's bytes; None if the content is not held."""
 
 
 Intern = Callable[[Hash, bytes], bytes]
-"""``intern(content_hash, data)``: the copy of ``data`` to hold, where many nodes share a process."""
+"""``intern(content_hash, data)``: the copy of ``data`` to hold, if many nodes share a process."""
 
 
 class ContentCache:
     """Content-addressed bytes, and the posts whose payloads are on their way.
 
     Args:
-        genesis: bounds what is fetched.
-        stored: what the node persisted.
-        stored_part: the same, part by part.
-        intern: finds the copy to hold.
-        recent_size_max: bytes of contents that stay in memory though nothing open needs them.
-        holds_back: whether what was fetched is given to nobody before it is published. Where posts list parts that
-            not everybody may read, anybody can sign that such a part is its payload, and have a reader fetch it so.
+        genesis: bounds the sizes of contents that are fetched.
+        stored: looks up contents that the node persisted.
+        stored_part: the same, for a range of bytes.
+        intern: returns the copy to hold.
+        recent_size_max: bytes of contents that stay in memory although nothing open needs them.
+        holds_back: whether fetched contents are given to nobody before they are published. If posts list parts that
+            not everybody may read, any member can sign that such a part is its payload, and so have a reader fetch it.
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class ContentCache:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
         self._holds_back = holds_back
         self._payload_size_max = genesis.payload_size_max
-        self._held: dict[Hash, bytes] = {}  # what others may have, too
-        self._unchecked: dict[Hash, bytes] = {}  # what has come, and may be what its reader alone may have
+        self._held: dict[Hash, bytes] = {}  # contents that others may have, too
+        self._unchecked: dict[Hash, bytes] = {}  # contents that have come, but may be for their reader alone
         self._recent_size_max = recent_size_max
         phases = (1 + PHASES_AHEAD) * max(len(genesis.setup), len(genesis.phases))
-        posts_max = len(genesis_state(genesis).roster) * phases  # those whose payloads may be missing
+        posts_max = len(genesis_state(genesis).roster) * phases  # most posts whose payloads may be missing
         self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX), DOWNLOADS_MAX + posts_max)
-        """What is on its way."""
-        self._as_content: set[Hash] = set()  # what of it is to be held
-        self._ahead: set[Hash] = set()  # what of it is of blocks above our head
+        """Downloads that are under way."""
+        self._as_content: set[Hash] = set()  # downloads that are to be held when complete
+        self._ahead: set[Hash] = set()  # downloads for blocks above our head
         self._waiting: dict[PostKey, Post] = {}
         self._askers: dict[Hash, dict[PublicKey, GetContent]] = {}
         self.extra: ContentLookup = lambda _: None
-        """What is held elsewhere, and given to who asks for it."""
+        """Looks up contents that are held elsewhere, and handed out as well."""
         self.wanted: Callable[[], set[Hash]] = set
-        """Contents on their way that are wanted, beside the payloads of posts that wait."""
+        """The downloads that are still wanted, besides the payloads of posts that wait."""
         self.is_part: Callable[[Hash], bool] = lambda _: False
-        """Whether something is being fetched as a part."""
+        """Whether a download is wanted as a part."""
 
     def get(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, from memory or from the store."""
@@ -83,24 +83,24 @@ class ContentCache:
         return self._stored(content_hash) if held is None else held
 
     def hold(self, content_hash: Hash) -> bytes | None:
-        """As :meth:`get`; what comes from the store stays in memory."""
+        """As :meth:`get`; bytes from the store stay in memory."""
         held = self._in_memory(content_hash)
         if held is None and (stored := self._stored(content_hash)) is not None:
             held = self._held[content_hash] = self._intern(content_hash, stored)
         return held
 
     def put(self, content_hash: Hash, data: bytes) -> None:
-        """Hold bytes that hash to ``content_hash``, and give them to a peer that asks for them."""
+        """Hold bytes that hash to ``content_hash``, for peers that ask for them as well."""
         self._unchecked.pop(content_hash, None)
         self._held[content_hash] = self._intern(content_hash, data)
 
     def publish(self, content_hash: Hash) -> None:
-        """Give a content that has come to peers that ask for it: it is the one that its post, or the chain, names."""
+        """Release a content to peers that ask for it: it was found to be the one that its post, or the chain, names."""
         if (data := self._unchecked.pop(content_hash, None)) is not None:
             self._held[content_hash] = data
 
     def is_public(self, content_hash: Hash) -> bool:
-        """Whether something is held, or stored, as a content that anybody may have."""
+        """Whether a content that any peer may have is held or stored."""
         return content_hash in self._held or self._stored(content_hash) is not None
 
     def _in_memory(self, content_hash: Hash) -> bytes | None:
@@ -112,7 +112,7 @@ class ContentCache:
         return bool(self._waiting)
 
     def waiting(self, post: Post) -> Post | None:
-        """The post of the same member and phase that waits for its payload."""
+        """The post of the same member and phase that waits for its payload; None if there is none."""
         return self._waiting.get(post.key) if self._waiting else None
 
     def senders_waited_for(self) -> set[PublicKey]:
@@ -122,15 +122,15 @@ class ContentCache:
     # for others
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield "posts without payloads", len(self._waiting)
         yield "contents", len(self._held)
         yield "downloads", len(self.downloads)
 
     def chunk(self, peer: PublicKey, request: GetContent) -> Chunk | None:
-        """The chunk that ``peer`` asks for; an empty one where there is none, and none yet while it is on its way.
+        """The chunk that ``peer`` asks for; empty if the content is not held, None while the content is on its way.
 
-        Nor is there one yet of what has come and is not published.
+        A content that has arrived but is not published counts as on its way.
         """
         held = self._held.get(request.content_hash) or self.extra(request.content_hash)
         if held is not None:
@@ -148,7 +148,7 @@ class ContentCache:
         return content_hash in self._as_content or content_hash in self._unchecked
 
     def take_askers(self, content_hash: Hash) -> list[tuple[PublicKey, Chunk]]:
-        """Chunks for the peers that asked for a content before it was here, or was given to anybody."""
+        """Chunks for the peers that asked for a content before it was here and published."""
         if content_hash in self._unchecked:
             return []
         asked = self._askers.pop(content_hash, {})
@@ -158,14 +158,14 @@ class ContentCache:
     # from others
 
     def await_payload(self, post: Post, provider: PublicKey, now_ms: int) -> list[Request]:
-        """Fetch the payload of ``post`` and keep the post until then. Raises LimitReached."""
+        """Fetch the payload of ``post``, and keep the post meanwhile. Raises LimitReached."""
         requests = self._want_payload(post, provider, now_ms)
         self._as_content.add(post.payload_hash)
         self._waiting[post.key] = post
         return requests
 
     def add_provider(self, member: PublicKey, provider: PublicKey, now_ms: int) -> None:
-        """Note that ``provider`` has the post of ``member``, and with it the payload that we may be fetching."""
+        """Note that ``provider`` has the post of ``member``, and thus the payload that we may be fetching."""
         for post in self._waiting.values():
             if post.sender == member and post.payload_hash in self.downloads:
                 self._want_payload(post, provider, now_ms)
@@ -173,10 +173,10 @@ class ContentCache:
     def fetch_payloads(
         self, posts: Iterable[Post], provider: PublicKey, now_ms: int, *, is_ahead: bool = False
     ) -> list[Request]:
-        """Fetch the payloads of a block's posts that are not here, as far as there is room for them.
+        """Fetch missing payloads of a block's posts, limited by the room for downloads.
 
         Args:
-            posts: the block's.
+            posts: the block's posts.
             provider: a peer that should have them.
             now_ms: now, on the clock of :class:`Downloads`.
             is_ahead: whether the block is above the open height.
@@ -189,18 +189,18 @@ class ContentCache:
         return requests
 
     def fetch(self, content_hash: Hash, provider: PublicKey, now_ms: int, size_max: int | None = None) -> list[Request]:
-        """Fetch a knowledge or a state by its hash, which is all that the chain says of it.
+        """Fetch a knowledge or a state by its hash; the chain does not state its size.
 
         Args:
             content_hash: 32 bytes.
             provider: a peer that should have it.
             now_ms: now, on the clock of :class:`Downloads`.
-            size_max: bytes that it has at most; None: as many as a knowledge may have.
+            size_max: most bytes that it may have; None for the limit of a knowledge.
         """
         return self._fetch(content_hash, None, size_max, provider, now_ms, is_ahead=False)
 
     def release(self, *content_hashes: Hash) -> None:
-        """Fetch contents no more that somebody has given up, as far as nobody else wants them (:attr:`wanted`)."""
+        """Stop fetching contents that one user has given up, unless another one wants them (:attr:`wanted`)."""
         dropped = [item for item in content_hashes if self._is_coming(item)]
         if not dropped:
             return
@@ -214,14 +214,14 @@ class ContentCache:
                     self.downloads.give_up(content_hash)
 
     def stop_part(self, part_hash: Hash) -> None:
-        """Fetch a part no more, unless it is awaited as a content, too."""
+        """Stop fetching a part, unless it is awaited as a content, too."""
         if part_hash not in self._as_content:
             self.downloads.give_up(part_hash)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
-        """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held, unless only a part was wanted.
+        """Take a chunk as :meth:`Downloads.on_chunk` does; hold a complete content, unless it is wanted only as a part.
 
-        Where contents are held back, that is for its reader alone until it is published.
+        If contents are held back, the content is for this peer alone until it is published.
         """
         content, requests = self.downloads.on_chunk(peer, chunk, now_ms)
         if content is not None and chunk.content_hash in self._as_content:
@@ -234,14 +234,14 @@ class ContentCache:
         return self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms, self._payload_size_max)
 
     def take_waiting(self, content_hash: Hash) -> list[Post]:
-        """Posts that waited for a payload which is here now."""
+        """Take the posts that waited for a payload, which is here now."""
         ready = [post for post in self._waiting.values() if post.payload_hash == content_hash]
         for post in ready:
             del self._waiting[post.key]
         return ready
 
     def on_tick(self, now_ms: int, peers: Sequence[PublicKey]) -> list[Request]:
-        """Replace providers that do not answer, by any of ``peers`` if need be."""
+        """Replace providers that do not answer, if necessary by any of ``peers``."""
         return self.downloads.on_tick(now_ms, peers)
 
     def drop_provider(self, peer: PublicKey, now_ms: int, peers: Sequence[PublicKey]) -> list[Request]:
@@ -249,9 +249,9 @@ class ContentCache:
         return self.downloads.drop(peer, now_ms, peers)
 
     def forget(self, needed: set[Hash], recent: Iterable[Hash], fetched: set[Hash], current: tuple[int, int]) -> None:
-        """Drop what is not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``.
+        """Drop contents not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``.
 
-        Of what is ``recent``, in order of preference, as much stays as there is room for.
+        Contents that are ``recent`` stay as long as there is room, in the given order of preference.
         """
         self._waiting = {key: post for key, post in self._waiting.items() if key[:2] >= current}
         awaited = {post.payload_hash for post in self._waiting.values()}
@@ -290,4 +290,4 @@ class ContentCache:
             self._as_content.add(content_hash)
             return requests
         except LimitReached:
-            return []  # whoever wanted it asks again
+            return []  # the caller asks again

@@ -1,4 +1,4 @@
-"""Lists of parts: what posts refer to, and which of it this peer reads."""
+"""Lists of parts: the parts that posts refer to, and those of them that this peer reads."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.context import Context
 
 LISTS_MAX = 256
-"""Posts whose lists are remembered: each part that comes asks what others are missing."""
+"""Most posts whose lists are remembered: the lists are read again for each part that arrives."""
 
 
 class PartLookup(Protocol):
-    """Where the bytes of parts are on this machine; what `learning.payload.part_folder` offers of it."""
+    """The parts that are stored on this machine; `learning.payload.part_folder` implements it."""
 
     def has(self, part_hash: Hash) -> bool:
-        """Whether a part is there."""
+        """Whether a part is stored."""
 
     def read_range(self, part_hash: Hash, start: int, size: int) -> bytes | None:
-        """Up to ``size`` of its bytes from ``start`` on; None where it is not."""
+        """Up to ``size`` bytes of a part from ``start`` on; None if it is not stored."""
 
 
 class NoParts:
-    """For federations whose posts are whole."""
+    """The lookup of federations whose posts are whole."""
 
     def has(self, part_hash: Hash) -> bool:
         """See :class:`PartLookup`."""
@@ -53,7 +53,7 @@ class PartLists:
         """Whether posts of any phase list parts."""
 
     def parts(self, post: Post, payload: bytes) -> Sequence[Part]:
-        """What a checked post lists; nothing, if it cannot be read."""
+        """The parts that a checked post lists; empty if its list cannot be read."""
         if not self.are_used:
             return ()
         if post.hash not in self._lists:
@@ -63,21 +63,21 @@ class PartLists:
         return self._lists[post.hash]
 
     def is_ours(self, reader: int, posted_in: int) -> bool:
-        """Whether this peer reads parts for ``reader``, posted in some round, now."""
+        """Whether this peer now reads parts for ``reader`` that were posted in a round."""
         context, open_round = self._context, self._context.head.round
         if reader == EVERYBODY:
             return True
         if reader == AGGREGATOR:
             return context.me == context.head.roster.aggregator_of(max(posted_in, open_round))
-        if reader == NEXT_AGGREGATOR:  # where that one is silent, the next one after it takes over
+        if reader == NEXT_AGGREGATOR:  # if that one is silent, the one after it takes over
             return context.me == context.head.roster.aggregator_of(max(posted_in + 1, open_round))
         return self._is_place_of(reader, context.me)
 
     def may_have(self, peer: PublicKey, reader: int, posted_in: int) -> bool:
-        """Whether a peer, whose head may be a round behind ours, reads parts for ``reader``.
+        """Whether a peer reads parts for ``reader``; its head may be a round behind ours.
 
-        A peer that is ahead may have become the aggregator that takes over; it asks again once we are there, too. A
-        round that is not open has no claim yet: as a rule its aggregator never reads what was for the one before it.
+        A peer that is ahead may have become the aggregator that takes over; it asks again once we are there, too. The
+        aggregator of a round that is not open has no claim yet: as a rule it never reads parts for its predecessor.
         """
         roster, open_round = self._context.head.roster, self._context.head.round
         if reader == EVERYBODY:

@@ -1,4 +1,4 @@
-"""Retention: which contents the last blocks need. What is older may be dropped."""
+"""Retention: the contents that the last blocks need. Older ones may be dropped."""
 
 from collections.abc import Iterable
 
@@ -6,11 +6,11 @@ from fedchain.chain.block import Block
 from fedchain.crypto.hashing import Hash
 
 RETAIN_STEPS = 8
-"""How often the store is swept while the head moves on by one retention window."""
+"""Sweeps of the store while the head advances by one retention window."""
 
 
 def contents_of(blocks: Iterable[Block]) -> set[Hash]:
-    """Payloads that some blocks count, and the knowledge that they leave behind."""
+    """Payloads that the blocks count, and the knowledge that they leave behind."""
     needed: set[Hash] = set()
     for block in blocks:
         needed.add(block.header.knowledge_root)
@@ -19,10 +19,10 @@ def contents_of(blocks: Iterable[Block]) -> set[Hash]:
 
 
 def contents_in_order(blocks: Iterable[Block]) -> list[Hash]:
-    """The same contents, those of the newest block first and in each the knowledge before the payloads.
+    """The same contents, the newest block's first; in each block the knowledge precedes the payloads.
 
     Args:
-        blocks: the oldest first.
+        blocks: blocks, oldest first.
     """
     ordered: dict[Hash, None] = {}
     for block in reversed([*blocks]):
@@ -31,6 +31,6 @@ def contents_in_order(blocks: Iterable[Block]) -> list[Hash]:
 
 
 def is_time_to_sweep(height: int, retention_blocks: int) -> bool:
-    """Whether the store is to be swept now that the head is at ``height``."""
+    """Whether the store is to be swept when the head reaches ``height``."""
     step = max(1, retention_blocks // RETAIN_STEPS)
     return 0 < retention_blocks < height and height % step == 0

@@ -1,8 +1,8 @@
-"""Turns: whose part is downloaded next where few are at a time, and whose download makes way. Pure; no I/O.
+"""Turns: the order in which authors' parts are downloaded, few at a time, and which downloads make way. Pure; no I/O.
 
-Authors share the time for which places are held, as processes share a processor: who has held them for the least time
-comes first, and who has held them longer by a turn makes way for whoever waits. So authors that give slowly, on purpose
-and together, hold places for as long as their number allows, and no longer, however little by little they give.
+Authors share the download places as processes share a processor: the author that has held places for the least time
+comes first, and an author that has held them longer by a turn makes way for one that waits. So authors that conspire to
+send slowly hold places only for the share of time that their number allows, in however small pieces they send.
 (Linux: completely fair scheduler)
 """
 
@@ -15,10 +15,10 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.sync import STALL_MS
 
 TURN_MS_MIN = 2 * STALL_MS
-"""The shortest turn; a download of which nothing comes for this long makes way for any other."""
+"""The shortest turn. A download that gets no byte for this long makes way for any other."""
 
 DOUBLINGS_MAX = 6
-"""How often the turn of an author doubles: what ends early begins again, and must come to its end some time."""
+"""Most doublings of an author's turn: a download that was ended early begins again, and must finish some time."""
 
 
 @dataclass(slots=True)
@@ -26,27 +26,27 @@ class _Running:
     """A part that is being downloaded."""
 
     author: PublicKey
-    """Whose turn it is."""
+    """The author whose turn it is."""
     since_ms: int
     heard_ms: int
-    """When something of it came last, as far as a tick has seen it."""
+    """Time of the last tick that found new bytes, or of its beginning."""
     arrived: int = 0
-    """Bytes that had come then."""
+    """Bytes that had arrived then."""
 
 
 class Turns:
-    """Hands a few places out to authors whose parts wait.
+    """Gives a few download places to authors whose parts wait.
 
     Args:
         places: downloads at a time.
-        shared_ms: the time in which every author that waits is to have had its share of them.
+        shared_ms: the time within which each waiting author is to get its share of the places.
     """
 
     def __init__(self, places: int, shared_ms: int) -> None:
         self._places, self._shared_ms = places, shared_ms
-        self._waiting: dict[PublicKey, OrderedDict[Hash, None]] = {}  # who is next first; some parts may be done
+        self._waiting: dict[PublicKey, OrderedDict[Hash, None]] = {}  # the next author first; some parts may be done
         self._running: dict[Hash, _Running] = {}
-        self._held_ms = Counter[PublicKey]()  # how long downloads that have ended held a place
+        self._held_ms = Counter[PublicKey]()  # how long finished downloads held a place
         self._ended_early = Counter[PublicKey]()
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Turns:
         return part_hash in self._running
 
     def running(self) -> list[Hash]:
-        """What is being downloaded."""
+        """Parts that are being downloaded."""
         return [*self._running]
 
     def wait(self, author: PublicKey, part_hash: Hash) -> None:
@@ -64,7 +64,7 @@ class Turns:
         self._waiting.setdefault(author, OrderedDict())[part_hash] = None
 
     def forget_waiting(self) -> None:
-        """Nothing waits any more; what an author has held counts half from now on."""
+        """Forget all waiting parts, and halve the time that each author has held places."""
         self._waiting.clear()
         self._ended_early.clear()
         self._held_ms = Counter({author: held_ms // 2 for author, held_ms in self._held_ms.items() if held_ms > 1})
@@ -72,16 +72,16 @@ class Turns:
     def take_next(
         self, is_wanted: Callable[[Hash], bool], peers: Container[PublicKey], now_ms: int
     ) -> tuple[PublicKey, Hash] | None:
-        """Take the part whose turn it is, with its author, out of those that wait and are still wanted.
+        """Take the next part, with its author, from those that wait and are still wanted.
 
-        Only authors among ``peers`` have a turn: the others can give nothing.
+        Only authors among ``peers`` have a turn: the others can send nothing.
         """
         authors = self._in_order(is_wanted, peers, now_ms)
         if not authors:
             return None
         author = authors[0]
         part_hash, _ = self._waiting[author].popitem(last=False)
-        self._waiting[author] = self._waiting.pop(author)  # of those that are equal, the others come first
+        self._waiting[author] = self._waiting.pop(author)  # among equals, the others come first
         return author, part_hash
 
     def begin(self, author: PublicKey, part_hash: Hash, now_ms: int) -> None:
@@ -101,9 +101,9 @@ class Turns:
         free: int,
         now_ms: int,
     ) -> list[Hash]:
-        """End downloads for the sake of those that wait; ``free`` places are there for some of these anyway.
+        """End downloads in favour of parts that wait, beyond those for which ``free`` places are left anyway.
 
-        ``arrived`` says how many bytes of a part have come.
+        ``arrived`` returns the number of bytes of a part that have arrived.
         """
         waiting = self._in_order(is_wanted, peers, now_ms)
         for part_hash, item in self._running.items():
@@ -123,17 +123,17 @@ class Turns:
         return ended
 
     def _that_makes_way(self, author: PublicKey, turn_ms: int, now_ms: int) -> Hash | None:
-        """The download that makes way for an author, if any: first of those who have held places longest."""
+        """The download that makes way for an author, if any; authors that have held places longest are tried first."""
         running, held_ms = self._authors(), self._held_until(now_ms)
         longest = sorted(self._running.items(), key=lambda known: (-held_ms[known[1].author], known[1].arrived))
         for part_hash, item in longest:
             lasted_ms = now_ms - item.since_ms
             if lasted_ms < STALL_MS:
                 continue
-            if running[item.author] > 1 and not running[author]:  # it has another one
+            if running[item.author] > 1 and not running[author]:  # its author has another one
                 return part_hash
             ahead_ms = held_ms[item.author] - held_ms[author]
-            # Among equals, a turn after one that ended early is longer; who is ahead of others has no right to that.
+            # Among equals, a turn after one that ended early is longer; an author that is ahead has no right to that.
             own_turn_ms = turn_ms << min(DOUBLINGS_MAX, self._ended_early[item.author])
             is_over = lasted_ms >= own_turn_ms or ahead_ms - lasted_ms >= turn_ms
             if ahead_ms >= turn_ms and is_over:
@@ -141,7 +141,7 @@ class Turns:
         return None
 
     def _turn_ms(self, waiting: list[PublicKey]) -> int:
-        """How long a turn is: an equal share of the places' time for each author."""
+        """Length of a turn, in milliseconds: an equal share of the places' time for each author."""
         return max(TURN_MS_MIN, self._places * self._shared_ms // len({*waiting, *self._authors()}))
 
     def _end_early(self, part_hash: Hash, now_ms: int) -> None:
@@ -149,7 +149,7 @@ class Turns:
         self.end(part_hash, now_ms)
 
     def _in_order(self, is_wanted: Callable[[Hash], bool], peers: Container[PublicKey], now_ms: int) -> list[PublicKey]:
-        """Authors with parts that wait, who is next first; the first part of each is one that does."""
+        """Authors with waiting parts, the next one first; the first part in each author's queue does wait."""
         running, held_ms = self._authors(), self._held_until(now_ms)
         authors = [author for author in [*self._waiting] if author in peers and self._has_waiting(author, is_wanted)]
         return sorted(authors, key=lambda author: (running[author], held_ms[author]))
@@ -165,11 +165,11 @@ class Turns:
         return False
 
     def _authors(self) -> Counter[PublicKey]:
-        """How many parts of each author are being downloaded."""
+        """Number of each author's parts that are being downloaded."""
         return Counter(item.author for item in self._running.values())
 
     def _held_until(self, now_ms: int) -> Counter[PublicKey]:
-        """For how long each author has held places, in milliseconds of one place."""
+        """Time for which each author has held places, in milliseconds of one place."""
         held_ms = self._held_ms.copy()
         for item in self._running.values():
             held_ms[item.author] += now_ms - item.since_ms

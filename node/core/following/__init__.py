@@ -1,1 +1,1 @@
-"""How a node that is behind comes to the head of the chain, and how it gets back what it lacks."""
+"""Following: a node that is behind reaches the head of the chain, and fetches blocks and contents that it lacks."""

@@ -1,6 +1,6 @@
-"""Backfill: older blocks, fetched in the background by who joined late and wants the whole chain.
+"""Backfill: a peer that joined late and wants the whole chain fetches older blocks in the background.
 
-Nothing has to be believed: each block is named by the hash in the one above it, and so is its certificate.
+No peer has to be trusted: each block is named by the hash in the one above it, and so is its certificate.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from fedchain.node.core.effects import Persist, Refuse
 
 @dataclass(slots=True)
 class _Question:
-    """A batch that is on its way."""
+    """A batch that was asked for."""
 
     peer: PublicKey
     """The peer that was asked."""
@@ -26,13 +26,13 @@ class _Question:
     last: int
     """The highest block that was asked for."""
     owed: set[int]
-    """Heights that have not come."""
+    """Heights whose blocks have not come."""
     came: int = 0
-    """How many have."""
+    """Number of blocks that have come."""
 
 
 class Backfill:
-    """Asks one peer after the other for the blocks below the lowest that is held, a batch at a time.
+    """Asks one peer after the other for the blocks below the lowest held one, a batch at a time.
 
     Args:
         context: the node's memory.
@@ -44,14 +44,14 @@ class Backfill:
         self._base = context.storage.base()
         self._above: Block | None = None
         self._question: _Question | None = None
-        self._fit = FINALS_MAX  # blocks that fit into an answer, as far as is known
+        self._fit = FINALS_MAX  # blocks that fit into an answer, estimated
         self._batch: dict[int, tuple[PublicKey, Block]] = {}  # with the sender of each
-        self._turns: dict[PublicKey, tuple[int, int]] = {}  # how often in a row in vain, and when asked last
+        self._turns: dict[PublicKey, tuple[int, int]] = {}  # questions in vain in a row, and the time of the last one
 
     def on_joined(self) -> None:
-        """The head came from elsewhere: what lies below it is missing."""
+        """This peer joined at a head: the blocks below it are missing."""
         settled = self._context.ledger.settled
-        assert settled is not None, "who joined has a head"
+        assert settled is not None, "a peer that joined has a head"
         self._base, self._above, self._batch = settled.block.header.height, settled.block, {}
         self._question = None
 
@@ -64,7 +64,7 @@ class Backfill:
             self._question = None
             if question.last in question.owed:
                 self._find_useless(question.peer)
-                # An answer begins with the lowest block: one that is cut short never gets to those that we can use.
+                # An answer begins with the lowest block: if it is cut short, it lacks the upper ones that we can use.
                 self._fit = question.came or self._fit
         self._ask()
 
@@ -79,7 +79,7 @@ class Backfill:
         context.send([(peer, GetFinal(first, self._base - first))])
 
     def on_block(self, peer: PublicKey, block: Block) -> bool:
-        """A block from below; whether its peer was asked for it."""
+        """Take a block below the lowest held one; returns whether its peer was asked for it."""
         height, question = block.header.height, self._question
         if question is None or peer != question.peer or height not in question.owed:
             return False
@@ -91,7 +91,7 @@ class Backfill:
         return True
 
     def _take(self) -> None:
-        """Keep blocks that link up to the lowest one held; a peer that sent one that does not is passed over."""
+        """Keep blocks that link up to the lowest held one; pass over a peer that sent another one."""
         context, records = self._context, list[Final]()
         above, liar = self._above or self._lowest(), None
         while above is not None and above.certificate is not None and self._base - 1 in self._batch:
@@ -115,7 +115,7 @@ class Backfill:
             self._question, self._fit = None, min(FINALS_MAX, 2 * self._fit)  # the next batch at the next tick
 
     def _refusal(self, above: Block, block: Block) -> Refused | None:
-        """Why a block is not the one below: somebody's invention, or somebody else's body under a good header."""
+        """Why a block is not the one below ``above``: another block, or a wrong body for its header; None if it is."""
         if block.hash != above.header.parent_hash:
             expected = above.header.parent_hash.hex()
             return InvalidBlock("older block", f"{block.hash.hex()} found, {expected} stands below height {self._base}")
@@ -124,7 +124,7 @@ class Backfill:
         return None
 
     def _find_useless(self, peer: PublicKey) -> None:
-        """A peer was asked in vain: all others come first."""
+        """Note that a peer was asked in vain: all others come first."""
         failures, asked_ms = self._turns.get(peer, (0, -1))
         self._turns[peer] = failures + 1, asked_ms
 

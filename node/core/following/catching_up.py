@@ -21,16 +21,16 @@ from fedchain.node.core.ledger import WINDOW
 from fedchain.node.core.notices import HeadUnconfirmed
 
 JOIN_GAP = WINDOW
-"""Blocks by which a peer may be behind and still follow them one by one."""
+"""Most blocks by which a peer may be behind and still follow the chain block by block."""
 
 
 class CatchingUp:
-    """Brings this peer to where the others are.
+    """Brings this peer to the head of the chain.
 
     Args:
         context: the node's memory.
         blocks: takes blocks.
-        replays: whether every missed aggregate is recomputed. Nothing is joined then.
+        replays: whether every missed aggregate is recomputed; then the peer never joins at a head.
         backfills: whether older blocks are fetched after joining.
     """
 
@@ -42,7 +42,7 @@ class CatchingUp:
         self._replay = Replay(context, blocks, self._ahead)
 
     def on_status(self, peer: PublicKey, status: Status) -> None:
-        """A peer says where it is, and which posts it holds."""
+        """A peer announces its head and the posts that it holds."""
         context = self._context
         context.catch_up.claim(peer, status.height)
         self._joining.on_claim(status.height)
@@ -52,7 +52,7 @@ class CatchingUp:
             context.fetch_knowledge(peer)
 
     def on_tick(self) -> None:
-        """Ask again, and for what else is missing."""
+        """Ask again for everything that is missing."""
         context = self._context
         self._ask()
         self._joining.on_tick()
@@ -62,7 +62,7 @@ class CatchingUp:
             context.fetch_knowledge(next(iter(context.peers)))
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
-        """A final block; whether it moved our head. Raises Refused."""
+        """Take a final block; returns whether it moved our head. Raises Refused."""
         if self._backfill.on_block(peer, block):
             return False
         context, found = self._context, HandedOut(peer, block, certificate)
@@ -94,40 +94,40 @@ class CatchingUp:
         return self.advance()
 
     def _final(self, height: int) -> Hash | None:
-        """The block that is final at a height, as far as we know."""
+        """The block that is known to be final at a height; None if there is none."""
         if height > self._context.head.height:
             return self._replay.final(height)
         found = self._context.ledger.final(height)
         return None if found is None else found[0].hash
 
     def on_payloads(self, peer: PublicKey, message: Payloads) -> bool:
-        """Payloads of a block that is replayed; whether our head moved."""
+        """Take payloads of a block that is replayed; returns whether our head moved."""
         self._replay.on_payloads(peer, message)
         return self.advance()
 
     def on_content(self, content_hash: Hash) -> bool:
-        """A content has come; whether it let us join, so that our head moved."""
+        """A content has come; returns whether it let us join or follow, so that our head moved."""
         if self._replays:
             return self.advance()
         if self._joining.on_content(content_hash):
             return self._note_joined(True)
-        self._ask()  # a peer that handed out a head that proved nothing made way
+        self._ask()  # the content may have refuted a head, which frees its peer for another question
         return False
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> bool:
-        """Knowledge was recomputed; whether it let us follow a block that is replayed."""
+        """Knowledge was recomputed; returns whether it let us follow a block that is replayed."""
         if not self._replays:
             return False
         self._replay.on_recomputed(job, result)
         return self.advance()
 
     def on_verified(self, job: VerifySignatures, result: Verified) -> bool:
-        """Signatures were verified; whether that let us follow a block that is replayed."""
+        """Signatures were verified; returns whether that let us follow a block that is replayed."""
         self._replay.on_verified(job, result)
         return self.advance()
 
     def on_head(self) -> None:
-        """Our head moved: who waited for less is not needed; go on asking."""
+        """Our head moved: drop blocks up to its height that wait, and go on asking."""
         self._joining.forget_up_to(self._context.head.height)
         self._ahead.forget_up_to(self._context.head.height)
         self._replay.on_head()
@@ -139,7 +139,7 @@ class CatchingUp:
         return has_joined
 
     def advance(self) -> bool:
-        """Follow the next block, which was recomputed if it had to be; whether our head moved."""
+        """Follow the next block, recomputed if that is required; returns whether our head moved."""
         if self._replays:
             found = self._replay.next()
         else:
@@ -154,7 +154,7 @@ class CatchingUp:
         self._context.fetch_knowledge(found.peer)  # the next block is recomputed from it
 
     def unconfirmed(self) -> HeadUnconfirmed | None:
-        """The head that more members would have to confirm before we join there; None: no head, or we replay."""
+        """The head that more members have to confirm before we join there; None if there is none, or we replay."""
         return None if self._replays else self._joining.unconfirmed()
 
     def contents_wanted(self) -> set[Hash]:
@@ -163,7 +163,7 @@ class CatchingUp:
         return self._joining.states_wanted() | replayed
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield from self._joining.sizes()
         yield from self._ahead.sizes()
 

@@ -1,4 +1,4 @@
-"""Final blocks that came before those below them: kept until it is their turn."""
+"""Finals ahead: final blocks that came before the ones below them are kept until their turn."""
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Refuse
 
 AHEAD_MAX = 32
-"""Blocks above the head that are kept."""
+"""Largest height above the head at which blocks are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """A final block, as a peer says."""
+    """A block that a peer handed out as final."""
 
     peer: PublicKey
-    """32 bytes: who handed it out."""
+    """32 bytes: the peer that handed it out."""
     block: Block
     certificate: Certificate
 
 
 class FinalsAhead:
-    """Blocks near the head, one of each peer and height. Whether they are final is judged when their turn comes."""
+    """Blocks near the head, one for each peer and height. Whether they are final is judged when their turn comes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kept: dict[int, dict[PublicKey, HandedOut]] = {}  # by height, and by who handed it out
+        self._kept: dict[int, dict[PublicKey, HandedOut]] = {}  # by height and peer
 
     def keep(self, found: HandedOut) -> None:
         """Keep a block that its peer was asked for. Raises OutOfWindow and InvalidBlock."""
@@ -43,9 +43,9 @@ class FinalsAhead:
         self._kept.setdefault(height, {})[found.peer] = found
 
     def next(self, state: State, unready: Container[Hash] = ()) -> tuple[HandedOut, State] | None:
-        """Take the first of the blocks on ``state`` that is final, with the state after it.
+        """Take the first final one of the blocks on ``state``, with the state after it; None if there is none.
 
-        A peer that handed out one that is not final is to blame. ``unready`` are blocks that are not to be judged yet.
+        A peer that handed out a block that is not final is blamed. Blocks in ``unready`` are not to be judged yet.
         """
         context, kept = self._context, self._kept.get(state.height + 1, {})
         for found in list(kept.values()):
@@ -64,16 +64,16 @@ class FinalsAhead:
         return None
 
     def forget_up_to(self, height: int) -> None:
-        """Our head is at ``height``."""
+        """Our head is at ``height``: drop the blocks up to it."""
         self._settle(self._context.head)
         self._kept = {above: items for above, items in self._kept.items() if above > height}
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield "blocks ahead", sum(map(len, self._kept.values()))
 
     def _settle(self, state: State) -> None:
-        """A block is final: other peers that handed it out have delivered, too, and other blocks are not needed."""
+        """Drop the blocks of a decided height; peers that handed out the final one have delivered, too."""
         for other in self._kept.pop(state.height, {}).values():
             if other.block.hash == state.block_hash:
                 self._context.catch_up.delivered(other.peer, state.height, self._context.now.ms)

@@ -4,10 +4,10 @@ from fedchain.node.core.context import Context
 
 
 class Gathering:
-    """Holds back this peer's first post and block. What others post, mine and vote is taken and judged as ever.
+    """Holds back this peer's first post and block. Posts, blocks and votes of others are taken and judged as usual.
 
-    A member that waits is a slow one to the others: no rule knows of it, and where enough of them do not wait, the
-    first block ends the waiting of all.
+    To the others a waiting member is merely slow: no rule knows of the wait. If enough members do not wait, the first
+    block ends the wait of all.
 
     Args:
         context: the node's memory.
@@ -20,11 +20,11 @@ class Gathering:
 
     @property
     def wanted(self) -> int:
-        """Members that are waited for, this one counted; 0 once they were there, or the chain has begun."""
+        """Number of members to wait for, this one counted; 0 once they have been there, or the chain has begun."""
         return 0 if self._is_over else self._wanted
 
     def advance(self) -> bool:
-        """Whether this peer may post and mine. Time that went by until then is not held against anybody."""
+        """Whether this peer may post and mine. The time until then is not held against anybody."""
         if self._is_over:
             return True
         context = self._context

@@ -1,9 +1,9 @@
-"""Joining: standing on a final block far above ours, by its certificate and the state that its header commits to.
+"""Joining: moving the head to a final block far above it, by its certificate and the state that its header commits to.
 
-Where every member votes, certificate and state prove themselves: a state's members are the founders, and whoever has no
-vote in it has lost it by its own signatures. Where voters are drawn by a block's hash, a forged state could draw them.
-If so few are drawn that all may be liars, more members than may lie have to hand out the same block; until as many say
-that there is one, the chain is followed block by block from where we are, which needs nobody's word.
+If every member votes, certificate and state prove themselves: a state's members are the founders, and a member without
+a vote in it has lost its vote by its own signatures. If voters are drawn by a block's hash, a forged state could draw
+them. If so few are drawn that all may be liars, more members than may lie have to hand out the same block. Until as
+many announce such a head, this peer follows the chain block by block, which requires no trust.
 """
 
 from collections.abc import Iterator
@@ -25,19 +25,19 @@ from fedchain.node.core.effects import Blame, Send
 from fedchain.node.core.notices import HeadUnconfirmed
 
 WAITING_MAX = 8
-"""Heads that may wait for their state or for confirmation at a time; a peer has one, however many it hands out."""
+"""Most heads that wait for their state or for confirmation at a time; each peer has one, however many it hands out."""
 
 SPARE = 2
-"""Members that are asked whether they have the same block beside those that are needed: some do not answer."""
+"""Members that are asked for the same block in addition to those needed, since some do not answer."""
 
 CONFIRM_MS = 10_000
-"""How long members are asked to confirm a head, before the chain is followed block by block; then they are again."""
+"""How long members are asked to confirm a head before this peer follows the chain block by block for a while."""
 
 CONFIRM_EVERY_MS = 60_000
-"""How often they are: those that say that the chain is there need not be those that have it."""
+"""Interval between the beginnings of such times: the members that announce a head need not have it."""
 
 _Copy = tuple[Hash, Signature, Hash]
-"""A block, its miner's signature, and the certificate that came with it: all of which a liar could exchange."""
+"""(block hash, miner's signature, certificate hash): a liar could exchange any of the three."""
 
 
 @dataclass(slots=True)
@@ -47,9 +47,9 @@ class _Head:
     block: Block
     certificate: Certificate
     holders: dict[PublicKey, None] = field(default_factory=dict)
-    """Members that handed out exactly this."""
+    """Members that handed out exactly this copy."""
     asked: dict[PublicKey, int] = field(default_factory=dict)
-    """When each of the other members was asked whether it has it."""
+    """Times at which other members were asked for it."""
 
     @property
     def height(self) -> int:
@@ -65,12 +65,12 @@ class Joining:
         self._waiting: dict[_Copy, _Head] = {}
         self._needs_confirmation = may_be_drawn_by_liars(context.genesis, context.head.roster)
         self._state_size_max = state_size_max(context.genesis)
-        self._asked_ms: dict[PublicKey, int] = {}  # when each member was asked to confirm something last
-        self._confirms_since_ms: int | None = None  # since when so many speak of a far head that one could be confirmed
-        self._is_told = False  # whether the operator knows what this node waits for at this height
+        self._asked_ms: dict[PublicKey, int] = {}  # when each member was last asked to confirm a head
+        self._confirms_since_ms: int | None = None  # since when enough members to confirm one announce a far head
+        self._is_told = False  # whether the operator was told at this height that confirmation is missing
 
     def may_join(self, gap: int) -> bool:
-        """Whether heads more than ``gap`` blocks above ours are to be asked for: they could be proved to us."""
+        """Whether to ask for heads more than ``gap`` blocks above ours, because they could be proved to us."""
         context, now_ms = self._context, self._context.now.ms
         if not self._needs_confirmation:
             return True
@@ -82,10 +82,10 @@ class Joining:
         return (now_ms - self._confirms_since_ms) % CONFIRM_EVERY_MS < CONFIRM_MS
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
-        """A head far above ours that a peer was asked for; whether we stand on it now.
+        """Take a head far above ours that a peer was asked for; returns whether we joined there.
 
         Raises:
-            Invalid: nothing binds it, so nothing is fetched for it.
+            Invalid: the block or its certificate is wrong, so nothing is fetched for it.
         """
         context = self._context
         context.checks.far_final(context.head.roster, block, certificate)
@@ -101,13 +101,13 @@ class Joining:
         return False
 
     def on_claim(self, height: int) -> None:
-        """A peer says that its head is at ``height``: it may have what waits to be confirmed."""
+        """A peer announces a head at ``height``: it may be able to confirm heads that wait."""
         for head in self._waiting.values():
             if head.height <= height:
                 self._ask(head)
 
     def on_tick(self) -> None:
-        """Ask others in place of those that have not answered, and tell which members a silent node waits for."""
+        """Ask others in place of members that have not answered; tell a silent node's operator what it waits for."""
         context = self._context
         for head in self._waiting.values():
             self._ask(head)
@@ -119,7 +119,7 @@ class Joining:
             context.tell(unconfirmed)
 
     def unconfirmed(self) -> HeadUnconfirmed | None:
-        """The head that more members would have to confirm before we join there."""
+        """The head that more members have to confirm before we join there; None if there is none."""
         context, required = self._context, self._context.catch_up.enough
         if not self._needs_confirmation or context.catch_up.confirmed > context.head.height:
             return None
@@ -130,12 +130,12 @@ class Joining:
         return HeadUnconfirmed(height, members, required) if 0 < members < required else None
 
     def on_content(self, content_hash: Hash) -> bool:
-        """A content has come; whether it let us join."""
+        """A content has come; returns whether it let us join."""
         copies = [copy for copy, head in self._waiting.items() if head.block.header.state_root == content_hash]
         return any(self._join(copy) for copy in copies)
 
     def forget_up_to(self, height: int) -> None:
-        """Our head is at ``height``: who waited for less is not needed."""
+        """Our head is at ``height``: drop waiting heads up to it."""
         self._is_told = False
         self._drop([copy for copy, head in self._waiting.items() if head.height <= height])
 
@@ -144,11 +144,11 @@ class Joining:
         return {head.block.header.state_root for head in self._waiting.values()}
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield "joinings", len(self._waiting)
 
     def _join(self, copy: _Copy) -> bool:
-        """Stand on a head, once its state is here and enough members have it."""
+        """Join at a head, if its state is here and enough members have it; returns whether we did."""
         context, head = self._context, self._waiting[copy]
         data = context.contents.get(head.block.header.state_root)
         if data is None:
@@ -158,7 +158,7 @@ class Joining:
             self._blocks.join(head.block, head.certificate, data, is_confirmed=is_confirmed)
         except UnknownParent:
             return False  # until more members have it
-        except Refused as error:  # it proves nothing, which whoever handed it out could have known
+        except Refused as error:  # it proves nothing, and those that handed it out could have known
             self._drop([copy])
             for holder in head.holders:
                 context.emit(Blame(holder, error))
@@ -171,21 +171,21 @@ class Joining:
         return True
 
     def _fetch(self, head: _Head, holder: PublicKey) -> None:
-        """Fetch the state before a head from somebody that handed it out, too."""
+        """Fetch the state before a head from a member that handed out the head."""
         contents, root = self._context.contents, head.block.header.state_root
         if contents.get(root) is None:
             self._context.send(contents.fetch(root, holder, self._context.now.ms, self._state_size_max))
 
     def _holders(self, head: _Head) -> set[PublicKey]:
-        """Members that handed out a block, with whatever certificate."""
+        """Members that handed out the block, with any certificate."""
         same = (other for other in self._waiting.values() if other.block.hash == head.block.hash)
         return {holder for other in same for holder in other.holders}
 
     def _ask(self, head: _Head) -> None:
-        """Ask members that claim to be as far whether they have the same block, as many as it takes; each once.
+        """Ask as many members as necessary that announce such a height for the same block, each of them once.
 
-        Nobody is asked to confirm more than one head within a stall: liars that each answer with another one would
-        have us ask again without end.
+        No member is asked to confirm more than one head within ``STALL_MS``: otherwise liars that each answer with
+        another head would make us ask without end.
         """
         context, now_ms = self._context, self._context.now.ms
         if not self._needs_confirmation:
@@ -206,7 +206,7 @@ class Joining:
             context.emit(Send(peer, GetFinal(head.height, 1)))
 
     def _make_room(self, peer: PublicKey, copy: _Copy) -> None:
-        """A peer has one head that waits. Where there are too many, the one goes that the fewest hand out."""
+        """Keep one waiting head for each peer; if there are too many, drop the one with the fewest holders."""
         others = [head for known, head in self._waiting.items() if known != copy]
         for head in others:
             head.holders.pop(peer, None)
@@ -215,6 +215,6 @@ class Joining:
             self._drop([min(self._waiting, key=lambda known: len(self._holders(self._waiting[known])))])
 
     def _drop(self, copies: list[_Copy]) -> None:
-        """Forget heads, and with the last that stands on a state fetch that no more."""
+        """Forget heads, and stop fetching states that none of the others needs."""
         roots = [self._waiting.pop(copy).block.header.state_root for copy in copies]
         self._context.contents.release(*roots)

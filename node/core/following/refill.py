@@ -1,8 +1,8 @@
-"""Refill: payloads and knowledge of final blocks that are gone, or never were here, come back in the background.
+"""Refill: payloads and knowledge of final blocks that were lost, or never were here, are fetched in the background.
 
-A folder that was restored without them, a disk that lost some, a newcomer that fetches older blocks: the chain names
-each content by its hash, so it is asked of anybody, and nothing has to be believed. It is what an audit recomputes
-from, and nothing that is open waits for it: a few contents at a time, and none while anything else is on its way.
+Contents are missing if a folder was restored without them, if a disk lost some, or if a newcomer fetches older blocks.
+The chain names each content by its hash, so any peer can be asked, and none has to be trusted. Audits recompute from
+these contents, but no open work waits for them: a few are fetched at a time, and none during other downloads.
 """
 
 from collections import deque
@@ -20,31 +20,31 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Persist
 
 AT_ONCE = 4
-"""Contents that are fetched at a time."""
+"""Most contents that are fetched at a time."""
 
 PROVIDERS = 3
-"""Peers that are asked for a content before any is known to have it: one that lacks it costs an answer, not a wait."""
+"""Peers that are asked for a content at once, so that a peer that lacks it costs an answer but no wait."""
 
 LOOK_MAX = 16
-"""Blocks that are looked at in a tick."""
+"""Most blocks that are examined in a tick."""
 
 MISSING_MAX = 256
-"""Contents that are known to be missing; no further block is looked at while there are so many."""
+"""Most contents that are noted as missing; while there are so many, no further block is examined."""
 
 LATER_MAX = 4_096
-"""Contents that nobody had and that are asked for again; the oldest goes, until the next start."""
+"""Most contents to be asked for again because no peer had them; beyond it the oldest is forgotten until a restart."""
 
 RETRY_MS = 600_000
-"""How long they wait for that: a peer that has them may come."""
+"""How long they wait before that: a peer that has them may have come."""
 
 HELD_UP_MS = 60_000
-"""After so long in the way of other downloads one content is fetched beside them: a liar can keep one open for ever."""
+"""After this wait for other downloads a content is fetched in parallel: a liar can keep a download open for ever."""
 
 SETTLED_MS = 5_000
-"""How long a head has stood when its own contents are looked for: until then they may be on their way to the store."""
+"""Age of a head from which its own contents are looked for: before, they may be on their way to the store."""
 
 TURNS_MIN = 3
-"""Times ``STALL_MS`` without a byte after which a content is given up, where there are fewer peers than that."""
+"""Least multiple of ``STALL_MS`` without a byte after which a content is given up; with more peers it is larger."""
 
 
 @dataclass(slots=True)
@@ -52,36 +52,36 @@ class _Missing:
     """A content that is not here."""
 
     height: int
-    """The block that needs it."""
+    """Height of the block that needs it."""
     size: int | None
-    """Bytes, as its author signed; None: a knowledge, of which the chain says nothing but the hash."""
+    """Bytes, as signed by its author; None for a knowledge, whose size the chain does not state."""
     arrived: int = 0
-    """Bytes that had come when it was last looked at."""
+    """Bytes that had arrived at the last tick with progress."""
     moved_ms: int = 0
-    """When some came last, or it was asked for."""
+    """Time of that tick, or of the question."""
 
 
 class Refill:
-    """Looks for what is missing, block by block, and fetches it.
+    """Looks for missing contents, block by block, and fetches them.
 
     Args:
         context: the node's memory.
-        is_wanted: whether anything is looked for at all.
+        is_wanted: whether missing contents are looked for at all.
     """
 
     def __init__(self, context: Context, *, is_wanted: bool) -> None:
         self._context, self._is_wanted = context, is_wanted
         self._downloads = Downloads(max(context.genesis.knowledge_size_max, PART_SIZE_MAX))
         self._missing: dict[Hash, _Missing] = {}  # in the order in which they are fetched
-        self._later: deque[tuple[int, Hash, _Missing]] = deque()  # when to ask again for what nobody had
-        # All blocks between these two heights were looked at.
+        self._later: deque[tuple[int, Hash, _Missing]] = deque()  # contents that no peer had, and when to ask again
+        # All blocks between these two heights were examined.
         self._lowest = context.head.height + 1
         self._highest = context.head.height
         self._came_ms = 0
         self._turn = 0
 
     def on_tick(self) -> None:
-        """Look at the next blocks, and ask for what they lack."""
+        """Examine the next blocks, and ask for contents that they lack."""
         context, now_ms = self._context, self._context.now.ms
         if not self._is_wanted:
             return
@@ -95,7 +95,7 @@ class Refill:
         self._ask()
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
-        """A chunk; whether it is of a content that is fetched here alone. Raises InvalidPayload: ``peer`` lied."""
+        """Take a chunk; returns whether only the refill fetches its content. Raises InvalidPayload if ``peer`` lied."""
         context, now_ms = self._context, self._context.now.ms
         if chunk.content_hash not in self._downloads:
             return False
@@ -104,26 +104,26 @@ class Refill:
             del self._missing[chunk.content_hash]
             self._came_ms = now_ms
             context.emit(Persist((Content(chunk.content_hash, content),)))
-        if not self._must_wait():  # what is not asked for now is asked for at a later tick
+        if not self._must_wait():  # requests that are dropped here are made again at a later tick
             context.send(requests)
             self._ask()
         return chunk.content_hash not in context.contents.downloads
 
     def drop_provider(self, peer: PublicKey) -> None:
-        """A peer is gone: others go on."""
+        """A peer is gone: go on with others."""
         context = self._context
         context.send(self._downloads.drop(peer, context.now.ms, list(context.peers)))
 
-    # what is missing
+    # missing contents
 
     def _look(self) -> None:
-        """Note what the next blocks lack: first the new ones, and then from where we began down to what others keep."""
+        """Note missing contents of the next blocks: first new ones, then older ones inside the retention window."""
         context, window = self._context, self._context.genesis.retention_blocks
         head, base = context.head.height, context.storage.base()
-        if self._highest < base - 1:  # joined: between what was here and the base there is nothing
+        if self._highest < base - 1:  # joined: there is a gap below the base
             self._highest, self._lowest = base - 1, base
             if (root := context.ledger.base_knowledge()) != EMPTY_ROOT and not context.storage.holds_content(root):
-                self._missing.setdefault(root, _Missing(base, None))  # what the first block here is recomputed from
+                self._missing.setdefault(root, _Missing(base, None))  # the first block is recomputed from it
         top = head if context.since_head_ms >= SETTLED_MS else head - 1
         bottom = max(base, head - window) if window else base
         for _ in range(LOOK_MAX):
@@ -139,7 +139,7 @@ class Refill:
                 return
 
     def _note(self, height: int) -> None:
-        """Note what one block lacks; what is only in memory is stored."""
+        """Note missing contents of one block; store those that are only in memory."""
         context, found = self._context, self._context.ledger.final(height)
         if found is None:
             return
@@ -155,10 +155,10 @@ class Refill:
             else:
                 self._missing.setdefault(content_hash, _Missing(height, size))
 
-    # what is fetched
+    # downloads
 
     def _ask(self) -> None:
-        """Fetch as many as may be on their way."""
+        """Begin downloads, up to the number that may run at a time."""
         context, now_ms = self._context, self._context.now.ms
         peers = list(context.peers)
         room = (1 if self._is_busy() else AT_ONCE) - len(self._downloads)
@@ -173,7 +173,7 @@ class Refill:
         context.send(requests)
 
     def _next(self, count: int) -> Iterable[Hash]:
-        """Contents to fetch next; one at a time of those whose size nobody knows, since they may be large."""
+        """Contents to fetch next; those of unknown size one at a time, since they may be large."""
         chosen: list[Hash] = []
         has_large = any(self._missing[item].size is None for item in self._missing if item in self._downloads)
         for content_hash, missing in self._missing.items():
@@ -186,7 +186,7 @@ class Refill:
         return chosen
 
     def _give_up(self) -> None:
-        """Let go of what no peer gives, until later; and of what is not kept any more."""
+        """Put off contents that no peer sends, and drop those that are older than the retention window."""
         context, now_ms = self._context, self._context.now.ms
         window = context.genesis.retention_blocks
         patience_ms = STALL_MS * max(TURNS_MIN, len(context.peers) + 1)
@@ -207,9 +207,9 @@ class Refill:
             self._later.popleft()
 
     def _is_busy(self) -> bool:
-        """Whether something that is open is being fetched."""
+        """Whether contents for open work are being fetched."""
         return len(self._context.contents.downloads) > 0 or self._context.knowledge() is None
 
     def _must_wait(self) -> bool:
-        """Whether nothing may be asked for beside that."""
+        """Whether those downloads still take precedence."""
         return self._is_busy() and self._context.now.ms - self._came_ms < HELD_UP_MS

@@ -1,8 +1,8 @@
-"""Replay: following every final block and recomputing its aggregate, for whoever takes nobody's word for it.
+"""Replay: following every final block and recomputing its aggregate, for a peer that trusts nobody's result.
 
-Blocks are judged as they come, each on the state after the one below it, which needs no payload. So nothing is fetched
-for a block that no quorum stands behind. While one waits for payloads or is stored, the shell has the signatures of
-those that follow verified.
+Blocks are judged as they arrive, each on the state after the one below it, which requires no payload. So payloads are
+fetched only for blocks that a quorum finalized. While one block waits for payloads or is stored, the shell verifies the
+signatures of those that follow.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from fedchain.node.core.following.finals_ahead import FinalsAhead, HandedOut
 from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 
 JUDGED_MAX = 8
-"""Blocks that may wait for their payloads before no more are asked for: ``FinalsAhead`` has room for what follows."""
+"""Blocks waiting for payloads above which no more are asked for; ``FinalsAhead`` has room for those on their way."""
 
 
 class Replay:
@@ -30,14 +30,14 @@ class Replay:
 
     def __init__(self, context: Context, blocks: BlockImport, ahead: FinalsAhead) -> None:
         self._context, self._blocks, self._ahead = context, blocks, ahead
-        self._judged: deque[tuple[HandedOut, State]] = deque()  # final blocks from the head on, with the states after
-        self._payloads_here = 0  # of so many posts of the first of them
+        self._judged: deque[tuple[HandedOut, State]] = deque()  # final blocks above the head, with the states after
+        self._payloads_here = 0  # number of leading posts of the first one whose payloads are here
         self._is_computing = False  # whether the shell recomputes its knowledge, which takes long
-        self._recomputed: Knowledge | Refused | None = None  # what came of that
-        self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # the peer that owes all payloads of a block, since when
-        self._useless_until_ms: dict[PublicKey, int] = {}  # those that were asked in vain
-        self._verifying: dict[Hash, tuple[Signed, ...]] = {}  # by block: what the shell is looking at
-        self._in_hand: set[Signed] = set()  # all of that: most votes for a block stand in the next one, too
+        self._recomputed: Knowledge | Refused | None = None  # the result of that
+        self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # the peer that owes a block's payloads, and since when
+        self._useless_until_ms: dict[PublicKey, int] = {}  # peers that were asked in vain
+        self._verifying: dict[Hash, tuple[Signed, ...]] = {}  # by block: signatures that the shell is verifying
+        self._in_hand: set[Signed] = set()  # all of those: most votes for a block stand in the next one, too
 
     @property
     def height(self) -> int:
@@ -46,16 +46,16 @@ class Replay:
 
     @property
     def has_room(self) -> bool:
-        """Whether more blocks should be asked for."""
+        """Whether to ask for more blocks."""
         return len(self._judged) <= JUDGED_MAX
 
     def final(self, height: int) -> Hash | None:
-        """The block at a height above our head that is known to be final."""
+        """The block at a height above our head that is known to be final; None if there is none."""
         place = height - self._context.head.height - 1
         return self._judged[place][1].block_hash if 0 <= place < len(self._judged) else None
 
     def verify(self, found: HandedOut) -> None:
-        """Have the signatures of a block that is kept verified before its turn comes."""
+        """Have a kept block's signatures verified ahead of its turn."""
         if found.block.hash in self._verifying:
             return
         unverified = self._context.checks.unverified(found.block, found.certificate)
@@ -65,12 +65,12 @@ class Replay:
             self._context.emit(Compute(VerifySignatures(found.block.hash, signed)))
 
     def on_verified(self, job: VerifySignatures, result: Verified) -> None:
-        """The shell has looked at signatures; those that are not among the valid ones are looked at in their turn."""
+        """Remember the signatures that the shell found valid; the others are verified in their block's turn."""
         self._in_hand.difference_update(self._verifying.pop(job.block_hash, ()))
         self._context.checks.note_verified(job.signed[: result.count])
 
     def judge(self) -> None:
-        """Judge what has come, as far as it hangs together, and fetch its payloads: the small ones at once."""
+        """Judge the blocks that link up to the last judged one, and fetch their payloads."""
         state = self._judged[-1][1] if self._judged else self._context.head
         while (found := self._ahead.next(state, self._verifying)) is not None:
             self._judged.append(found)
@@ -78,7 +78,7 @@ class Replay:
             self._fetch(handed_out)
 
     def on_payloads(self, peer: PublicKey, message: Payloads) -> None:
-        """Payloads of a block come at once; what is missing among them is fetched one by one, from others first."""
+        """Take a block's payloads from one message; missing ones are fetched one by one, from other peers first."""
         context, place = self._context, message.height - self._context.head.height - 1
         if not 0 <= place < len(self._judged):
             return
@@ -96,7 +96,7 @@ class Replay:
             self._fetch_each(found)
 
     def on_tick(self) -> None:
-        """Fetch one by one what was asked for at once and has not come, and what there was no room for."""
+        """Fetch payloads one by one if they did not come in one message, or if there was no room for them."""
         now_ms = self._context.now.ms
         for found, _ in self._judged:
             peer, asked_ms = self._asked.get(found.block.hash, (b"", 0))
@@ -109,7 +109,7 @@ class Replay:
                 self._fetch_each(found)
 
     def next(self) -> HandedOut | None:
-        """The block on the head, once its aggregate is recomputed."""
+        """The block above the head, once its aggregate is recomputed or given up; None until then."""
         self.judge()
         if not self._judged:
             return None
@@ -124,13 +124,13 @@ class Replay:
         return found
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
-        """The shell recomputed what a block leaves."""
+        """The shell recomputed the knowledge after a block."""
         is_of_head = job.state.block_hash == self._context.head.block_hash
         if is_of_head and self._judged and job.transactions == self._judged[0][0].block.transactions:
             self._recomputed = result
 
     def _has_contents(self, block: Block) -> bool:
-        """Whether all is here that recomputing needs. Each content that comes asks, so what was found is remembered."""
+        """Whether all contents for recomputing are here. The found ones are remembered: each arrival asks again."""
         context, posts = self._context, block.transactions
         while self._payloads_here < len(posts):
             if context.content(posts[self._payloads_here].payload_hash) is None:
@@ -139,7 +139,7 @@ class Replay:
         return context.content(context.head.knowledge_root) is not None
 
     def _recompute(self, block: Block) -> Knowledge | Refused | None:
-        """Compute a block's knowledge anew; None: it takes long, so the shell does it."""
+        """Recompute a block's knowledge; None if that takes long, so that the shell does it."""
         if self._recomputed is not None or self._is_computing:
             return self._recomputed
         context = self._context
@@ -153,9 +153,9 @@ class Replay:
         return result
 
     def _compare(self, block: Block, result: Knowledge | Refused) -> None:
-        """The block is final, whatever came of recomputing it."""
+        """Compare a final block with the recomputed knowledge. A difference is noted, but the block stays final."""
         if isinstance(result, MethodFailed):
-            return  # nothing is known of it, and its knowledge is fetched
+            return  # nothing is known about the block, and its knowledge is fetched
         if isinstance(result, Refused):
             self._blocks.contradict(block, b"")
         elif result.root != block.header.knowledge_root:
@@ -168,12 +168,12 @@ class Replay:
         return {post.payload_hash for found, _ in self._judged for post in found.block.transactions}
 
     def on_head(self) -> None:
-        """Our head moved: what was below it is not kept any more."""
+        """Our head moved: drop the blocks up to its height."""
         head = self._context.head
         while self._judged and self._judged[0][1].height <= head.height:
             _, after = self._judged.popleft()
             if after.height == head.height and after.block_hash != head.block_hash:
-                self._judged.clear()  # it stands on something else
+                self._judged.clear()  # the others stand on another block
         waiting = {found.block.hash for found, _ in self._judged}
         self._asked = {block_hash: asked for block_hash, asked in self._asked.items() if block_hash in waiting}
         self._payloads_here = 0
@@ -192,26 +192,26 @@ class Replay:
             self._fetch_each(found)
 
     def _fetch_each(self, found: HandedOut) -> None:
-        """Fetch one by one what is not here of a block's payloads."""
+        """Fetch a block's missing payloads one by one."""
         context, posts = self._context, found.block.transactions
         is_ahead = found.block.header.height > context.head.height + 1
         peer = self._provider(found)
         context.send(context.contents.fetch_payloads(posts, peer, context.now.ms, is_ahead=is_ahead))
 
     def _provider(self, found: HandedOut) -> PublicKey:
-        """The peer to ask for a block's payloads: the one that handed it out, unless it was asked in vain before."""
+        """The peer to ask for a block's payloads: the one that handed it out, unless that was asked in vain before."""
         now_ms, others = self._context.now.ms, self._context.catch_up.at_least(found.block.header.height)
         useful = (peer for peer in (found.peer, *others) if now_ms >= self._useless_until_ms.get(peer, 0))
         return next(useful, found.peer)
 
     def _find_useless(self, peer: PublicKey) -> None:
-        """A peer did not send what it was asked for."""
+        """Note that a peer did not send the payloads that it was asked for."""
         self._useless_until_ms[peer] = self._context.now.ms + PASSED_OVER_MS_MAX
 
     def _is_given_up(self, height: int) -> bool:
-        """Whether others need not have kept the payloads of a height any more: it is taken on its certificate.
+        """Whether others may have dropped the payloads of a height; then its block is taken on its certificate alone.
 
-        More members than may lie say so; and once it is so, it stays so, whatever they say later.
+        That is so once more members than may lie have announced a head that far above, and it stays so afterwards.
         """
         window = self._context.genesis.retention_blocks
         return 0 < window <= self._context.catch_up.confirmed - height

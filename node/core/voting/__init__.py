@@ -1,1 +1,1 @@
-"""What this member signs about the open height, and what keeps it from ever taking a word back."""
+"""Votes of this member for the open height, and the guards that keep it from ever contradicting itself."""

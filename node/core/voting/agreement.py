@@ -1,11 +1,11 @@
 """Agreement on one height: Tendermint's attempts, locks and timeouts over candidates that proof of work proposes.
 
 Source: Buchman, Kwon, Milosevic, "The latest gossip on BFT consensus", arXiv:1807.04938, Algorithm 1. Instead of a
-proposer's value everybody prevotes the candidate that it prefers; the paper's proof of agreement never uses the
-proposer. The names below are the paper's where it has one: ``lock`` is (lockedRound, lockedValue), a *polka* is a
-quorum of prevotes for one block.
+proposer's value every member prevotes the candidate that it prefers; the paper's proof of agreement never uses the
+proposer. The names are the paper's where it has one: ``lock`` is (lockedRound, lockedValue), and a *polka* is a quorum
+of prevotes for one block.
 
-Pure: what is held and preferred is asked of ``Candidates``, votes leave as ``Cast``, and time comes in.
+Pure: ``Candidates`` tells the held and preferred blocks, votes leave as ``Cast``, and the caller passes the time.
 """
 
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ from fedchain.crypto.hashing import Hash
 from fedchain.node.core.voting.ballot import Ballots
 
 TIMEOUT_MS_MAX = 60_000
-"""Timeouts grow with the attempt up to this many milliseconds."""
+"""Limit in milliseconds of the timeouts, which grow with the attempt."""
 
 Lock = tuple[int, Hash]
 """(attempt, block hash)."""
 
 
 class Candidates(Protocol):
-    """The blocks of the open height, as one peer sees them."""
+    """One peer's view of the blocks of the open height."""
 
     def preferred(self) -> Hash | None:
-        """Of the valid blocks that deserve a vote: most posts first, then the lowest hash."""
+        """The best valid block that deserves a vote: most posts first, then the lowest hash; None if there is none."""
 
     def is_complete(self, block_hash: Hash) -> bool:
-        """Whether a preferred block counts every member that was due, so that none better can come."""
+        """Whether a preferred block counts every expected member, so that no better one can come."""
 
     def is_valid(self, block_hash: Hash) -> bool:
-        """Whether the block is held and every rule holds."""
+        """Whether the block is held and obeys every rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Cast:
 
 
 class Agreement:
-    """One member's part in deciding one height. Who is no elector only counts.
+    """One member's part in deciding one height. A peer that is no elector only counts votes.
 
     Args:
         candidates: the blocks of the height.
-        electors: how many members vote.
-        quorum: how many of them decide, q.
-        faulty: how many of them may lie, f.
-        timeout_ms: how long the first attempt waits.
+        electors: number of members that vote.
+        quorum: number of votes that decide, q.
+        faulty: number of electors that may lie, f.
+        timeout_ms: timeout of the first attempt, in milliseconds.
     """
 
     def __init__(self, candidates: Candidates, electors: int, quorum: int, faulty: int, timeout_ms: int) -> None:
@@ -62,25 +62,25 @@ class Agreement:
         self._candidates = candidates
         self._electors, self._quorum, self._faulty, self._timeout_ms = electors, quorum, faulty, timeout_ms
         self._prevoted = self._precommitted = False  # in this attempt
-        self._gather_until_ms: int | None = None  # before attempt 0: when it begins; later: when to prevote at last
+        self._gather_until_ms: int | None = None  # before attempt 0: when it begins; later: when to prevote
         self._nil_prevote_ms: int | None = None
         self._nil_precommit_ms: int | None = None
         self._next_attempt_ms: int | None = None
         self._cast: list[Cast] = []
 
     def gather_ms(self, attempt: int) -> int:
-        """How long a first candidate waits for better ones, and what is known after an attempt in vain for others."""
+        """Milliseconds for which the first candidate, or the known ones after a failed attempt, wait for others."""
         return self.timeout_ms(attempt) // 4
 
     def timeout_ms(self, attempt: int) -> int:
-        """How long an attempt waits in each of its steps."""
+        """Timeout of each step of an attempt, in milliseconds."""
         return min(TIMEOUT_MS_MAX, self._timeout_ms * (1 + attempt))
 
     def resume(self, attempt: int, lock: Lock | None, *, prevoted: bool, precommitted: bool) -> None:
-        """Go on where the journal says that we were. Votes that were cast then are not cast again.
+        """Go on from the journal's attempt and lock. Votes that were cast then are not cast again.
 
-        We may be further already. The newer lock holds in any case: giving up the other one for it is line 28's rule,
-        since a quorum of prevotes allowed each.
+        We may be further already. The newer lock holds in any case: line 28 of the paper allows it to replace the
+        other, since a quorum of prevotes allowed each.
         """
         if lock is not None and (self.lock is None or lock[0] > self.lock[0]):
             self.lock = lock
@@ -92,7 +92,7 @@ class Agreement:
         self._gather_until_ms = self._nil_prevote_ms = self._nil_precommit_ms = self._next_attempt_ms = None
 
     def advance(self, now_ms: int) -> list[Cast]:
-        """Do all that votes, candidates and time allow; the votes to be signed, in order."""
+        """Apply all rules that votes, candidates and time allow; returns the votes to be signed, in order."""
         if self.attempt < 0:
             self._begin(now_ms)
         elif not self._prevoted and self._nil_prevote_ms is None:  # resumed
@@ -103,17 +103,17 @@ class Agreement:
         return cast
 
     def heeds(self, vote: Vote) -> bool:
-        """Whether a vote that was counted may change anything: it is beyond our attempt, or as many as decide voted."""
+        """Whether a counted vote may change anything: it is beyond our attempt, or a quorum has voted in its slot."""
         ballot = self.ballots.ballot(vote.attempt, vote.kind)
         return vote.attempt > self.attempt or len(ballot.first) + len(ballot.second) >= self._quorum
 
     def wakes_at_ms(self, now_ms: int) -> int | None:
-        """When time alone will change something next; None: never. What is past waits for something else."""
+        """The next time at which time alone may change something; None if there is none. Past timeouts do not count."""
         times = (self._gather_until_ms, self._nil_prevote_ms, self._nil_precommit_ms, self._next_attempt_ms)
         return min((time for time in times if time is not None and time > now_ms), default=None)
 
     def _begin(self, now_ms: int) -> None:
-        """Attempt 0 begins a gathering time after the first candidate, at once if none better can come."""
+        """Begin attempt 0 a gathering time after the first candidate, or at once if no better one can come."""
         preferred = self._candidates.preferred()
         if preferred is None:
             return
@@ -125,14 +125,14 @@ class Agreement:
     def _start(self, attempt: int, now_ms: int) -> None:
         self.attempt = attempt
         self._prevoted = self._precommitted = False
-        # After an attempt in vain the candidates get a moment to reach everybody.
+        # After a failed attempt the candidates get some time to reach everybody.
         self._gather_until_ms = now_ms + self.gather_ms(attempt) if attempt else None
         self._nil_prevote_ms = now_ms + self.timeout_ms(attempt)
         self._nil_precommit_ms = self._next_attempt_ms = None
         self.ballots.reach(attempt)
 
     def _step(self, now_ms: int) -> bool:
-        """One rule that applies now; False: none does."""
+        """Apply one rule, if one applies now; returns whether one did."""
         later = self.ballots.attempt_of(self._faulty + 1)
         if later > self.attempt:  # an honest member is there
             self._start(later, now_ms)
@@ -151,7 +151,7 @@ class Agreement:
         return True
 
     def _prevote_value(self, now_ms: int) -> Hash | None:
-        """The lock; else what a quorum prevoted before; else the preferred candidate; else, too late, nil."""
+        """The block to prevote: the lock, else an earlier polka's, else the preferred one, else nil once it is late."""
         is_late = self._nil_prevote_ms is not None and now_ms >= self._nil_prevote_ms
         polka = self.ballots.polka_before(self.attempt)
         if self.lock is not None and (polka is None or polka.attempt <= self.lock[0]):
@@ -184,7 +184,7 @@ class Agreement:
         return False
 
     def _gives_up(self, kind: VoteKind, now_ms: int) -> bool:
-        """Whether a quorum voted without agreement, and either time is up or no block can get its quorum any more."""
+        """Whether a quorum voted without agreement, and the time is up or no block can get a quorum any more."""
         ballot = self.ballots.ballot(self.attempt, kind)
         if len(ballot.first) < self._quorum:
             return False
@@ -199,7 +199,7 @@ class Agreement:
         return now_ms >= due_ms
 
     def _vote(self, kind: VoteKind, block_hash: Hash) -> None:
-        self._prevoted = True  # who precommits does not go back to prevote
+        self._prevoted = True  # after a precommit no prevote is cast
         if kind is VoteKind.PREVOTE:
             self._gather_until_ms = self._nil_prevote_ms = None
         else:

@@ -1,4 +1,4 @@
-"""Ballots: the votes for one height, counted. Bounded, whatever anybody sends."""
+"""Ballots: the votes for one height, counted. Their memory is bounded whatever peers send."""
 
 from collections.abc import Iterator
 
@@ -10,21 +10,21 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 
 ATTEMPTS_AHEAD = 8
-"""Attempts beyond our own whose votes are counted; of later ones only the number is noted."""
+"""Attempts beyond our own whose votes are counted; for later ones only the attempt is noted."""
 
 ATTEMPTS_BEHIND = 32
-"""Attempts before our own whose votes are kept: a block may still become final by them."""
+"""Attempts before our own whose votes are kept, since they may still make a block final."""
 
 ATTEMPT_NOTED_MAX = 2**32
-"""The highest attempt in which anybody is believed to be that is not near ours. Where few vote, one member can take the
-others with it, and there have to be attempts left."""
+"""The highest attempt far beyond ours that is noted of a member. If few vote, one member can take the others with it,
+and there have to be attempts left."""
 
 Slot = tuple[int, VoteKind]
 """(attempt, kind)."""
 
 
 class Ballot:
-    """Votes of one kind and attempt. Of a member that votes twice both votes count: each may complete a quorum."""
+    """Votes of one kind and attempt. If a member votes twice, both votes count: each may complete a quorum."""
 
     __slots__ = ("first", "second", "tally")
 
@@ -34,17 +34,17 @@ class Ballot:
         self.tally: dict[Hash, int] = {}
 
     def count(self, votes: dict[PublicKey, Vote], vote: Vote) -> int:
-        """Put a vote among ``first`` or ``second``; how many there are for the same block now."""
+        """Add a vote to ``votes``, which is ``first`` or ``second``; returns the votes for its block so far."""
         votes[vote.voter] = vote
         self.tally[vote.block_hash] = self.tally.get(vote.block_hash, 0) + 1
         return self.tally[vote.block_hash]
 
     def votes_for(self, block_hash: Hash) -> list[Vote]:
-        """The votes for one block, or for none."""
+        """The votes for one block, or for nil."""
         return [vote for votes in (self.first, self.second) for vote in votes.values() if vote.block_hash == block_hash]
 
     def most(self) -> int:
-        """Votes for the block that has most, ``NIL`` apart."""
+        """Number of votes for the block with the most votes, apart from ``NIL``."""
         return max((count for choice, count in self.tally.items() if choice != NIL), default=0)
 
 
@@ -52,7 +52,7 @@ class Ballots:
     """All ballots of one height.
 
     Args:
-        quorum: votes that decide.
+        quorum: number of votes that decide.
     """
 
     def __init__(self, quorum: int) -> None:
@@ -67,42 +67,43 @@ class Ballots:
         return self._ballots.get((attempt, kind), _EMPTY)
 
     def slots(self, attempt_now: int) -> list[Slot]:
-        """Attempts and kinds of which votes are held: ours and those before, newest first, and then those ahead.
+        """Slots with votes: first those up to our attempt, newest first, then those ahead.
 
-        Votes ahead of everybody cost a single traitor nothing; they must not hide those that matter.
+        Votes ahead of all others cost a single traitor nothing; they must not hide those that matter.
         """
         return sorted(self._ballots, key=lambda slot: (slot[0] > attempt_now, -slot[0], -slot[1]))
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many ballots and votes are held."""
+        """Numbers of ballots and votes that are held."""
         yield "ballots", len(self._ballots)
         yield "votes", sum(len(ballot.first) + len(ballot.second) for ballot in self._ballots.values())
 
     @property
     def decision(self) -> Certificate | None:
-        """Precommits of a quorum for one block, once there are."""
+        """Precommits of a quorum for one block; None until there are."""
         return self._decision
 
     @property
     def newest_polka(self) -> Certificate | None:
-        """The newest quorum of prevotes for one block. (Tendermint: validValue and validRound)"""
+        """The newest quorum of prevotes for one block, or None. (Tendermint: validValue and validRound)"""
         return self._polkas[max(self._polkas)] if self._polkas else None
 
     def polka(self, attempt: int) -> Certificate | None:
-        """The quorum of prevotes for one block in an attempt, if there was one."""
+        """The quorum of prevotes for one block in an attempt; None if there is none."""
         return self._polkas.get(attempt)
 
     def polka_before(self, attempt: int) -> Certificate | None:
-        """The newest quorum of prevotes for one block in an earlier attempt."""
+        """The newest quorum of prevotes for one block in an earlier attempt; None if there is none."""
         earlier = [known for known in self._polkas if known < attempt]
         return self._polkas[max(earlier)] if earlier else None
 
     def add(self, vote: Vote, attempt_now: int) -> Evidence | None:
-        """Count a valid vote of an elector; evidence, if it proves a crime.
+        """Count a valid vote of an elector; returns the evidence if it proves a crime, otherwise None.
 
         Raises:
-            AlreadyKnown: it is held, or its voter has said too much in this slot already.
-            OutOfWindow: its attempt is too far from ours; that its voter is there is noted.
+            AlreadyKnown: the vote is held.
+            LimitReached: its voter has voted twice in this slot already.
+            OutOfWindow: its attempt is too far from ours; the voter's attempt is noted nevertheless.
         """
         low, high = attempt_now - ATTEMPTS_BEHIND, attempt_now + ATTEMPTS_AHEAD
         if attempt_now < vote.attempt <= max(high, ATTEMPT_NOTED_MAX):
@@ -121,9 +122,9 @@ class Ballots:
         return None if first is None else evidence_of(first, vote)
 
     def add_certificate(self, certificate: Certificate) -> None:
-        """Take a valid certificate whole: a traitor's two other votes cannot hide it.
+        """Take a valid certificate as a whole: a traitor's two other votes cannot hide it.
 
-        Of a polka the votes of a quorum are kept: they prove as much, and a journal has room for no more.
+        Only a quorum of a polka's votes is kept: they prove as much, and a journal has room for no more.
         """
         if certificate.kind is VoteKind.PREVOTE:
             is_longer = len(certificate.votes) > self._quorum
@@ -133,13 +134,13 @@ class Ballots:
             self._decision = certificate
 
     def attempt_of(self, count: int) -> int:
-        """The highest attempt beyond ours that ``count`` members have reached; -1 if there are fewer."""
+        """The highest attempt beyond ours that ``count`` members have reached; -1 if fewer are beyond ours."""
         if len(self._ahead) < count:
             return -1
         return sorted(self._ahead.values(), reverse=True)[count - 1]
 
     def reach(self, attempt: int) -> None:
-        """We are at ``attempt``: drop old ballots; the two newest quorums of prevotes stay."""
+        """Go to ``attempt``: drop old ballots, but keep the two newest quorums of prevotes."""
         self._ahead = {voter: theirs for voter, theirs in self._ahead.items() if theirs > attempt}
         for slot in [known for known in self._ballots if known[0] < attempt - ATTEMPTS_BEHIND]:
             del self._ballots[slot]
@@ -154,4 +155,4 @@ class Ballots:
 
 
 _EMPTY = Ballot()
-"""A ballot without votes; nobody adds to it."""
+"""A ballot without votes; no code adds to it."""

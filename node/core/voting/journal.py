@@ -1,7 +1,7 @@
-"""The signing journal: what this key said last. It lies beside the key, and it never goes back.
+"""The signing journal: the newest statements of this key. It lies beside the key, and it never goes back.
 
-A node that lost its data folder, or was copied, must not say a second, different thing about what it spoke on before.
-Therefore the newest vote, the lock and the posts of open phases are written down before they are sent, apart from the
+A node that lost its data folder, or was copied, must not sign a second, different statement about the same thing.
+Therefore it writes the newest votes, the lock and the posts of open phases down before it sends them, apart from the
 chain. (Ethereum validators keep such a file too, EIP-3076.)
 """
 
@@ -17,22 +17,22 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.node.core.voting.agreement import Lock
 
 JOURNAL_SIZE_MAX = 2**23
-"""Bytes of an encoded journal: room for the prevotes of a quorum of the 65,536 members that there may be, at most."""
+"""Most bytes of an encoded journal: room for the prevotes of a quorum of the largest federation, 65,536 members."""
 
 JOURNAL_VERSION = 1
 
 NOTHING_SIGNED: Slot = (0, 0, 0)
 
 NOTHING_POSTED = (0, -1)
-"""The mark of posts before the first one: the phase before the first of the setup, which is round 0."""
+"""The value of ``posted`` before the first post: the phase before the first one of the setup, which is round 0."""
 
 ROUNDS_KEPT = 2
-"""Rounds whose own posts are kept, to be said again: the newest of them, and the one before."""
+"""Rounds whose own posts are kept, to be sent again: the newest one, and the one before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What was signed, as far as it could still be contradicted."""
+    """The signed statements that could still be contradicted."""
 
     slot: Slot = NOTHING_SIGNED
     """(height, attempt, kind) up to which no further vote may be signed."""
@@ -41,7 +41,7 @@ class Journal:
     lock: Lock | None = None
     """(attempt, block hash) that this member is locked on at that height."""
     proof: Certificate | None = None
-    """Prevotes of a quorum that allowed the lock. After a crash of all members only they can bring the others there."""
+    """Prevotes of a quorum that allowed the lock. After a crash of all members only they can convince the others."""
     posts: tuple[Post, ...] = ()
     """Own posts of the newest rounds, at most one for each phase, to be sent again after a crash."""
 
@@ -60,11 +60,11 @@ class Journal:
         return slot > self.slot
 
     def allows_post(self, round_number: int, phase: int) -> bool:
-        """Whether a post in a phase contradicts nothing: a phase whose post was forgotten is before the newest one."""
+        """Whether a post in a phase contradicts nothing. Forgotten posts are of phases before the newest one."""
         return (round_number, phase) > self.posted
 
     def with_vote(self, vote: Vote, proof: Certificate | None = None) -> "Journal":
-        """After another vote. One for a block at the precommit is a lock on it, which ``proof`` allows."""
+        """The journal after another vote. A precommit for a block is a lock on it, which ``proof`` allows."""
         assert self.allows(vote.slot), "a journal does not go back"
         votes = (*self.votes, vote) if vote.slot[:2] == self.slot[:2] else (vote,)
         lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, None)
@@ -73,14 +73,14 @@ class Journal:
         return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)
 
     def with_post(self, post: Post) -> "Journal":
-        """After another post; posts of rounds before the last are forgotten."""
+        """The journal after another post; posts of all but the last two rounds are forgotten."""
         assert self.allows_post(post.round, post.phase), "a journal does not go back"
         return self._keep(post)
 
     def adopt(self, statement: Vote | Post) -> "Journal":
-        """After it turned out that this key made a statement: nothing is signed any more that contradicts it.
+        """The journal after learning that this key made a statement; it allows nothing that contradicts the statement.
 
-        Statements come in any order. An older vote may bring a newer lock, and an older post is said again.
+        Statements come in any order. An older vote may bring a newer lock, and an older post is sent again.
         """
         if isinstance(statement, Vote):
             if self.allows(statement.slot):
@@ -102,11 +102,11 @@ class Journal:
         return _locks(vote) and vote.height == self.height and is_newer
 
     def post(self, round_number: int, phase: int) -> Post | None:
-        """The own post of a phase, if it is one of the newest."""
+        """The own post of a phase; None if it is not among the newest."""
         return next((post for post in self.posts if (post.round, post.phase) == (round_number, phase)), None)
 
     def vouches_for(self, statement: Vote | Post) -> bool:
-        """Whether a statement in our own name may well be ours: it is here, or was forgotten and adds nothing."""
+        """Whether a statement in our own name may be ours: it is here, or was forgotten and adds nothing."""
         if isinstance(statement, Vote):
             same = [vote for vote in self.votes if vote.slot == statement.slot]
             is_said = statement.slot <= self.slot and all(vote.block_hash == statement.block_hash for vote in same)
@@ -115,13 +115,13 @@ class Journal:
         return known == statement or (known is None and any(post.round > statement.round for post in self.posts))
 
     def _contradicts_lock(self, vote: Vote) -> bool:
-        """Whether a vote is a precommit of another block in the attempt of our lock."""
+        """Whether a vote is a precommit for another block in the attempt of our lock."""
         if self.lock is None or not _locks(vote) or (vote.height, vote.attempt) != (self.height, self.lock[0]):
             return False
         return vote.block_hash != self.lock[1]
 
     def encode(self) -> bytes:
-        """The journal's one byte string."""
+        """The canonical bytes of the journal."""
         lock = [] if self.lock is None else [list(self.lock)]
         proof = [] if self.proof is None else [self.proof.to_record()]
         votes, posts = [vote.to_record() for vote in self.votes], [post.to_record() for post in self.posts]
@@ -145,7 +145,7 @@ class Journal:
 
 
 def is_behind(old: bytes, new: bytes) -> bool:
-    """Whether the journal ``new`` would go back behind ``old``: it allows something that ``old`` forbids."""
+    """Whether the journal ``new`` goes back behind ``old``, that is, allows a statement that ``old`` forbids."""
     before, after = Journal.decode(old), Journal.decode(new)
     if after.slot < before.slot:
         return True

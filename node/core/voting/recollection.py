@@ -1,7 +1,7 @@
-"""Recollection: what a node takes from its store and journal, each thing judged as if it came from the network.
+"""Recollection: a node takes records from its store and journal, each judged as if it came from the network.
 
-A disk forgets, a bug writes what is wrong, and anybody that can write to a folder can put anything into it that has
-the right checksums. The node leaves out things that it refuses, and tells the operator.
+Disks lose data, bugs write wrong ones, and anybody that can write to a folder can put records with right checksums into
+it. The node leaves out records that it refuses, and tells the operator.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from fedchain.node.core.notices import NotBelieved
 
 
 def own_statements(context: Context) -> Iterator[Statement]:
-    """Votes for the open height and posts of the open rounds that our key signed: the journal may not know them."""
+    """Votes for the open height and posts of the open rounds that our key signed; the journal may lack them."""
     storage, head = context.storage, context.head
     stored: list[Statement] = [*storage.votes(head.height + 1), *storage.posts(head.round)]
     for statement in stored:
@@ -31,7 +31,7 @@ def own_statements(context: Context) -> Iterator[Statement]:
 
 
 def lock_proof(context: Context) -> Certificate | None:
-    """The prevotes that allowed the journal's lock at the open height; None where it has none, or others."""
+    """The prevotes that allowed the journal's lock at the open height; None if it holds none for that lock."""
     journal, head = context.journal, context.head
     proof = journal.proof
     if proof is None:
@@ -48,7 +48,7 @@ def lock_proof(context: Context) -> Certificate | None:
 
 
 def open_candidates(context: Context) -> Iterator[tuple[Block, State]]:
-    """Candidates for the open height, with the states after them; their knowledge is yet to be recomputed."""
+    """Stored candidates for the open height, with the states after them; their knowledge is not recomputed."""
     for block in context.storage.candidates():
         if block.header.parent_hash != context.head.block_hash:
             continue

@@ -1,11 +1,11 @@
-"""Sessions: another process that has our key, found before both say two things where one is allowed.
+"""Sessions: find another process with our key before the two contradict each other.
 
-Each process says under a random number that it has the key, while it listens and for its first heights. One that hears
-another number under its own key names it in an answer. A process that is named by another one knows that this one
-runs now, for its own number is new; it answers, and stops. An old self's words, kept and said again by anybody, name no
-number that is new: they are answered, and nothing follows.
+Each process announces under a random number that it has the key, while it listens and at its first heights. If it
+receives another number under its own key, it names that number in an answer. A process that is named by another one
+knows that the other runs now, since its own number is new; it answers, and stops. Old announcements of an earlier
+process, replayed by anybody, name no new number: they are answered, and nothing follows.
 
-The statements passed on are bounded: so many of each member a height, and none that was not made near our own head.
+The statements that are passed on are bounded: a number for each member and height, and only heights near our own head.
 """
 
 from fedchain.chain.exceptions import AlreadyKnown, InvalidSignature, LimitReached, OutOfWindow
@@ -18,26 +18,26 @@ from fedchain.node.core.notices import SessionHeard
 from fedchain.node.core.voting.journal import Journal
 
 HEIGHTS_APART = 2
-"""Heights between a statement and our head at which it is still passed on."""
+"""Most heights between a passed-on statement and our head."""
 
 KEPT_MAX = 32
-"""Statements of one member that are kept and passed on at one height: those of a few starts, each with its answers."""
+"""Most statements of a member that are kept and passed on at one height: room for a few starts with their answers."""
 
 SAID_MAX = 8
-"""How often a process that listens says at one height that it is there, lest packets that are lost decide."""
+"""Announcements of a listening process at one height; several, since packets may be lost."""
 
 FIRST_HEIGHTS = 2
-"""Heights after the first at which it says so once more."""
+"""Heights after the first at which it announces itself once more."""
 
 FAREWELLS = 2
-"""Ticks for which a process that was named goes on answering before it stops, so that the other one stops, too."""
+"""Ticks for which a named process goes on answering before it stops, so that the other one stops, too."""
 
 HANDED_MAX = 4
-"""Statements of other sessions that a peer is handed at once."""
+"""Most statements of other sessions of its key that a peer is handed at once."""
 
 
 class Sessions:
-    """Listens for other processes with our key, and helps others to find theirs.
+    """Listens for other processes with our key, and helps other members to find theirs.
 
     Args:
         context: the node's memory.
@@ -47,20 +47,20 @@ class Sessions:
     def __init__(self, context: Context, number: bytes) -> None:
         self._context, self._number = context, number
         self._kept: dict[PublicKey, list[Session]] = {}
-        self._gone: set[PublicKey] = set()  # peers that were connected before: their end may lead to our twin meanwhile
-        self._has_begun = context.head.height > 0 or context.journal != Journal()  # whether our key may have spoken
-        self._until = 0  # height up to which we say that we are there
-        self._said_at, self._said = -1, 0  # at which height we said so last, and how often there
+        self._gone: set[PublicKey] = set()  # peers that were disconnected: they may be connected to our twin meanwhile
+        self._has_begun = context.head.height > 0 or context.journal != Journal()  # whether our key may have signed
+        self._until = 0  # height up to which we announce ourselves
+        self._said_at, self._said = -1, 0  # height of our last announcement, and their number at that height
         self._sequence = 0
         self._other: bytes | None = None  # the process that named us
         self._farewells = FAREWELLS
 
     def is_ending(self) -> bool:
-        """Whether another process has our key, so that nothing may be said any more."""
+        """Whether another process has our key, so that nothing may be signed any more."""
         return self._other is not None
 
     def on_session(self, peer: PublicKey, session: Session) -> None:
-        """Somebody passes on that a process has a member's key. Raises Refused."""
+        """Take a statement that a process has a member's key, passed on by a peer. Raises Refused."""
         context, member = self._context, session.member
         if member not in context.head.roster.seats:
             raise InvalidSignature("session's member", f"{member.hex()[:16]}… is no member")
@@ -78,22 +78,22 @@ class Sessions:
         self._kept[member] = [*kept, session]
         if member == context.me:
             self._meet(session)
-        elif member == peer:  # its own word: the others of its key may reach it in no other way
+        elif member == peer:  # its own statement: other sessions of its key may reach it in no other way
             others = [known for known in kept if known.number != session.number]
             context.send((peer, SessionMessage(known)) for known in others[-HANDED_MAX:])
 
     def on_connected(self, peer: PublicKey, *, is_greeted: bool) -> None:
-        """A peer can be reached. Where the network keeps one connection to a key, ours may have ended our twin's."""
+        """A peer is connected. If the network keeps one connection to a key, ours may have replaced our twin's."""
         if (is_greeted or peer in self._gone) and self._may_say():
             self._gone.discard(peer)
             self._context.emit(Send(peer, SessionMessage(self._sign(NOBODY))))
 
     def on_disconnected(self, peer: PublicKey) -> None:
-        """A peer cannot be reached any more."""
+        """A peer is disconnected."""
         self._gone.add(peer)
 
     def on_tick(self, *, is_listening: bool) -> None:
-        """Say that we are there, or that we are not alone."""
+        """Announce this process, or answer the other one."""
         context, height = self._context, self._context.head.height
         if self._other is not None:
             self._part(self._other)
@@ -108,17 +108,17 @@ class Sessions:
             context.emit(Publish(SessionMessage(self._sign(NOBODY))))
 
     def on_head(self) -> None:
-        """The head moved: what was said far from it is not kept."""
+        """The head moved: drop statements far below it."""
         low = self._context.head.height - HEIGHTS_APART
         near = ((member, [known for known in kept if known.height >= low]) for member, kept in self._kept.items())
         self._kept = {member: kept for member, kept in near if kept}
 
     def kept(self) -> int:
-        """How many statements are kept."""
+        """Number of statements that are kept."""
         return sum(map(len, self._kept.values()))
 
     def _meet(self, session: Session) -> None:
-        """Another session of our own key: our earlier self's, or that of a process that runs."""
+        """Take another session of our own key, of an earlier process or of one that runs."""
         if session.heard == self._number and self._other is None:
             self._other = session.number
             self._context.tell(SessionHeard(session.number))
@@ -127,7 +127,7 @@ class Sessions:
             self._context.emit(Publish(SessionMessage(self._sign(session.number))))
 
     def _part(self, other: bytes) -> None:
-        """Answer the process that named us, and stop once it had time to hear it."""
+        """Answer the process that named us, and stop once it has had time to receive the answer."""
         context = self._context
         if self._farewells:
             self._farewells -= 1

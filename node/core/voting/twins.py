@@ -1,8 +1,8 @@
-"""Twins: our own key speaking elsewhere. A second copy of a key, or a node that lost its memory, must be silent.
+"""Twins: our own key in use elsewhere. A second copy of a key, or a node that lost its memory, must be silent.
 
-A node says nothing in its own name before it has heard where the others are. If it then meets a statement of its own
-that its journal does not know, it writes it down as its own, and waits in silence for two heights. If the other one
-goes on meanwhile, this node stops; otherwise it was its own earlier self, and it speaks again.
+A node signs nothing before it knows the heads of others. If it then meets a statement of its own that its journal does
+not know, it adds the statement to the journal, and is silent for two heights. If a twin signs more meanwhile, this node
+stops; otherwise the statement was its own earlier self's, and it signs again.
 """
 
 from dataclasses import dataclass
@@ -18,49 +18,49 @@ from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
 from fedchain.node.core.voting.journal import Journal
 
 SILENT_HEIGHTS = 2
-"""Heights for which a node is silent, and the one that is open after them: our key may have begun to speak there
-already. One that has spoken for less than that waits twice as long."""
+"""Heights for which a node is silent, plus the one that is open after them, where our key may have signed already. A
+node that has signed for fewer heights waits twice as long."""
 
 LISTENING_MS = 5_000
-"""How long a node listens for its own key, once it is where the others are."""
+"""How long a node listens for its own key, once it is level with the others."""
 
 LISTENING_NOTICE_MS = 600_000
-"""How often the operator hears which members a node waits for, before it speaks."""
+"""Interval at which the operator is told for which members a listening node waits."""
 
 SILENT_TIMEOUTS = 4
-"""Phase timeouts without another statement after which a node speaks again, should the federation wait for it."""
+"""Phase timeouts without another statement after which a node signs again, since the federation may wait for it."""
 
 HEIGHTS_AHEAD = 2
-"""Heights above the others' head in which our earlier self may have spoken: it may have been the first to go on."""
+"""Heights above the others' head at which our earlier self may have signed: it may have been the first to go on."""
 
 AHEAD_MAX = 64
-"""Statements of our own that are kept for a height which may not be written down yet."""
+"""Most statements of our own that are kept for heights that may not be written down yet."""
 
 
 @dataclass(slots=True)
 class _Alarm:
-    """Our key spoke elsewhere."""
+    """A silence because our key was used elsewhere."""
 
     known: int
-    """Height up to which our earlier self may have spoken: a statement about a later one is another node's."""
+    """Height up to which our earlier self may have signed: a statement about a later one is another node's."""
     until: int
     """Height of the head at which the silence ends."""
     heard_ms: int
-    """When it spoke last."""
+    """Time of the last statement that this node did not know."""
 
 
 class KeyGuard(Protocol):
-    """Watches for another process that has our key."""
+    """Watches for another process with our key."""
 
     @property
     def is_listening(self) -> bool:
-        """Whether the others were not heard yet, or our own key is still listened for."""
+        """Whether the others' heads are not known yet, or this node still listens for its own key."""
 
     def is_silent(self) -> bool:
-        """Whether nothing may be said now."""
+        """Whether nothing may be signed now."""
 
     def advance(self) -> bool:
-        """End the silence once nothing speaks for it any more; returns whether it ended now."""
+        """End the silence once there is no reason for it any more; returns whether it ended now."""
 
     def hears(self, statement: Statement) -> None:
         """Take a statement that is signed with our key."""
@@ -74,30 +74,30 @@ class Twins:
 
     Args:
         context: the node's memory.
-        has_listened: whether the key was listened for until now; then the node may speak at once.
-        neighbours: members that the network ever connects this peer to; None: all.
+        has_listened: whether the node has listened for the key until now; then it may sign at once.
+        neighbours: number of members that the network ever connects this peer to; None for all.
     """
 
     def __init__(self, context: Context, *, has_listened: bool = False, neighbours: int | None = None) -> None:
         self._context, self._neighbours = context, neighbours
         self._is_listening = not has_listened
-        self._told_ms: int | None = None  # when the operator heard last who is awaited; at first, when we began
-        self._level_since_ms: int | None = None  # since when we are where the others are
-        self._speaks_since: int | None = None  # height at which this process said something first
+        self._told_ms: int | None = None  # when the operator was told last; at first, when we began
+        self._level_since_ms: int | None = None  # since when we are level with the others
+        self._speaks_since: int | None = None  # height at which this process was first allowed to sign
         self._alarm: _Alarm | None = None
         self._ahead: list[Statement] = []  # our own, about a height that is not open yet
 
     @property
     def is_listening(self) -> bool:
-        """Whether the others were not heard yet, or our own key is still listened for."""
+        """Whether the others' heads are not known yet, or this node still listens for its own key."""
         return self._is_listening
 
     def is_silent(self) -> bool:
-        """Whether nothing may be said now."""
+        """Whether nothing may be signed now."""
         return self._is_listening or self._alarm is not None
 
     def advance(self) -> bool:
-        """Begin to speak once the others are heard, and again when a silence is over; whether that was now."""
+        """End the silence once the others' heads are known, or an alarm is over; returns whether it ended now."""
         context, was_silent = self._context, self.is_silent()
         if self._is_listening:
             self._is_listening = not self._has_heard_others()
@@ -110,19 +110,19 @@ class Twins:
         return was_silent and not self.is_silent()
 
     def hears(self, statement: Statement) -> None:
-        """Somebody passes on a statement; if it is ours and about what is still open, we had better know it."""
+        """A peer passes on a statement: raise the alarm if it is an unknown one of ours and near the open height."""
         context = self._context
         author = statement.voter if isinstance(statement, Vote) else statement.sender
         if author != context.me or context.journal.vouches_for(statement) or statement in self._ahead:
             return
         height = self._height_of(statement)
         if not context.head.height < height <= context.head.height + HEIGHTS_AHEAD:
-            return  # what is closed contradicts nothing any more
-        if context.checks.is_signed(author, statement):  # otherwise whoever takes it will refuse it
+            return  # a statement about a closed height contradicts nothing any more
+        if context.checks.is_signed(author, statement):  # otherwise it is refused when it is processed
             self._raise_alarm(statement)
 
     def reads(self, block: Block, certificate: Certificate) -> None:
-        """A block became final: look for ourselves in it, and write down what we were heard to say about the next."""
+        """A block became final: look for our statements in it, and write down those about the next height."""
         context = self._context
         ahead, self._ahead = self._ahead, []
         for statement in ahead:
@@ -135,11 +135,11 @@ class Twins:
                 self._raise_alarm(post)
 
     def _raise_alarm(self, statement: Statement) -> None:
-        """Say nothing for a while, and never anything that contradicts the statement."""
+        """Sign nothing for a while, and never anything that contradicts the statement."""
         context, height, said = self._context, self._context.head.height, _describe(statement)
         self._write_down(statement)
         alarm, claimed = self._alarm, self._claimed()
-        # A node that is behind meets its earlier self's words, at every height up to where the others are.
+        # A node that is behind meets its earlier self's statements at every height up to the others' head.
         if alarm is not None and not self._is_listening and claimed <= height + HEIGHTS_AHEAD:
             alarm.heard_ms = context.now.ms
             if self._height_of(statement) > alarm.known:
@@ -158,10 +158,10 @@ class Twins:
             context.tell(TwinHeard(said, until))
 
     def _write_down(self, statement: Statement) -> None:
-        """Take a statement into the journal, which goes no further than the height that is open here.
+        """Add a statement to the journal, but only up to the height that is open here.
 
-        Its signature proves that our key made it, not that the chain ever was there: a journal that followed it would
-        let us sign nothing until then.
+        The signature proves that our key made the statement, not that the chain ever was at its height. A journal that
+        followed it would let us sign nothing until then.
         """
         context = self._context
         if self._height_of(statement) <= context.head.height + 1:
@@ -172,28 +172,28 @@ class Twins:
     def _is_over(self, alarm: _Alarm) -> bool:
         """Whether the silence has lasted long enough.
 
-        A federation that waits for us stays at its height: what we said there has been heard by now.
+        If the federation waits for us, it stays at its height; by now all our statements there have reached us.
         """
         context = self._context
         is_late = context.now.ms - alarm.heard_ms >= SILENT_TIMEOUTS * context.genesis.phase_timeout_ms
         return is_late or context.head.height >= alarm.until
 
     def _height_of(self, statement: Statement) -> int:
-        """Height that a statement is about; every phase is closed by one block."""
+        """Height of a statement; every phase is closed by one block."""
         if isinstance(statement, Vote):
             return statement.height
         genesis = self._context.genesis
         before = len(genesis.setup) + (statement.round - 1) * len(genesis.phases) if statement.round else 0
         return before + statement.phase + 1
 
-    # where the others are
+    # the others' heads
 
     def _has_heard_others(self) -> bool:
-        """Whether we are where the others are, by the word of so many that one of them is honest.
+        """Whether we are level with the others, according to enough members that one of them is honest.
 
-        Of f + 1 members that say they are no further than we are one is honest; those that say they are further may
-        be the liars, so they alone keep nobody silent. Where anything was ever said, another node with our key gets
-        some time to be heard before we say something different.
+        One of f + 1 members that announce a head no higher than ours is honest. Members that announce a higher one may
+        be the liars, so they alone keep no node silent. If our key may have signed before, a twin gets some time to be
+        noticed before we sign anything different.
         """
         context, required = self._context, self._claims_required()
         if len(self._claims(0, context.head.height)) < required:
@@ -205,7 +205,7 @@ class Twins:
         return context.now.ms - self._level_since_ms >= LISTENING_MS
 
     def _claims(self, low: int, high: int = 2**63) -> dict[bytes, int]:
-        """Other active members that say that their head is between two heights, and at which."""
+        """Heights of the heads that other active members announce, limited to a range."""
         context = self._context
         return {
             peer: height
@@ -214,14 +214,14 @@ class Twins:
         }
 
     def _claimed(self) -> int:
-        """Height that so many members say they have that one of them is honest; 0 where fewer spoke."""
+        """Height that enough members announce for one of them to be honest; 0 if fewer announced any."""
         heights, required = sorted(self._claims(0).values(), reverse=True), self._claims_required()
         return heights[required - 1] if 0 < required <= len(heights) else 0
 
     def _claims_required(self) -> int:
-        """Members of which one is honest: f + 1 of the federation, whichever members vote at this height.
+        """Number of members among which one is honest: f + 1 of the federation, whoever votes at this height.
 
-        Where a network connects this peer to few, as many as are left of them when f are down, or one.
+        If the network connects this peer to few, it is the number that is left of those when f are down, at least one.
         """
         context = self._context
         active = sum(context.head.roster.is_active(member) for member in context.head.roster.members)
@@ -230,7 +230,7 @@ class Twins:
         return max(min(1, reached), min(faulty + 1, reached - faulty))
 
     def _tell_whom_we_wait_for(self) -> None:
-        """Tell the operator, once listening takes longer than it should, and then at times."""
+        """Tell the operator once listening takes longer than it should, and then at intervals."""
         context = self._context
         if self._told_ms is None:
             self._told_ms = context.now.ms + LISTENING_MS - LISTENING_NOTICE_MS
@@ -238,7 +238,7 @@ class Twins:
             return
         level, heard = self._claims(0, context.head.height), self._claims(0)
         if len(level) >= self._claims_required():
-            return  # a moment more
+            return  # enough members are level: listening is about to end
         self._told_ms = context.now.ms
         unheard = (member for member in context.head.roster.members if member not in heard and member != context.me)
         context.tell(

@@ -19,7 +19,7 @@ from fedchain.node.core.voting.recollection import lock_proof
 from fedchain.node.core.voting.vote_policy import deserves_vote
 
 EARLY_MAX = 4
-"""Votes of one member for the next height that are kept: others may be there before us."""
+"""Most votes of one member that are kept for the next height, since others may get there before us."""
 
 
 class Voting:
@@ -33,23 +33,23 @@ class Voting:
     # candidates, as the agreement sees them
 
     def preferred(self) -> Hash | None:
-        """The best valid block that deserves our vote."""
+        """The best valid block that deserves our vote; None if there is none."""
         return next((entry.hash for entry in self._context.ledger.valid() if deserves_vote(self._context, entry)), None)
 
     def is_complete(self, block_hash: Hash) -> bool:
-        """Whether a block counts every member that was due."""
+        """Whether a block counts a post of every contributor."""
         entry = self._context.ledger.entries.get(block_hash)
         return entry is not None and entry.posts == len(self._context.head.roster.contributors)
 
     def is_valid(self, block_hash: Hash) -> bool:
-        """Whether a block is held and every rule holds."""
+        """Whether a block is held and obeys every rule."""
         entry = self._context.ledger.entries.get(block_hash)
         return entry is not None and entry.is_valid
 
-    # what arrives
+    # arrivals
 
     def on_vote(self, vote: Vote) -> bool:
-        """A member's vote; whether anything can follow from it now. Raises Refused if it is not counted."""
+        """Count a member's vote; returns whether anything can follow from it now. Raises Refused."""
         context, height = self._context, self._context.head.height + 1
         if vote.height == height + 1 and not context.head.finished:
             self._keep_early(vote)
@@ -70,7 +70,7 @@ class Voting:
         return self.agreement.heeds(vote)
 
     def on_certificate(self, certificate: Certificate) -> None:
-        """Prevotes of a quorum, handed out by who is locked on them. Raises Refused."""
+        """Take the prevotes of a quorum, handed out by a peer that is locked on them. Raises Refused."""
         context, height = self._context, self._context.head.height + 1
         if certificate.height != height or certificate.kind is not VoteKind.PREVOTE:
             raise OutOfWindow("certificate's height", f"{certificate.height} found, {height} is open")
@@ -81,10 +81,10 @@ class Voting:
         self.agreement.ballots.add_certificate(certificate)
 
     def advance(self) -> Certificate | None:
-        """Cast the votes that are due; the certificate, once the height is decided.
+        """Cast the votes that are due; returns the certificate once the height is decided, None until then.
 
-        An own vote may complete a quorum, so it is counted before the next one is due. Who is silent takes no part: a
-        vote that it only believes to have cast would keep it from ever casting it.
+        An own vote may complete a quorum, so it is counted before the next one is due. A silent node takes no part: a
+        vote that it noted but never sent could not be cast later.
         """
         context = self._context
         while not context.silent() and (due := self.agreement.advance(context.now.ms)):
@@ -108,31 +108,31 @@ class Voting:
                 try:
                     self.on_vote(vote)
                 except Refused:
-                    continue  # it does not count, and its sender has been told before
+                    continue  # it does not count; it was refused when it came, too
 
     def recall(self) -> None:
-        """After a silence: go on behind what we were heard to have said at this height."""
+        """After a silence: go on from the votes that our key has cast at this height."""
         self._resume(self.agreement)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield from self.agreement.ballots.sizes()
         yield "early votes", sum(map(len, self._early.values()))
 
     def mining_time_ms(self, block_hash: Hash) -> int:
-        """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""
+        """Observed mining time of a block: from the time at which we could have mined ourselves to its arrival."""
         entry, since_ms = self._context.ledger.entries.get(block_hash), self._context.clock.mining_ms
         return 0 if entry is None or since_ms is None else max(0, entry.arrived_ms - since_ms)
 
     def _compare(self, certificate: Certificate) -> None:
-        """Look for members that told others something else than us."""
+        """Look for members that sent other votes to others than to us."""
         held = self.agreement.ballots.ballot(certificate.attempt, certificate.kind).first
         for vote in certificate.votes:
             if (known := held.get(vote.voter)) is not None:
                 self._crimes.accuse(known, vote)
 
     def _open(self) -> Agreement:
-        """The agreement on the open height, where the journal says that we are in it."""
+        """An agreement on the open height, resumed from the journal."""
         context = self._context
         electors, model = context.head.roster.electors, context.genesis.fault_model
         quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
@@ -141,7 +141,7 @@ class Voting:
         return agreement
 
     def _resume(self, agreement: Agreement) -> None:
-        """Go on behind our words at this height, if any, and show them to the others, since they may have forgotten."""
+        """Go on from our votes at this height, if any, and hold them for others, which may have forgotten them."""
         journal = self._context.journal
         if journal.height != self._context.head.height + 1 or not journal.votes:
             return
@@ -152,13 +152,13 @@ class Voting:
         if (proof := lock_proof(self._context)) is not None:
             agreement.ballots.add_certificate(proof)
         for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
-            with suppress(Refused):  # it is there, too old to matter, or no vote at all
+            with suppress(Refused):  # it is known already, too old to matter, or no valid vote
                 self._context.checks.vote(self._context.head.roster.electors, vote)
                 self._blocks.wanted.add(vote.block_hash)
                 agreement.ballots.add(vote, attempt)
 
     def _cast(self, cast: Cast) -> None:
-        """Sign a vote, write it down, and only then send it. Nothing that the journal forbids is signed."""
+        """Sign a vote, write it down, and only then send it; no vote that the journal forbids is signed."""
         context, height = self._context, self._context.head.height + 1
         slot = height, cast.attempt, int(cast.kind)
         if context.me not in context.head.roster.electors or self._blocks.is_contradicted:
@@ -182,7 +182,7 @@ class Voting:
         self.agreement.ballots.add(vote, self.agreement.attempt)
 
     def _keep_early(self, vote: Vote) -> None:
-        """Keep a vote for the next height. Who votes there is not known yet, but who is a member and signed it is."""
+        """Keep a vote for the next height, if a member signed it: the electors of that height are not known yet."""
         context, kept = self._context, self._early.get(vote.voter, [])
         if vote in kept:
             raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")

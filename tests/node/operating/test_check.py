@@ -294,7 +294,7 @@ def answering(data: bytes) -> Iterator[int]:
 @pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize(
     ("data", "outcome", "said"),
-    [(GREETING, "ok", "answers"), (b"HTTP/1.1 400\r\n", "warn", "somebody answers who does not speak libp2p")],
+    [(GREETING, "ok", "answers"), (b"HTTP/1.1 400\r\n", "warn", "something answers that does not speak libp2p")],
 )
 def test_a_bootstrap_peer_that_answers(config: NodeConfig, data: bytes, outcome: str, said: str) -> None:
     with answering(data) as port:
