@@ -115,7 +115,7 @@ class SimulatedNetwork:
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
         self.gates = Gates(members, loop.time, self._cut)
         self.bans: list[tuple[int, int]] = []
-        """(who banned, who was banned), in order."""
+        """(peer that banned, peer that it banned), in order."""
         self._broken: set[tuple[int, int]] = set()  # pairs that a ban keeps apart, both ways round
         self._receivers: list[Receiver | None] = [None] * len(members)
         self._takers: list[Taker | None] = [None] * len(members)
@@ -331,7 +331,7 @@ class SimulatedNetwork:
             self._hand_over(number, sender, parcel)
 
     def _hand_over(self, number: int, sender: int, parcel: Parcel, follow: Follow | None = None) -> None:
-        """Hand a peer a parcel that is paid for; if ``follow`` is given, the peer has it and ``follow`` does the rest."""
+        """Hand a peer a paid parcel; if ``follow`` is given, the peer has taken it, and ``follow`` does the rest."""
         receiver = self._receivers[number]
         if receiver is None or (parcel.gossip and not self._remember(number, parcel.identity)):
             return

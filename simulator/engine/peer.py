@@ -388,7 +388,7 @@ class SimulatedPeer:
 
     def _compute(self, job: jobs.Job) -> None:
         if isinstance(job, jobs.KeepPart):
-            assert self._parts is not None, "only who has a folder for parts fetches any"
+            assert self._parts is not None, "only a peer with a folder for parts fetches any"
             self._events.append(Computed(job, run_part(self.checks, self._parts, job)))
         else:
             self._events.append(Computed(job, self.checks.run(job)))

@@ -63,7 +63,7 @@ OBJECTS_PER_PEER = 20
 objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
 
 CHAIN_KEEPER = 0
-"""Number of the peer whose chain, and observations of each block, a run keeps."""
+"""Number of the peer that a run keeps the chain of, and the observations of each block."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers have, after the last round, to agree on one head."""

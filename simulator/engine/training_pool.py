@@ -333,7 +333,7 @@ def _end_with_parent() -> None:
 
 
 class LastContributions:
-    """Each client's last contribution, with its payload in memory or, if it is large or not among the newest, in a file.
+    """Each client's last contribution; its payload is in memory or, if it is large or not among the newest, in a file.
 
     Args:
         folder: the folder of the files.

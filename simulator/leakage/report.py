@@ -124,7 +124,7 @@ def write_folder(folder: Path, title: str, findings: Sequence[Finding]) -> None:
 def draw(findings: Sequence[Finding], title: str, path: Path) -> None:
     """Draw originals and class means above the images that each attack on them found, with their PSNR in dB below.
 
-    The originals of prototypes are the images that match the first attack best. Images of one channel are drawn in grey.
+    The originals of prototypes are those that match the first attack best. Images of one channel are drawn in grey.
     """
     from matplotlib.figure import Figure  # slow to import
 
