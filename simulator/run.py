@@ -158,7 +158,7 @@ class Run:
         phases = (*self._rules.setup_phases, *self._rules.phases)
         if scenario.degree and any(self._rules.lists_parts(name) for name, _, _ in phases):
             raise ScenarioError(
-                f"{scenario.method} posts by reference, which needs everybody connected to all: no degree"
+                f"{scenario.method} posts by reference, which needs every peer connected to all others: no degree"
             )
         self._opened = ExitStack()
 

@@ -266,7 +266,7 @@ def _validate_clock(name: str, clock: Clock, peers: int) -> None:
     _expect_range(f"{name} offset_s", clock.offset_s, -1e8, 1e8)
     _expect_range(f"{name} drift", clock.drift, -1, 1e3)
     if not clock.peers:
-        raise ScenarioError(f"{name} is of no peers")
+        raise ScenarioError(f"{name} names no peers")
     for number in clock.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
 
@@ -274,7 +274,7 @@ def _validate_clock(name: str, clock: Clock, peers: int) -> None:
 def _validate_traitors(name: str, traitors: Traitors, peers: int) -> None:
     _expect_choice(f"{name} behaviour", traitors.behaviour, tuple(BEHAVIOURS))
     if not traitors.peers:
-        raise ScenarioError(f"{name} is of no peers")
+        raise ScenarioError(f"{name} names no peers")
     for number in traitors.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
     if traitors.parameters:
@@ -291,7 +291,7 @@ def _validate_fault(name: str, fault: Fault, peers: int) -> None:
     for number in fault.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
     if fault.kind != "heal" and not fault.peers:
-        raise ScenarioError(f"{name} is a {fault.kind} of no peers")
+        raise ScenarioError(f"{name} is a {fault.kind} that names no peers")
 
 
 def _expect_range(name: str, value: float, low: float, high: float) -> None:

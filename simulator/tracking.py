@@ -141,7 +141,7 @@ def _mlflow(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> t
             call(run, *arguments, **named)
         except Exception as error:  # as above
             is_lost = True
-            log.warning("MLflow is not told any more: %s", _one_line(error))
+            log.warning("MLflow gets no more rounds: %s", _one_line(error))
 
     def note(round_number: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():

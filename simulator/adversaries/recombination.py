@@ -304,7 +304,7 @@ class Recombination:
 
     def _pick(self, options: Sequence[T]) -> T:
         if not options:
-            raise NothingToChoose("there is nothing of that")
+            raise NothingToChoose("there are no options")
         return self._choice.pick(options)
 
 

@@ -221,7 +221,7 @@ def attack_update(
         expected = expect_plain_step(common, post.dropout_seed)
         if informed:
             if not isinstance(method, FedReg):
-                raise ConfigurationError(f"an informed attack is one on FedReg, not on {type(method).__name__}")
+                raise ConfigurationError(f"an informed attack needs FedReg, not {type(method).__name__}")
             expected = expect_fedreg_step(method, common, post.dropout_seed)
         images = invert_gradient(gradient, labels, expected, objective, view.pixels, view.shape, search, generator)
     originals, found = view.pixels.to_pixels(post.images), view.pixels.to_pixels(images)

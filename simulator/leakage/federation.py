@@ -109,7 +109,7 @@ def common_model(learner: Learner, rules: Application, member: int, number: int,
     """
     method = learner.method
     if not isinstance(method, LocalSgdMethod) or not (method.shares_model and method.shared_init):
-        raise ConfigurationError("the members have no common model, by which one could tell what a post changed")
+        raise ConfigurationError("the members have no common model that a post could be compared with")
     with learner.lend(member, number) as client:
         method.receive(client, Round(number, rules.read_knowledge(knowledge)))
         return copy.deepcopy(client.model)

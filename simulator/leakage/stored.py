@@ -99,7 +99,9 @@ def _expect_one_step(learner: Learner, victim: int, round_number: int) -> None:
     """Raise ConfigurationError for posts of more than one local step: this attack assumes a single gradient."""
     steps = learner.planned_steps(victim, PHASE, round_number)
     if steps != 1:
-        raise ConfigurationError(f"a post of this federation is of {steps} local steps; posts of one can be attacked")
+        raise ConfigurationError(
+            f"posts of this federation take {steps} local steps; only those of one can be attacked"
+        )
 
 
 def _train(explorer: Explorer, learner: Learner, reader: int, number: int) -> Model:

@@ -57,7 +57,7 @@ def reproduce(
     if len(usable) < len(missing) == len(runs) and not usable:
         raise next(iter(lacking.values()))
     for dataset, error in lacking.items():
-        console.print(f"skipped: what needs {dataset}; {error}")
+        console.print(f"skipped: runs on {dataset}; {error}")
     failed = _run_all(experiment, usable, results, jobs, console)
     entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}

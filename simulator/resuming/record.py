@@ -135,8 +135,8 @@ class Record:
             if msgpack.packb(write_answer(self.answer(client, number))) != msgpack.packb(plain):
                 asked = answer.question
                 raise RecordError(
-                    f"peer {client} contributes something else to phase {asked.phase} of round {asked.round} than "
-                    f"{self._folder.parent} has of it: it was computed by another program or machine"
+                    f"peer {client}'s contribution to phase {asked.phase} of round {asked.round} differs from the "
+                    f"record in {self._folder.parent}, which another program or machine computed"
                 )
             return
         assert number == self.count(client) + 1, "a client's answers come in order"
@@ -172,7 +172,7 @@ class Record:
         data = path.read_bytes()
         if sha256(data) != content.hash:
             path.unlink()  # the next resumption computes it again
-            raise RecordError(f"{path} is damaged; go on once more, and it is computed again")
+            raise RecordError(f"{path} is damaged; resume once more, and it is computed again")
         return data
 
     # states of clients
@@ -218,8 +218,8 @@ class Record:
         if round_number <= len(self.rounds):
             if self.rounds[round_number - 1] != trace:
                 raise RecordError(
-                    f"round {round_number} comes out otherwise than {self._folder.parent} has it: it was computed by "
-                    "another program or machine"
+                    f"round {round_number} differs from the record in {self._folder.parent}, which another program or "
+                    "machine computed"
                 )
             return
         self.rounds.append(trace)

@@ -101,9 +101,9 @@ class RecordingPool(TrainingPool):
         answer = self._record.answer(client, number)
         if answer.question != question:
             raise RecordError(
-                f"the record has peer {client} asked for phase {answer.question.phase} of round "
-                f"{answer.question.round} where it is asked for phase {question.phase} of round {question.round} now, "
-                "or given something else: it was made by another program or machine"
+                f"the record has peer {client} contribute to phase {answer.question.phase} of round "
+                f"{answer.question.round}, and the run to phase {question.phase} of round {question.round} or from "
+                "other knowledge: another program or machine made the record"
             )
         if isinstance(answer.made, Contribution):
             self._made[client] = (question.phase, question.round), number

@@ -223,7 +223,7 @@ def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[
     [
         (("--store", "."), "give both or neither"),
         (("--set", "learning_rate=1"), "are for the method that --method names"),
-        (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack is one on FedReg, not on FedAvg"),
+        (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack needs FedReg, not FedAvg"),
         (("--method", "fedavgg"), "did you mean 'fedavg'"),
         (("--known-pairs", "3", "--method", "fedavg"), "--known-pairs are of encrypted images"),
         (("--method", "fededs", "--model", "digits-mlp"), "ends with a pooling"),
