@@ -135,7 +135,7 @@ def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no common model"):
         next(attack_methods(SCENARIO, [Setting(name="-", method="solo")], Victims(clients=1), noise=0, search=QUICK))
     wrong = [Setting(name="-", method="fedavg", informed=True)]
-    with pytest.raises(ConfigurationError, match="one on FedReg, not on FedAvg"):
+    with pytest.raises(ConfigurationError, match="needs FedReg, not FedAvg"):
         next(attack_methods(SCENARIO, wrong, Victims(clients=1), noise=0, search=QUICK))
 
 
