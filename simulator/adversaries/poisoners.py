@@ -39,7 +39,7 @@ Vectors = Mapping[Key, NDArray[np.float64]]
 
 
 class Poisoner(Adversary):
-    """Posts what `lie` makes of its own and the honest members' posts, moved into the bounds that all posts have."""
+    """Posts the result of `lie` on its own and the honest members' posts, moved into the bounds of all posts."""
 
     def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
         """Vectors to post instead of `own`, under the same keys: changes of a model's tensors, and whole prototypes."""
@@ -94,7 +94,7 @@ class SignFlipper(Poisoner):
 
 
 class CountInflater(SignFlipper):
-    """A sign flipper that says it has more examples than anybody."""
+    """A sign flipper that claims the largest number of examples."""
 
     def claim(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """The largest number that is allowed."""
@@ -146,7 +146,7 @@ class FlippedLabels:
     """Gives some clients training labels C - 1 - y for y; everything else is the source's.
 
     Args:
-        source: where the examples come from.
+        source: source of the examples.
         clients: the clients with flipped labels.
         classes: number of classes C.
     """

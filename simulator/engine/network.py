@@ -1,7 +1,7 @@
 """The simulated network: delays, loss, replays, partitions and bandwidth, all drawn from one seed.
 
 It keeps the promises of :class:`fedchain.network.network.Network` and no more. Every message is encoded and decoded
-on its way, once for all its receivers, so they get what a real network would have carried.
+on its way, once for all its receivers, so they get the same content as on a real network.
 """
 
 import asyncio

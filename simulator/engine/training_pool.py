@@ -48,7 +48,7 @@ class WorkerDiedError(LearningError):
 
 
 class Interrupted(Exception):
-    """Another thread has told a simulation to end."""
+    """Another thread has stopped a simulation."""
 
 
 class Job(Protocol[Result]):

@@ -252,7 +252,7 @@ class Record:
             self._append(["begun", FORMAT, self._identity])
             return
         self._validate_begin(found[0])
-        answers: dict[int, dict[int, int]] = defaultdict(dict)  # by client and number: where the frame begins
+        answers: dict[int, dict[int, int]] = defaultdict(dict)  # by client and number: offset of the frame
         batches: dict[Batch, set[tuple[int, int]]] = defaultdict(set)
         while found is not None:
             content, end = found

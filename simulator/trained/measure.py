@@ -67,7 +67,7 @@ def measure(learner: Learner, state: ModelState, owner: int, sites: Sequence[int
 
 
 def measure_trained(folder: ModelFolder, learner: Learner, model: TrainedModel) -> Measured:
-    """Measure a model as its run did: a member's on its own test set, the aggregate on everybody's."""
+    """Measure a model as its run did: a member's on its own test set, the aggregate on all members' test sets."""
     member = model.origin.member
     return measure(learner, model.state, member or 0, folder.sites if member is None else (member,))
 

@@ -191,7 +191,7 @@ def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("two", "--round", "1"), "a post of this federation is of 2 local steps"),
+        (("two", "--round", "1"), "posts of this federation take 2 local steps"),
         (("one", "--round", "9"), "the chain ended with round 2"),
     ],
 )
