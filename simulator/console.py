@@ -1,4 +1,4 @@
-"""``fedchain simulate`` on a terminal: a run is prepared, shown while it goes on, and summed up at its end."""
+"""``fedchain simulate`` on a terminal: prepare a run, show its progress, and sum it up."""
 
 import shlex
 import shutil
@@ -30,18 +30,18 @@ def run_scenario(
     is_resumed: bool = False,
     keeps_record: bool = True,
 ) -> bool:
-    """Run a scenario, show it, and write its run folder, with the members' final models where these are kept.
+    """Run a scenario, show it, and write its run folder, with the members' final models if these are kept.
 
     Args:
         scenario: validated.
         out: the folder; None: the first free one of the scenario's name.
-        keep_models: whether the members' final models are written, as they are where a run began with that.
-        track: trackers, as :func:`open_tracker` reads them; they hear of all rounds.
+        keep_models: whether the members' final models are written; a resumed run keeps them if it began so.
+        track: trackers, as :func:`open_tracker` reads them; they get all rounds.
         is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`.
-        keeps_record: whether a run that is interrupted can go on.
+        keeps_record: whether the run can go on if it is interrupted.
 
     Returns:
-        Whether the checker found that something did not hold.
+        Whether the checker found a violation.
     """
     started, console = time.perf_counter(), Console()
     for wanted in track:
@@ -60,11 +60,11 @@ def run_scenario(
     try:
         outcome = run_in_folder(scenario, learner, folder, record, audience, track=track)
     except (Exception, KeyboardInterrupt) as error:
-        if not is_resumed and not folder.chain.exists():  # nothing was run: the same folder may be named again
+        if not is_resumed and not folder.chain.exists():  # nothing was run, so the folder's name is free again
             shutil.rmtree(folder.path)
             raise
         console.print(f"stopped after {counted(display.closed, 'round')}; what was measured so far is in {folder.path}")
-        if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would come again
+        if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would recur
             _say_how_to_go_on(console, folder.path, track)
         raise
     console.print(round_table(outcome.rows, scenario))
@@ -73,7 +73,7 @@ def run_scenario(
 
 
 def draw_scenario(scenario: Scenario, path: Path) -> None:
-    """Show what is there of an interrupted run: its table, and pictures in its folder."""
+    """Show an interrupted run so far: print its table, and draw pictures in its folder."""
     learner, folder = load_learner(scenario), RunFolder(path, scenario, is_resumed=True)
     rows = folder.read_rows()
     folder.draw(rows, read_timeline(path / RECORD_FOLDER), learner.histogram())
@@ -83,7 +83,7 @@ def draw_scenario(scenario: Scenario, path: Path) -> None:
 
 
 def _prepare(console: Console, scenario: Scenario) -> Learner:
-    """Read the data, and say what nobody may expect of the run."""
+    """Read the data, and print warnings about the run."""
     with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
         learner = load_learner(scenario)
     if learner.config.material:
@@ -102,12 +102,12 @@ def _say_how_to_go_on(console: Console, folder: Path, track: Sequence[str]) -> N
 
 
 def cautions(learner: Learner, scenario: Scenario) -> Sequence[str]:
-    """Say what nobody may expect of the method as it is set, such as a privacy budget that lasts to the end."""
+    """Warnings about the method with its settings, such as a privacy budget that ends before the run does."""
     return learner.method.cautions(None if scenario.contributors_per_round else scenario.rounds)
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:
-    """Say which phase trains beyond the time that it waits for posts, the worst of all; nothing where all fit."""
+    """Warning about the phase that trains longest beyond the time that it waits for posts; empty if there is none."""
     method, worst_s, text = learner.method, scenario.phase_timeout_s, ""
     for phase in (*method.setup, *method.phases):
         first = 1 if phase in method.phases else 0

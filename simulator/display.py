@@ -1,4 +1,4 @@
-"""What a running simulation shows: a live panel on a terminal, a line per round elsewhere, and a table at the end."""
+"""Output of a running simulation: a live panel on a terminal, a line per round elsewhere, and a table at the end."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +28,11 @@ LEGEND = {
     "taken": "not taken: blocks that lost",
     "train": "times in virtual s",
 }
-"""What words in the headings of a table of rounds mean."""
+"""Meaning of the words in the headings of a table of rounds."""
 
 
 class Display:
-    """Shows the progress of one simulation, of which ``known`` rounds were shown before."""
+    """Shows the progress of one simulation; its first ``known`` rounds were shown before."""
 
     def __init__(self, console: Console, scenario: Scenario, known: int = 0) -> None:
         self.closed = 0
@@ -89,7 +89,7 @@ class Display:
 
 
 def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
-    """One line per round; columns that were never measured are left out, of the legend, too."""
+    """One line per round; columns that were never measured are left out, as are their entries in the legend."""
     columns: list[tuple[str, Callable[[RoundMetrics], str]]] = [
         ("R", lambda row: str(row.round)),
         ("TAA", lambda row: percent(row.taa)),
@@ -120,7 +120,7 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
 
 
 def summary(outcome: Outcome, folder: str, started: float) -> Facts:
-    """What identifies the run, and where it is; print it with ``crop=False``."""
+    """The facts that identify a run, and its folder; print them with ``crop=False``."""
     facts = {"tip": outcome.tip, "knowledge": outcome.knowledge_root, "trace": outcome.trace_hash}
     wall_s = time.perf_counter() - started
     facts["time"] = f"{outcome.virtual_s:.1f} virtual s in {wall_s:.1f} s, {outcome.events:,} events"
@@ -139,5 +139,5 @@ def percent(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A loss for people."""
+    """A loss as text."""
     return "-" if value is None else f"{value:.4f}"

@@ -1,4 +1,4 @@
-"""What a scenario lets go wrong: faults, wrong clocks, and peers that do not follow the protocol."""
+"""Disturbances of a scenario: faults, wrong clocks, and peers that do not follow the protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,30 +11,30 @@ class Fault:
     """Something that goes wrong, or right again, at a given time."""
 
     at_s: float
-    """When, in virtual seconds."""
+    """Time of the fault, in virtual seconds."""
     kind: str
     """crash, kill, restart, slow (of ``peers``); partition (``peers`` against the others); heal.
 
-    A crash is between two events, a kill between two effects of one: after something was stored and before it was sent.
+    A crash comes between two events. A kill comes between two effects of one event: after a write and before a send.
     """
     peers: tuple[int, ...] = ()
     """Peer numbers, from 0."""
     factor: float = 1.0
-    """For slow: how many times longer the peers' training and mining take; 1 ends it."""
+    """For slow: factor by which the peers' training and mining take longer; 1 ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Clocks on the wall that are wrong. What several tables say of a peer adds up; timeouts use another clock."""
+    """Wall clocks that are wrong. Errors from several tables add up for a peer; timeouts use another clock."""
 
     peers: tuple[int, ...]
     """Peer numbers, from 0."""
     offset_s: float = 0.0
-    """How far ahead the clocks are, in seconds; negative: behind."""
+    """Seconds by which the clocks are ahead; negative if they are behind."""
     drift: float = 0.0
     """Seconds that they gain in each virtual second."""
     at_s: float = 0.0
-    """From when on, in virtual seconds: later than 0 it is a jump."""
+    """Time from which the clocks are wrong, in virtual seconds; later than 0 the clocks jump."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class Traitors:
     """Peers that do not follow the protocol. All traitors of a scenario know each other's keys."""
 
     behaviour: str
-    """What they do: one of the behaviours in ``fedchain.simulator.adversaries``."""
+    """Their behaviour: one of those in ``fedchain.simulator.adversaries``."""
     peers: tuple[int, ...]
     """Peer numbers, from 0."""
     parameters: Mapping[str, float] = field(default_factory=dict)
-    """What can be set of the behaviour."""
+    """Parameters of the behaviour, by name."""

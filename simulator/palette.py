@@ -1,7 +1,7 @@
-"""How pictures tell things apart: colours for colour-blind readers, and lines that show each other where they coincide.
+"""Styles of pictures: colours for colour-blind readers, and lines that stay visible where they coincide.
 
 Colours: Okabe and Ito, "Color Universal Design", 2008, without its yellow, which is faint on white, and with grey for
-its black, which is for the numbers of papers.
+its black, which is reserved for the papers' numbers.
 """
 
 from typing import Any
@@ -9,23 +9,23 @@ from typing import Any
 from fedchain.simulator.scenario import Scenario
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666")
-"""Of lines, bars and boxes, in this order."""
+"""Colours of lines, bars and boxes, in this order."""
 
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "---", "+++")
 
 WIDTHS = (1.2, 3.4)
-"""Of the last and of the first line, in points: a line that lies on another one leaves its edges free."""
+"""Widths of the last and of the first line, in points: a line on top of another one leaves its edges visible."""
 
 
 def line_style(place: int, count: int, rank: int | None = None) -> dict[str, Any]:
-    """What matplotlib is told of a line: no two of the first 49 are alike.
+    """Matplotlib's settings for a line: no two of the first 49 lines are alike.
 
     Args:
-        place: which one it is, wherever it is drawn.
-        count: lines in the picture.
-        rank: which of them it is, from the lowest; ``place`` unless it is given.
+        place: number of the line, the same in all pictures.
+        count: number of lines in the picture.
+        rank: order of the line in the picture, from the lowest; None: ``place``.
     """
     rank = place if rank is None else rank
     thin, thick = WIDTHS
@@ -39,16 +39,16 @@ def line_style(place: int, count: int, rank: int | None = None) -> dict[str, Any
 
 
 def bar_style(place: int) -> dict[str, Any]:
-    """The same of a bar or box."""
+    """Matplotlib's settings for a bar or box."""
     hatch = HATCHES[(place + place // len(COLOURS)) % len(HATCHES)]
     return {"facecolor": colour(place), "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
 def colour(place: int) -> str:
-    """The colour of the thing at ``place``."""
+    """The colour of the line, bar or box with number ``place``."""
     return COLOURS[place % len(COLOURS)]
 
 
 def title_of(scenario: Scenario) -> str:
-    """What a picture of one run says above all: method, data, peers and seed."""
+    """Title of the pictures of one run: method, data, peers and seed."""
     return f"{scenario.method} on {scenario.dataset}: {scenario.peers} peers, seed {scenario.seed}"

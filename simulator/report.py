@@ -1,4 +1,4 @@
-"""The run folder: what was run, what was measured, the chain, and pictures of it."""
+"""The run folder: the scenario, the measurements, the chain, and pictures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
-"""What a result says of the noise in it."""
+"""A result's note on the noise in it."""
 
 PEERS_DRAWN, ROUNDS_DRAWN = 40, 20
-"""Of a timeline: more would be too small to be seen."""
+"""Largest numbers in a timeline: more would be too small to see."""
 
 PHASE_COLOURS = {"training": colour(0), "exchange": colour(5), "mining": colour(4), "voting": colour(2)}
 
@@ -41,8 +41,8 @@ class RunFolder:
 
     Args:
         path: the folder, which must not exist yet.
-        scenario: what is run.
-        is_resumed: whether it is the folder of an interrupted run, which goes on.
+        scenario: the scenario of the run.
+        is_resumed: whether it is the folder of an interrupted run that goes on.
     """
 
     def __init__(self, path: Path, scenario: Scenario, *, is_resumed: bool = False) -> None:
@@ -60,34 +60,34 @@ class RunFolder:
         self._write(SCENARIO_FILE, tomli_w.dumps(scenario.to_dict()))
 
     def open_record(self, identity: Mapping[str, str], *, is_resumed: bool) -> Record:
-        """Begin the record of what is computed, or open that of an interrupted run."""
+        """Begin the record of the run's results, or open that of an interrupted run."""
         return (Record.open if is_resumed else Record.create)(self.path / RECORD_FOLDER, identity)
 
     @property
     def chain(self) -> Path:
-        """Where peer 0 keeps its chain."""
+        """Folder of peer 0's chain."""
         return self.path / CHAIN_FOLDER
 
     @property
     def models(self) -> Path:
-        """Where the members' final models are."""
+        """Folder of the members' final models."""
         return self.path / MODELS_FOLDER
 
     @property
     def keeps_models(self) -> bool:
-        """Whether these are written."""
+        """Whether the final models are written."""
         return self.models.exists()
 
     def keep_models(self) -> None:
-        """Have them written, also if the run is interrupted and goes on."""
+        """Have the final models written, also if the run is interrupted and goes on."""
         self.models.mkdir(exist_ok=True)
 
     def read_rows(self) -> list[RoundMetrics]:
-        """Return what was measured in each round that was closed."""
+        """Return the measurements of each round that was closed."""
         return [RoundMetrics(**row) for row in read_metrics(self.path)]
 
     def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
-        """Write ``metrics.jsonl``, one object a round. A run that goes on says nothing before it is where it was."""
+        """Write ``metrics.jsonl``, one object a round. A resumed run writes nothing until it is as far as it was."""
         if len(rows) >= self._rows_count:
             self._write(METRICS_FILE, "".join(json.dumps(row.to_dict()) + "\n" for row in rows))
             self._rows_count = len(rows)
@@ -95,27 +95,27 @@ class RunFolder:
     def draw(
         self, rows: Sequence[RoundMetrics], timeline: Mapping[tuple[int, int], Span], histogram: NDArray[np.int64]
     ) -> None:
-        """Draw pictures of what is known."""
+        """Draw all pictures from the known rounds."""
         draw_curves(rows, self._title, self.path / "curves.png")
         draw_heat_map(histogram, self._title, self.path / "classes.png")
         draw_timeline(timeline, self._title, self.path / "timeline.png")
 
     def write_outcome(self, outcome: Outcome, histogram: NDArray[np.int64], wall_s: float) -> None:
-        """Write everything that is known at the end; the result comes last, and says that the run is finished."""
+        """Write all files of a finished run; the result comes last, and marks the run as finished."""
         self.write_rows(outcome.rows)
         self.draw(outcome.rows, outcome.timeline, histogram)
         self._write(TIMELINE_FILE, newest_lines(outcome.seen))
         self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
     def _write(self, name: str, content: str | bytes) -> None:
-        """Replace a file as a whole: whoever is killed leaves the old one or the new one."""
+        """Replace a file atomically: a process that is killed leaves the old one or the new one."""
         temporary = self.path / f"{name}.part"
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         temporary.replace(self.path / name)
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
-    """The content of ``result.json``, apart from what the clock on the wall says."""
+    """The content of ``result.json``, apart from wall-clock times."""
     spent = [row.epsilon for row in outcome.rows if row.epsilon is not None]
     noise = {"epsilon": max(spent), "private_randomness": PRIVATE_RANDOMNESS} if spent else {}
     return {
@@ -132,7 +132,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
-    """Accuracy and loss over the rounds."""
+    """Draw accuracy and loss over the rounds."""
     figure, (left, right) = _subplots(2, (9.0, 3.8), title)
     accuracies = (
         ("taa", "local models, own test sets (TAA)"),
@@ -150,7 +150,7 @@ def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
 
 
 def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[str, str]], scale: float) -> None:
-    """A line for each metric that was measured; a metric has the same colour in every picture."""
+    """Draw a line for each metric that was measured; a metric has the same colour in every picture."""
     from matplotlib.ticker import MaxNLocator
 
     known = [
@@ -167,7 +167,7 @@ def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[s
 
 
 def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
-    """Training images of each class at each peer, as in DFPL Fig. 3."""
+    """Draw the number of training images of each class at each peer, as in DFPL Fig. 3."""
     peers, classes = histogram.shape
     figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.2), title)
     image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
@@ -193,9 +193,10 @@ def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
 
 
 def draw_timeline(timeline: Mapping[tuple[int, int], Span], title: str, path: Path) -> None:
-    """Who did what when: training, exchange, mining, voting; of many peers and rounds the first, which the title says.
+    """Draw the times of each peer's work: training, exchange, mining, voting.
 
-    A dotted line with a number is the beginning of a round; a star is where a block was mined that became final.
+    A dotted line with a number is the beginning of a round; a star marks the mining of a block that became final. Only
+    the first peers and rounds are drawn if there are many; the title says so.
     """
     shown = {key: span for key, span in timeline.items() if key[0] < PEERS_DRAWN and 0 < key[1] <= ROUNDS_DRAWN}
     peers = 1 + max((peer for peer, _ in shown), default=0)
@@ -222,7 +223,7 @@ def draw_timeline(timeline: Mapping[tuple[int, int], Span], title: str, path: Pa
 
 
 def _left_out(timeline: Mapping[tuple[int, int], Span]) -> str:
-    """What a title says of peers and rounds that are not drawn; empty where all are."""
+    """The title's note on peers and rounds that are not drawn; empty if all are."""
     peers = 1 + max((peer for peer, _ in timeline), default=0)
     rounds = max((number for _, number in timeline), default=0)
     drawn = (
@@ -234,11 +235,11 @@ def _left_out(timeline: Mapping[tuple[int, int], Span]) -> str:
 
 
 _NUMBER: Mapping[str, Any] = {"textcoords": "offset points", "fontsize": 7, "annotation_clip": False}
-"""How the number of a round is written above the picture."""
+"""Style of the number of a round above the picture."""
 
 
 def _part(span: Span, phase: str) -> tuple[float, float] | None:
-    """Begin and length of one phase of a round; a peer that did not get to it has none."""
+    """Begin and length of one phase of a round; None if the peer did not reach it."""
     ends = {
         "training": (span.started, span.trained),
         "exchange": (span.trained, span.mining),

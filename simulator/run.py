@@ -1,4 +1,4 @@
-"""Running a scenario: data, worker processes, simulation and run folder put together."""
+"""Running a scenario: connects data, worker processes, simulation and run folder."""
 
 import shutil
 import threading
@@ -38,8 +38,8 @@ from fedchain.simulator.tracking import Tracker, open_tracker
 from fedchain.simulator.trained.origins import add_origins
 
 STARTING = threading.Lock()
-"""Held while a run begins, if several may begin at once: processes that another thread forks meanwhile would keep the
-lock of a store that is being made, and find other locks taken for ever."""
+"""Held while a run begins, as several may begin at once: a process that another thread forks meanwhile would inherit
+the lock of a store that is being made, and find other locks taken for ever."""
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 """A context that is open while a simulation runs."""
@@ -47,10 +47,10 @@ Watch = Callable[[Progress], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """What is told of a run in a folder, and what is open meanwhile; by default, nothing."""
+    """Callbacks and contexts of a run in a folder; by default they do nothing."""
 
     on_round: Callable[[RoundMetrics], None] = lambda row: None
-    """Told about each round when it is closed; of a run that goes on, from the first again."""
+    """Called with each round's row when the round is closed; a resumed run begins with the first round again."""
     watch: Watch = lambda progress: nullcontext()
     writing: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Open while results and pictures are written."""
@@ -70,12 +70,12 @@ def run_in_folder(
 
     Args:
         scenario: validated.
-        learner: of :func:`load_learner`.
-        folder: of the run, which begins or goes on.
-        record: of this run, open; it is closed when the run is interrupted, and deleted when nothing is left to do.
-        audience: hears of it.
-        track: trackers, as :func:`open_tracker` reads them; of a run that goes on, they hear of all rounds again.
-        stop: set by another thread, it ends the run with Interrupted.
+        learner: the result of :func:`load_learner`.
+        folder: folder of the run, which begins or goes on.
+        record: the run's open record; it is closed if the run is interrupted, and deleted when nothing is left to do.
+        audience: callbacks for its progress.
+        track: trackers, as :func:`open_tracker` reads them; in a resumed run they get all rounds again.
+        stop: ends the run with Interrupted when another thread sets it.
     """
     begun_s, rows, trackers = time.perf_counter(), list[RoundMetrics](), list[Tracker]()
 
@@ -96,7 +96,7 @@ def run_in_folder(
                 if folder.keeps_models:
                     run.write_models(folder.models, outcome)
         except NothingToPost:
-            record.delete()  # it would end there again
+            record.delete()  # a resumed run would end in the same way
             raise
         with audience.writing:
             folder.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
@@ -118,12 +118,12 @@ def simulate(
 
     Args:
         scenario: validated.
-        learner: of :func:`load_learner`.
-        on_round: told about each round when it is closed.
-        chain_folder: where peer 0 keeps its chain; None: in memory.
-        models_folder: where each client's final model is written (:func:`model_path`); None: they are lost.
+        learner: the result of :func:`load_learner`.
+        on_round: called with each round's row when the round is closed.
+        chain_folder: folder of peer 0's chain; None: in memory.
+        models_folder: folder of each client's final model (:func:`model_path`); None if they are not kept.
         record: see :class:`Run`.
-        stop: likewise.
+        stop: see :class:`Run`.
     """
     with Run(scenario, learner, record, stop) as run:
         outcome = run.play(on_round, chain_folder)
@@ -133,13 +133,13 @@ def simulate(
 
 
 class Run:
-    """A run of a scenario: its federation, and while it is open the processes that train and the chain of peer 0.
+    """A run of a scenario: its federation and, while it is open, the training processes and the chain of peer 0.
 
     Args:
         scenario: validated.
-        learner: of :func:`load_learner`.
-        record: where what is computed is kept until the run is finished, and found again if it was interrupted.
-        stop: set by another thread, it ends the run with Interrupted, as Ctrl-C would in this one.
+        learner: the result of :func:`load_learner`.
+        record: keeps results until the run is finished, for the case that it is interrupted.
+        stop: ends the run with Interrupted when another thread sets it, as Ctrl-C would in this one.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Run:
         phases = (*self._rules.setup_phases, *self._rules.phases)
         if scenario.degree and any(self._rules.lists_parts(name) for name, _, _ in phases):
             raise ScenarioError(
-                f"{scenario.method} posts by reference, which needs everybody connected to all: no degree"
+                f"{scenario.method} posts by reference, which needs every peer connected to all others: no degree"
             )
         self._opened = ExitStack()
 
@@ -206,7 +206,7 @@ class Run:
             return simulation.run()
 
     def write_models(self, folder: Path, outcome: Outcome) -> None:
-        """Write each client's model as it is, to its :func:`model_path`, with where it comes from."""
+        """Write each client's current model to its :func:`model_path`, with its origin."""
         config = self._learner.config
         folder.mkdir(parents=True, exist_ok=True)
         files = {client: model_path(folder, client) for client in range(config.clients)}
@@ -215,7 +215,7 @@ class Run:
         add_origins(files, config, self._genesis.chain_id, outcome)
 
     def _open_chain(self, folder: Path) -> Store:
-        """Begin the chain, anew where the run goes on: it is repeated from its first block."""
+        """Create the store of the chain; a resumed run replaces it, as it replays the chain from its first block."""
         with STARTING:
             if self._record.resumptions:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -225,15 +225,15 @@ class Run:
 
 
 def model_path(folder: Path, member: int) -> Path:
-    """Where a member's final model is, among those that :func:`simulate` keeps: a safetensors file.
+    """File of a member's final model, among those that :func:`simulate` keeps, in safetensors format.
 
-    Its tensors have the names that the module itself gives them: ``load_state_dict`` takes them as they are.
+    Its tensors have the module's own names, so ``load_state_dict`` accepts them as they are.
     """
     return folder / f"member-{member}.safetensors"
 
 
 def _validate_behaviours(scenario: Scenario) -> None:
-    """Raise ScenarioError for traitors that change numbers in posts: in ciphertexts there are none to change."""
+    """Raise ScenarioError for traitors that change numbers in posts: encrypted posts do not show any."""
     for row in scenario.adversaries:
         if issubclass(find_behaviour(row.behaviour), Poisoner | PoisonPoster):
             raise ScenarioError(f"behaviour {row.behaviour} changes numbers, which encrypted posts do not show")
@@ -242,17 +242,17 @@ def _validate_behaviours(scenario: Scenario) -> None:
 def simulated_secrets(scenario: Scenario, shares: Sequence[bytes], member: int) -> Secrets:
     """Return a simulated peer's secrets: they follow from the scenario's private seed, so that a run repeats.
 
-    That seed is not in the genesis document, so the other peers could not compute them; who has the scenario can.
+    That seed is not in the genesis document, so the other peers could not compute them; the scenario's owner can.
     """
     name = f"fedchain simulation {scenario.private_seed} secrets of peer {member} under seed {scenario.seed}"
     return Secrets(member, sha256(name.encode()), {SHARE: shares[member]} if shares else {})
 
 
 def simulated_dealing(scenario: Scenario, task: TaskFunction | None = None) -> tuple[LearningConfig, tuple[bytes, ...]]:
-    """Return the task with the public key that was dealt for it, and each peer's share, by peer; no shares if none was.
+    """Return the task with the public key that was dealt for it, and the shares by peer; no shares if no key was dealt.
 
-    Own data are described by calling their function, which is ``task`` or the one that the scenario names. What the
-    dealer draws follows from the private seed, as members' secrets do: who has the chain cannot compute the shares.
+    Own data are described by calling their function, which is ``task`` or the one that the scenario names. The
+    dealer's randomness follows from the private seed, as members' secrets do, so the chain does not reveal the shares.
     """
     keys = simulation_keys(scenario)
     name = f"fedchain simulation {scenario.private_seed} dealer under seed {scenario.seed}"
@@ -273,11 +273,11 @@ def _deal(
 
 
 def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> Learner:
-    """The scenario's data, read and spread over the peers; raises LearningError where that is impossible.
+    """Read the scenario's data and distribute them over the peers; raises LearningError if that is impossible.
 
     Args:
-        scenario: validated, but for a task that is given here and not named there.
-        task: for own data, the function itself; without it, the one that the scenario names.
+        scenario: validated, except for a task that is given here and not named there.
+        task: for own data, the function itself; None: the one that the scenario names.
     """
     config, shares = simulated_dealing(scenario, task)
     learner = Learner(

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
-"""Defaults of the learning fields, which a scenario has under the same names. Their help is found there, too."""
+"""Defaults of the learning fields, which a scenario has under the same names, with the same help."""
 
 NAME = r"\w[\w .+-]{0,63}"
-"""What a scenario may be called: its run folder has that name."""
+"""Pattern of a scenario's name, which its run folder has, too."""
 
 REMOVED = {
     "vote_quorum_percent": "fault_model decides how many votes make a block final",
     "inactive_after": "nobody loses its vote by being slow",
 }
-"""Keys of scenarios for version 1 of the protocol, and what became of them."""
+"""Keys of scenarios for version 1 of the protocol, and the reasons for their removal."""
 
 
 class ScenarioError(ValueError):
@@ -52,8 +52,8 @@ class Scenario:
     seed: int = 0
     """Root of all randomness: keys, data, training, delays, mining."""
     private_seed: int = 0
-    """Root of what is kept from others: noise, masks, dealt keys. It is on no chain, unlike the seed of learning; who
-    knows the scenario can repeat it, so a simulation protects nobody's data."""
+    """Root of secret randomness: noise, masks, dealt keys. It is on no chain, unlike the seed of learning; but anybody
+    with the scenario can repeat it, so a simulation protects nobody's data."""
     workers: int = 2
     """Training processes; their number changes the speed and nothing else."""
 
@@ -81,14 +81,14 @@ class Scenario:
     test_every: int = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""
     test_local: bool = True
-    """Whether such a measurement takes every local model, beside the model that is shared."""
+    """Whether such a measurement includes every local model, besides the shared model."""
 
     iteration_s: float = 0.05
     """Virtual seconds of one local step (DFPL: α)."""
     mining_s: float = 4.0
-    """Virtual seconds that a block takes to mine, on average (DFPL: β)."""
+    """Virtual seconds that mining a block takes, on average (DFPL: β)."""
     mining_attempts: int = 128
-    """Real hashes behind a block, on average; peers' virtual hash rates follow from it and from mining_s."""
+    """Real hashes per block, on average; peers' virtual hash rates follow from it and from mining_s."""
     proof_function: str = "scrypt"
     """Proof of work: scrypt or sha256d."""
     aggregator: str = AUTO
@@ -97,7 +97,7 @@ class Scenario:
     centralized: bool = False
     """Only the designated aggregator produces blocks."""
     fault_model: str = "byzantine"
-    """What members may do wrong: byzantine (fewer than a third, anything) or crash (fewer than half stop)."""
+    """Faults of members to tolerate: byzantine (fewer than a third, any fault) or crash (fewer than half stop)."""
     contribution_quorum: int = 0
     """Fewest posts that close a phase; 0: a quorum of the phase's contributors."""
     committee_size: int = 0
@@ -107,8 +107,8 @@ class Scenario:
     idle_sleep: bool = False
     """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
 
-    Peer 0 stays awake. Many peers then cost no more than the few that are drawn. With ``shared_verification`` sleepers
-    follow the chain: who wakes has nothing to catch up with, and no bytes are counted for it.
+    Peer 0 stays awake. Many peers then cost no more than the few that are drawn. With ``shared_verification`` sleeping
+    peers follow the chain: a waking peer has nothing to catch up with, and no bytes are counted for it.
     """
     round_interval_s: float = 0.0
     """Virtual seconds from the end of a round to the beginning of the next one, at least."""
@@ -132,7 +132,7 @@ class Scenario:
     replay: float = 0.0
     """Probability that a message arrives twice."""
     bandwidth_mbit_s: float = 0.0
-    """What a peer can send, in Mbit/s; 0: no limit."""
+    """Sending rate of a peer, in Mbit/s; 0: no limit."""
     shared_verification: bool = False
     """Peers share one cache of signature checks and recomputed aggregates: less work, same results."""
     max_virtual_s: float = 100_000.0
@@ -148,7 +148,7 @@ class Scenario:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value.
 
         Args:
-            task: for own data, the function itself, where the scenario names none.
+            task: for own data, the function itself, if the scenario names none.
         """
         if not re.fullmatch(NAME, self.name):
             raise ScenarioError(f"name is {self.name!r}, it must be up to 64 letters, digits, spaces, -, _, . or +")
@@ -195,7 +195,7 @@ class Scenario:
 
     @property
     def aggregator_rule(self) -> "AggregatorRule":
-        """Who the designated aggregator is; raises ConfigurationError where that contradicts the method."""
+        """The rule of the designated aggregator; raises ConfigurationError if it contradicts the method."""
         return choose_aggregator(self.learning_config(), self.aggregator, centralized=self.centralized)
 
     @property
@@ -204,7 +204,7 @@ class Scenario:
         return count_members(self.learning_config(), self.aggregator_rule)
 
     def learning_config(self) -> LearningConfig:
-        """The part that the learning package needs; of own data, before the task's function was called."""
+        """The settings of the learning package; for own data, those before the task's function is called."""
         shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(self)}
         values = {name: getattr(self, name) for name in shared}
         return LearningConfig(clients=self.peers, **(values | {"method": agreed_name(self.method)}))
@@ -236,7 +236,7 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
 def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
     """Build a scenario from plain values. Raises ScenarioError for unknown keys and values of the wrong type.
 
-    Where a task is named and no data set, the data are the members' own, and the run is called after the task's file.
+    If a task is named and no data set, the data are the members' own, and the run is named after the task's file.
     """
     for key, reason in REMOVED.items():
         if key in values:
@@ -248,7 +248,7 @@ def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
 
 
 def _name_of_task(task: str) -> str:
-    """What a run of a task is called unless it has a name: as the task's file or module."""
+    """Default name of a run of a task: that of the task's file or module."""
     place = task.rpartition(":")[0]
     name = Path(place).stem if place.endswith(FILE_SUFFIX) else place.rpartition(".")[2]
     return name if re.fullmatch(NAME, name) else OWN
@@ -256,7 +256,7 @@ def _name_of_task(task: str) -> str:
 
 @cache
 def field_help(kind: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass; of a scenario's learning fields, what LearningConfig says."""
+    """The docstring under each field of a dataclass; for a scenario's learning fields, that of LearningConfig."""
     texts = (field_texts(LearningConfig) if kind is Scenario else {}) | field_texts(kind)
     return {item.name: texts[item.name] for item in fields(kind)}
 
@@ -266,7 +266,7 @@ def _validate_clock(name: str, clock: Clock, peers: int) -> None:
     _expect_range(f"{name} offset_s", clock.offset_s, -1e8, 1e8)
     _expect_range(f"{name} drift", clock.drift, -1, 1e3)
     if not clock.peers:
-        raise ScenarioError(f"{name} is of no peers")
+        raise ScenarioError(f"{name} names no peers")
     for number in clock.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
 
@@ -274,7 +274,7 @@ def _validate_clock(name: str, clock: Clock, peers: int) -> None:
 def _validate_traitors(name: str, traitors: Traitors, peers: int) -> None:
     _expect_choice(f"{name} behaviour", traitors.behaviour, tuple(BEHAVIOURS))
     if not traitors.peers:
-        raise ScenarioError(f"{name} is of no peers")
+        raise ScenarioError(f"{name} names no peers")
     for number in traitors.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
     if traitors.parameters:
@@ -291,7 +291,7 @@ def _validate_fault(name: str, fault: Fault, peers: int) -> None:
     for number in fault.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
     if fault.kind != "heal" and not fault.peers:
-        raise ScenarioError(f"{name} is a {fault.kind} of no peers")
+        raise ScenarioError(f"{name} is a {fault.kind} that names no peers")
 
 
 def _expect_range(name: str, value: float, low: float, high: float) -> None:

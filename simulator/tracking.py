@@ -1,7 +1,7 @@
 """Trackers: rounds of a simulation as they close, written where TensorBoard or MLflow shows them.
 
-A tracker is a callback for whatever reports rounds, open as long as its context is. Their libraries come with the
-extras ``fedchain[tensorboard]`` and ``fedchain[mlflow]``, and are imported when a tracker is opened.
+A tracker is a callback for rounds, valid while its context is open. The trackers' libraries come with the extras
+``fedchain[tensorboard]`` and ``fedchain[mlflow]``, and are imported when a tracker is opened.
 """
 
 import importlib
@@ -21,32 +21,32 @@ from fedchain.simulator.scenario import Scenario, ScenarioError
 log = logging.getLogger("fedchain.simulator")
 
 MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
-"""MLflow's own environment variable: its server, where `--track mlflow` names none."""
+"""MLflow's own environment variable for its server, used if `--track mlflow` names none."""
 
 PARAMETER_SIZE_MAX = 500
-"""Characters of a setting's value, at most: older servers refuse longer ones."""
+"""Largest number of characters of a setting's value: older servers refuse longer ones."""
 
 Tracker = Callable[[RoundMetrics], None]
-"""Is told of each round when it is closed."""
+"""Called with each round's row when the round is closed."""
 
 Log = Callable[[int, Mapping[str, float]], None]
-"""Notes measures of a round."""
+"""Notes the measures of a round."""
 
 _MEASURES = tuple(item.name for item in fields(RoundMetrics) if item.name != "round")
 
 
 @contextmanager
 def open_tracker(wanted: str, scenario: Scenario, folder: Path, *, is_resumed: bool = False) -> Iterator[Tracker]:
-    """Open the tracker that a command was asked for.
+    """Open a tracker.
 
-    It passes on every measure of every round once it is known, and again if it changes: how good the aggregate is,
-    peers measure in the round after.
+    It passes on every measure of every round once it is known, and again if it changes: peers measure the aggregate
+    in the round after.
 
     Args:
-        wanted: ``tensorboard`` or ``mlflow``, with ``=PLACE`` where it is not the run's folder.
-        scenario: what is run; its settings are noted, too.
-        folder: the run's.
-        is_resumed: whether the run goes on; it tells all of its rounds again.
+        wanted: ``tensorboard`` or ``mlflow``, with ``=PLACE`` if it is not the run's folder.
+        scenario: the scenario of the run; its settings are noted, too.
+        folder: the run's folder.
+        is_resumed: whether the run was resumed; it then reports all of its rounds again.
 
     Raises:
         ScenarioError: there is no such tracker, or it cannot be opened.
@@ -99,7 +99,7 @@ def settings_of(scenario: Scenario) -> dict[str, Any]:
 
 
 def _tensorboard(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> tuple[Log, Callable[[], None]]:
-    """An event file with a step for each round. What is there of a run that goes on is hidden: all is told again."""
+    """An event file with a step for each round. A resumed run hides its earlier events, and writes all again."""
     events = Path(place) if place else folder / "tensorboard"
     library = _library(LIBRARIES["tensorboard"], "tensorboard")
     try:
@@ -118,7 +118,7 @@ def _tensorboard(place: str, scenario: Scenario, folder: Path, is_resumed: bool)
 
 
 def _mlflow(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> tuple[Log, Callable[[], None]]:
-    """A run of an experiment that is called like the scenario; another one where ours goes on: the first is over."""
+    """A run in the experiment with the scenario's name; a resumed run gets another one, since the first has ended."""
     place = place or os.environ.get(MLFLOW_VARIABLE, "") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
     library = _library(LIBRARIES["mlflow"], "mlflow")
     try:
@@ -128,12 +128,12 @@ def _mlflow(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> t
         run = client.create_run(experiment).info.run_id
         for name, value in settings_of(scenario).items():
             client.log_param(run, name, str(value)[:PARAMETER_SIZE_MAX])
-    except Exception as error:  # whatever its transport raises
+    except Exception as error:  # any error of its transport
         raise ScenarioError(f"--track mlflow: {place} does not take a run: {_one_line(error)}") from None
     is_lost = False
 
     def ask(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """Tell the server. If it is gone, the simulation goes on without it, and that is said once."""
+        """Call the server. If it fails, the simulation goes on without it, after one warning."""
         nonlocal is_lost
         if is_lost:
             return
@@ -141,7 +141,7 @@ def _mlflow(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> t
             call(run, *arguments, **named)
         except Exception as error:  # as above
             is_lost = True
-            log.warning("MLflow is not told any more: %s", _one_line(error))
+            log.warning("MLflow gets no more rounds: %s", _one_line(error))
 
     def note(round_number: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -153,10 +153,10 @@ def _mlflow(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> t
 TRACKERS: Mapping[str, Callable[[str, Scenario, Path, bool], tuple[Log, Callable[[], None]]]] = MappingProxyType(
     {"tensorboard": _tensorboard, "mlflow": _mlflow}
 )
-"""By name: what opens a tracker at a place, by default in the run's folder; it notes rounds, and ends."""
+"""Functions that open a tracker at a place, by default in the run's folder, by name; each returns a log and its end."""
 
 LIBRARIES: Mapping[str, str] = MappingProxyType({"tensorboard": "tensorboardX", "mlflow": "mlflow"})
-"""By the same names: the module that each needs."""
+"""Modules that the trackers need, by the same names."""
 
 
 def _one_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""What all adversaries have in common: a real node that knows the chain, keys of the whole coalition, and no scruples.
+"""The base of all adversaries: a real node that follows the chain, the keys of the whole coalition, and no scruples.
 
-An adversary stands between its node and its shell. It hears what the node would hear and says what it likes instead
-of what the node says. The base class follows the protocol; each behaviour overrides what it breaks.
+An adversary stands between its node and its shell: it may replace the events that the node receives and the effects
+that the node asks for. The base class follows the protocol; each behaviour overrides the part that it breaks.
 """
 
 import random
@@ -29,63 +29,63 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 
 @dataclass(frozen=True, slots=True)
 class Coalition:
-    """What the adversaries of a federation know of each other."""
+    """Knowledge that the adversaries of a federation share."""
 
     genesis: Genesis
     rules: Rules
     loop: VirtualTimeLoop
     keys: tuple[PrivateKey, ...]
-    """The keys of all of them: each may sign for each."""
+    """The keys of all adversaries: each may sign in the name of any other."""
     honest: tuple[int, ...]
     """Numbers of the peers that follow the protocol."""
     shared: dict[str, Any] = field(default_factory=dict)
-    """Things that its members keep together, by name."""
+    """Objects that its members use together, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number that can be set of a behaviour."""
+    """A number that a scenario can set for a behaviour."""
 
     default: float
     low: float
     high: float
-    """The most that it may be."""
+    """Largest value that is allowed."""
 
 
 class Unguarded:
-    """Stands in for the guard of a node's own key: an adversary signs with it elsewhere, too."""
+    """Stands in for the guard of a node's own key, which an adversary also signs with elsewhere."""
 
     @property
     def is_listening(self) -> bool:
-        """No."""
+        """False always."""
         return False
 
     def is_silent(self) -> bool:
-        """Never."""
+        """False always."""
         return False
 
     def advance(self) -> bool:
-        """There is no silence to end."""
+        """False always: there is no silence to end."""
         return False
 
     def hears(self, statement: Statement) -> None:
-        """It signs as it likes."""
+        """Do nothing: an adversary signs what it likes."""
 
     def reads(self, block: Block, certificate: Certificate) -> None:
-        """It signs as it likes."""
+        """Do nothing: an adversary signs what it likes."""
 
 
 class Adversary:
-    """Follows the protocol, but for what a subclass overrides.
+    """Follows the protocol, except where a subclass overrides it.
 
     Args:
-        coalition: what it shares with the others.
-        draw: its randomness.
+        coalition: the knowledge that it shares with the other adversaries.
+        draw: its source of randomness.
         parameters: values of some of ``PARAMETERS``, within their bounds.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {}
-    """What can be set."""
+    """Parameters that a scenario can set, by name."""
 
     def __init__(self, coalition: Coalition, draw: random.Random, parameters: Mapping[str, float]) -> None:
         self.coalition, self.draw = coalition, draw
@@ -97,20 +97,20 @@ class Adversary:
     # what a behaviour may override
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """What the node is told instead of ``event``."""
+        """Events that the node receives in place of ``event``."""
         return (event,)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """What is carried out instead of ``effect``."""
+        """Effects that are carried out in place of ``effect``."""
         return () if isinstance(effect, Stop) else (effect,)
 
     def act(self) -> None:
-        """A second has passed."""
+        """Act on a tick: called once a second."""
 
     # what it can do
 
     def hear(self, event: Event) -> Sequence[Event]:
-        """Its node is not told what others say in its name."""
+        """Events that reach the node: votes that others signed in its name do not."""
         message = event.message if isinstance(event, MessageReceived) else None
         if isinstance(message, VoteMessage) and message.vote.voter == self.key.public_key:
             return ()
@@ -122,7 +122,7 @@ class Adversary:
 
     @property
     def peer(self) -> SimulatedPeer:
-        """The peer whose behaviour this is."""
+        """The peer that behaves like this."""
         assert self._peer is not None, "an adversary acts once its peer has started"
         return self._peer
 
@@ -200,7 +200,7 @@ class Adversary:
         clock_ms: int | None = None,
         mining_ms: int | None = None,
     ) -> Vote:
-        """Sign a vote in the name of any key of the coalition; None: what an honest member might say."""
+        """Sign a vote with any key of the coalition; where an argument is None, use an honest member's value."""
         measures = kind is VoteKind.PRECOMMIT and block_hash != NIL
         return sign_vote(
             key,

@@ -1,4 +1,4 @@
-"""Adversaries that send too much: junk that nobody asked for, old messages again, and claims of blocks they lack."""
+"""Adversaries that send too much: unsolicited junk, replayed messages, and claims of blocks that they lack."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -31,16 +31,16 @@ from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 from fedchain.simulator.engine.peer import SimulatedPeer
 
 REMEMBERED = 2_000
-"""Messages that a replaying flooder keeps."""
+"""Number of messages that a replaying flooder keeps."""
 
 
 class JunkFlooder(Adversary):
-    """Sends votes and posts that nobody signed, chunks that nobody asked for, statuses that are not true, questions."""
+    """Sends votes and posts with false signatures, unsolicited chunks, false statuses, and requests."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(20, 0, 10_000)}
 
     def act(self) -> None:
-        """So many to everybody."""
+        """Send ``per_s`` junk messages to every honest member."""
         for _ in range(int(self.parameters["per_s"])):
             self.send(self.coalition.honest, self._junk())
 
@@ -72,32 +72,32 @@ class JunkFlooder(Adversary):
 
 
 class ReplayFlooder(Adversary):
-    """Sends what it has heard again, to everybody, as much as the budget of a neighbour allows."""
+    """Sends messages that it received again, to everybody, up to the rate that a neighbour's budget allows."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(50, 0, 10_000)}
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Remember what comes."""
+        """Remember every message that arrives."""
         if isinstance(event, MessageReceived):
             self._heard.append(event.message)
         return (event,)
 
     def act(self) -> None:
-        """So many to everybody."""
+        """Replay ``per_s`` messages to every honest member."""
         if self._heard:
             for message in self.draw.choices(self._heard, k=int(self.parameters["per_s"])):
                 self.send(self.coalition.honest, message)
 
     def begin(self, peer: SimulatedPeer) -> None:
-        """Its memory does not survive a crash."""
+        """Begin with an empty memory: it does not survive a crash."""
         super().begin(peer)
         self._heard: deque[Message] = deque(maxlen=REMEMBERED)
 
 
 class CatchUpHog(Adversary):
-    """Claims a chain that is far ahead, and answers who asks for it with an old block and forged ones.
+    """Claims a chain that is far ahead, and answers a peer that asks for it with an old block and forged ones.
 
-    The forged ones stand at the height that was claimed, and only the coalition has signed them.
+    The forged ones stand at or above the height that was asked for, and only the coalition has signed them.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {
@@ -107,7 +107,7 @@ class CatchUpHog(Adversary):
     }
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Every status is a claim."""
+        """Replace every status with a false claim."""
         match effect:
             case Send(peer, Status() as status):
                 return (Send(peer, self._claim(status)),)
@@ -115,7 +115,7 @@ class CatchUpHog(Adversary):
                 return super().say(effect)
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Questions for blocks get the oldest block."""
+        """Answer requests for blocks with the oldest block and forged ones."""
         match event:
             case MessageReceived(peer, GetFinal(height, count)):
                 if (found := self.node.ledger.final(1)) is not None:
@@ -127,13 +127,13 @@ class CatchUpHog(Adversary):
                 return (event,)
 
     def act(self) -> None:
-        """Tell everybody."""
+        """Send the claim to every honest member."""
         for _ in range(int(self.parameters["per_s"])):
             empty = bytes(len(self.node.head.roster) // 8 + 1)
             self.send(self.coalition.honest, self._claim(Status(self.height, b"", empty, (), (), None)))
 
     def _forge(self, height: int, block: Block) -> FinalMessage:
-        """A block of any height over a state that nobody has."""
+        """A block of the given height over a state that does not exist."""
         header = replace(block.header, height=height, state_root=self.draw.randbytes(32), miner=self.key.public_key)
         forged = sign_block(
             self.key, self.genesis.chain_id, header, block.transactions, block.certificate, block.evidence

@@ -1,7 +1,7 @@
-"""A hoard: every signature and object of the newest heights that came by, sorted by class, and the keys of a coalition.
+"""A hoard: every signature and object of the newest heights that passed by, by class, and the keys of a coalition.
 
-Votes that a coalition could sign itself count as held, so an adversary that puts something together from a hoard need
-not ask which signatures are honest ones.
+Votes that a coalition could sign itself count as held, so an adversary that combines objects from a hoard need not
+ask which signatures are honest ones.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from fedchain.network.messages import (
 )
 
 KEPT_HEIGHTS = 3
-"""Heights below the open one whose objects are kept."""
+"""Number of heights below the open one that objects are kept of."""
 
 BLOCKS_MAX = 48
 VOTES_MAX = 1_024
@@ -41,21 +41,21 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Slot = tuple[VoteKind, int, int, Hash]
-"""(kind, height, attempt, block hash): votes of one of these make a certificate."""
+"""(kind, height, attempt, block hash): votes of one slot make a certificate."""
 
 
 class Hoard:
-    """Keeps what comes by, of each class the newest.
+    """Keeps the objects that pass by, the newest of each class.
 
     Args:
         genesis: the federation's founding document.
-        keys: of the coalition.
+        keys: the coalition's keys.
     """
 
     def __init__(self, genesis: Genesis, keys: Sequence[PrivateKey]) -> None:
         self.genesis, self.keys = genesis, tuple(keys)
         self.blocks: dict[tuple[Hash, bytes], Block] = {}
-        """By hash and by the miner's signature."""
+        """Blocks by hash and the miner's signature."""
         self.votes: dict[Slot, dict[PublicKey, Vote]] = {}
         self.posts: dict[Hash, Post] = {}
         self.evidence: dict[Hash, Evidence] = {}
@@ -67,7 +67,7 @@ class Hoard:
         self._votes_of: dict[Slot, list[Vote]] = {}
 
     def note(self, message: Message) -> None:
-        """Keep what a message holds."""
+        """Keep the objects that a message holds."""
         self._begin_anew()
         match message:
             case PostMessage(post, data):
@@ -91,7 +91,7 @@ class Hoard:
                 for data in payloads:
                     self.keep_content(data)
             case _:
-                pass  # statuses and questions hold nothing that is signed
+                pass  # statuses and requests hold nothing that is signed
 
     def keep_content(self, data: bytes) -> None:
         """Keep a payload, a knowledge or a state."""
@@ -99,13 +99,13 @@ class Hoard:
         _drop_oldest(self.contents, CONTENTS_MAX)
 
     def forget_before(self, height: int) -> None:
-        """Forget what is about heights below ``height``."""
+        """Forget blocks and votes of heights below ``height``."""
         self._begin_anew()
         self.blocks = {name: block for name, block in self.blocks.items() if block.header.height >= height}
         self.votes = {slot: votes for slot, votes in self.votes.items() if slot[1] >= height}
 
     def heights(self) -> list[int]:
-        """Heights of which there is a block, in ascending order."""
+        """Heights with a known block, in ascending order."""
         return sorted({block.header.height for block in self.blocks.values()})
 
     def hashes(self, height: int) -> list[Hash]:
@@ -113,7 +113,7 @@ class Hoard:
         return sorted({block.hash for block in self.blocks.values() if block.header.height == height})
 
     def slots(self) -> list[Slot]:
-        """Of which there are honest votes, or could be our own: for every block, and for none."""
+        """Slots with honest votes, and slots that our own votes could fill: for every known block, and for NIL."""
         if self._slots is not None:
             return self._slots
         tried = {(height, attempt) for _, height, attempt, _ in self.votes} | {(height, 0) for height in self.heights()}
@@ -133,7 +133,7 @@ class Hoard:
         return self._votes_of[slot]
 
     def own_vote(self, key: PrivateKey, slot: Slot, beside: Sequence[Vote] = ()) -> Vote:
-        """A vote of our own; it measures what the ones ``beside`` it do, if there are any."""
+        """A vote of our own; it repeats the measurements of the votes ``beside`` it, if there are any."""
         kind, height, attempt, block_hash = slot
         measures = kind is VoteKind.PRECOMMIT and block_hash != NIL
         clock_ms = beside[0].clock_ms if beside else self.genesis.created_ms + 1_000 * height

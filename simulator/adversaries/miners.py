@@ -1,4 +1,4 @@
-"""Adversaries that lie with blocks: they leave members out, mine too early, too much, or against the rules."""
+"""Adversaries that lie with blocks: they leave members out, mine too early or too often, or break the rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,22 +20,22 @@ from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 
 class EagerMiner(Adversary):
-    """Mines over the posts that it likes as soon as it may. What it likes, a subclass says."""
+    """Mines over the posts that a subclass chooses, as soon as it may."""
 
     def chosen(self) -> tuple[Post, ...]:
-        """Posts of its next block, in sender order; none: it does not mine now."""
+        """Posts of its next block, in sender order; empty if it does not mine now."""
         raise NotImplementedError
 
     def draft(self, posts: tuple[Post, ...]) -> Header | None:
-        """What it mines over these posts."""
+        """The header that it mines over these posts."""
         return draft_header(self, posts)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Its node's own blocks are not mined."""
+        """Drop the node's own requests to mine."""
         return () if isinstance(effect, Mine) else super().say(effect)
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Whatever happens, look whether there are enough posts."""
+        """Look at every event whether there are enough posts."""
         self._look()
         return (event,)
 
@@ -71,13 +71,13 @@ class EagerMiner(Adversary):
 class Censor(EagerMiner):
     """Leaves the first honest members out of its blocks, and shows its own post in its own block alone.
 
-    Its block then counts as many posts as the others hold, with its own in place of a victim's.
+    Its block then counts as many posts as the others hold, with its own post in place of a victim's.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"victims": Parameter(1, 0, 2**20)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Its own post is a secret, and it does not vote for blocks of others."""
+        """Withhold its own post, and votes for blocks of miners outside the coalition."""
         match effect:
             case Publish(PostMessage(post, _)) | Send(_, PostMessage(post, _)) if post.sender == self.key.public_key:
                 return ()
@@ -89,20 +89,20 @@ class Censor(EagerMiner):
                 return super().say(effect)
 
     def chosen(self) -> tuple[Post, ...]:
-        """All but the victims', once there are enough."""
+        """All posts but the victims', once there are enough."""
         victims = {self.member(number) for number in self.coalition.honest[: int(self.parameters["victims"])]}
         posts = tuple(post for sender, post in self.held().items() if sender not in victims)
         return posts if len(posts) >= posts_required(self.genesis, self.node.head) else ()
 
 
 class CaptureAttacker(EagerMiner):
-    """Never posts for others to see, and mines over as few posts as it may, its own first, before the rest has come.
+    """Never shows its post to others, and mines over as few posts as it may, its own first, before the rest arrive.
 
-    In version 1 that took the votes of all whom its blocks left out, until it was the only elector.
+    In version 1, members that its blocks left out lost their votes, until the attacker was the only elector.
     """
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Its own post is a secret."""
+        """Withhold its own post."""
         match effect:
             case Publish(PostMessage(post, _)) | Send(_, PostMessage(post, _)) if post.sender == self.key.public_key:
                 return ()
@@ -110,7 +110,7 @@ class CaptureAttacker(EagerMiner):
                 return super().say(effect)
 
     def chosen(self) -> tuple[Post, ...]:
-        """The minimum."""
+        """The smallest number of posts that is allowed, its own first."""
         held, required = self.held(), posts_required(self.genesis, self.node.head)
         if len(held) < required:
             return ()
@@ -120,15 +120,15 @@ class CaptureAttacker(EagerMiner):
 
 
 class FalseAggregator(EagerMiner):
-    """Counts all posts that it holds, and says that they add up to something else."""
+    """Counts all posts that it holds, and claims a false aggregate of them."""
 
     def chosen(self) -> tuple[Post, ...]:
-        """All, once there are enough."""
+        """All posts that it holds, once there are enough."""
         held = self.held()
         return tuple(held.values()) if len(held) >= posts_required(self.genesis, self.node.head) else ()
 
     def draft(self, posts: tuple[Post, ...]) -> Header | None:
-        """Over their aggregate with its last byte changed, which it hands out to who asks."""
+        """A header over the aggregate with its last byte changed; peers that ask for it get the changed one."""
         header = draft_header(self, posts)
         if header is None:
             return None
@@ -139,12 +139,12 @@ class FalseAggregator(EagerMiner):
 
 
 class SiblingMiner(Adversary):
-    """Makes many blocks for the open height, and for the last ones that are closed, as if its hashes cost nothing."""
+    """Makes many blocks for the open height and for the last finalized ones, as if its hashes cost nothing."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(4, 0, 10_000)}
 
     def act(self) -> None:
-        """Blocks over all posts that it holds; those of closed heights are those blocks mined again."""
+        """Mine blocks over all posts that it holds, or mine finalized blocks again under its own key."""
         for _ in range(int(self.parameters["per_s"])):
             counted = tuple(
                 post for post in self.node.open_posts() if post.sender in self.node.head.roster.contributors
@@ -168,12 +168,12 @@ class SiblingMiner(Adversary):
 
 
 class DifficultyLiar(Adversary):
-    """Says that mining took as long as it likes, and mines against the easiest target."""
+    """Claims any mining time that it likes, and mines against the easiest target."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"mining_s": Parameter(1e6, 0, 1e9)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Its precommits carry the lie, its headers the wrong bits."""
+        """Put the false time into its precommits and the wrong bits into its headers."""
         match effect:
             case Publish(VoteMessage(vote)) if vote.kind is VoteKind.PRECOMMIT and any(vote.block_hash):
                 lie = self.vote(
@@ -199,7 +199,7 @@ class DifficultyLiar(Adversary):
 
 
 def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None:
-    """An unsealed header over some posts for the open height; None where they cannot be aggregated here."""
+    """An unsealed header over some posts for the open height; None if they cannot be aggregated here."""
     node = adversary.node
     head, certificate = node.head, node.certificate
     if node.knowledge() is None or any(node.content(post.payload_hash) is None for post in posts):

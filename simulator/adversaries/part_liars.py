@@ -1,4 +1,4 @@
-"""Adversaries that lie about parts, which posts list and some members read: they steal them, or never give them."""
+"""Adversaries that lie about parts, which posts list and some members read: they steal parts, or withhold them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,26 +15,26 @@ from fedchain.node.core.events import Contributed, Event, MessageReceived
 from fedchain.simulator.adversaries.adversary import Adversary, Coalition
 
 ASKED_FOR = 8
-"""Parts that a thief asks every member for in a second."""
+"""Number of parts that a thief asks every member for each second."""
 
 
 class PartThief(Adversary):
-    """Signs posts whose payload is a part that others read, and asks everybody for such parts all the time.
+    """Signs posts with a part for others as their payload, and keeps asking everybody for such parts.
 
-    A member that took such a part for the payload of a post would fetch it as one, and give it to anybody.
+    A member that mistook such a part for a post's payload would fetch it, and give it to anybody.
     """
 
     def __init__(self, coalition: Coalition, draw: Random, parameters: Mapping[str, float]) -> None:
         super().__init__(coalition, draw, parameters)
         self.stolen = 0
-        """Bytes of parts that it was given."""
+        """Bytes of parts that it received."""
         self.signed = 0
-        """Posts of its own that have such a part for their payload."""
+        """Number of its own posts that have such a part as their payload."""
         self._parts: dict[Hash, int] = {}
         self._signed_in = (-1, -1)
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """It posts nothing else, and its node takes no part for a content."""
+        """Drop its own contribution, and count stolen parts without passing them to the node."""
         match event:
             case Contributed():
                 return ()
@@ -56,7 +56,7 @@ class PartThief(Adversary):
             self.send(self.coalition.honest, GetContent(part_hash, 0))
 
     def _listed(self) -> dict[Hash, int]:
-        """Sizes of the parts for others that posts of the open phase and the knowledge list."""
+        """Parts for other members that the posts of the open phase and the knowledge list: sizes by hash."""
         rules, head, place = self.coalition.rules, self.node.head, self.node.head.roster.seats[self.key.public_key]
         parts = [part for _, part, _ in rules.parts_known(self.node.knowledge() or b"")]
         for post in self.node.open_posts() if not head.finished else ():
@@ -71,10 +71,10 @@ class PartThief(Adversary):
 
 
 class PartClaimer(Adversary):
-    """Posts lists of parts that nobody has: whoever reads them asks in vain."""
+    """Posts lists of parts that nobody has, so their readers ask in vain."""
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """What it would post, with another hash for each part."""
+        """Post its contribution with another hash for each part."""
         if isinstance(event, Contributed) and (event.round, event.phase) == self.phase:
             self.post(self._invent(event.payload), None)
             return ()

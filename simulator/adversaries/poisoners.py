@@ -1,7 +1,7 @@
 """Adversaries that follow the protocol and lie about what they learned: valid posts that are meant to do harm.
 
-All but the label flipper first wait for what the honest members post, which the strongest attacks are made of. A lie is
-told about the change of a model since the last round, and about prototypes as they are.
+All but the label flipper first wait for the posts of the honest members, which the strongest attacks build on. A lie
+replaces the change of a model since the last round, or the prototypes themselves.
 
 * sign flip, in proportion to its own change: Allen-Zhu et al., "Byzantine-Resilient Non-Convex SGD", ICLR 2021;
 * a little is enough: Baruch et al., "A Little Is Enough: Circumventing Defenses for Distributed Learning", NeurIPS
@@ -29,28 +29,28 @@ from fedchain.node.core.events import Contributed, Event
 from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 WAIT_S = 1.0
-"""Virtual seconds after its own training for which an attacker waits for others' posts; a phase waits longer."""
+"""Virtual seconds that an attacker waits for others' posts after its own training; a phase waits longer."""
 
 Key = tuple[str, int]
 """A tensor by name, or one row of the prototypes by label; a tensor's second part is -1."""
 
 Vectors = Mapping[Key, NDArray[np.float64]]
-"""What a post says, piece by piece."""
+"""Content of a post, by tensor or row."""
 
 
 class Poisoner(Adversary):
-    """Posts what `lie` makes of its own and the honest members' posts, moved into the bounds that all posts have."""
+    """Posts the result of `lie` on its own and the honest members' posts, moved into the bounds of all posts."""
 
     def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
-        """What to post instead of `own`, under the same keys: a model's tensors as changes, prototypes as they are."""
+        """Vectors to post instead of `own`, under the same keys: changes of a model's tensors, and whole prototypes."""
         return own
 
     def claim(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What to say about numbers of examples."""
+        """Numbers of examples to claim instead of ``counts``."""
         return counts
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """What was learned is kept back until others' posts are in."""
+        """Keep the node's contribution back until others' posts are in."""
         if not isinstance(event, Contributed) or event is self._made_up:
             return (event,)
         self.after(WAIT_S, partial(self._tell, event))
@@ -77,7 +77,7 @@ class Poisoner(Adversary):
         return encode(settle(lie, specs))
 
     def _honest_payloads(self) -> list[bytes]:
-        """What honest members posted in the open phase, as far as it is here, in the order of their keys."""
+        """Payloads of honest members in the open phase, as far as they are here, in the order of the members' keys."""
         traitors = {key.public_key for key in self.coalition.keys}
         found = [self.node.content(post.payload_hash) for post in self.node.open_posts() if post.sender not in traitors]
         return [payload for payload in found if payload is not None]
@@ -94,10 +94,10 @@ class SignFlipper(Poisoner):
 
 
 class CountInflater(SignFlipper):
-    """A sign flipper that says it has more examples than anybody."""
+    """A sign flipper that claims the largest number of examples."""
 
     def claim(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As many as may be said."""
+        """The largest number that is allowed."""
         return np.full_like(counts, WEIGHT_MAX)
 
 
@@ -139,15 +139,15 @@ class InnerProductManipulator(Poisoner):
 
 
 class LabelFlipper(Adversary):
-    """Learns from wrong labels, and posts honestly what comes of it; its data are those of :class:`FlippedLabels`."""
+    """Learns from wrong labels and posts the result honestly; its data come from :class:`FlippedLabels`."""
 
 
 class FlippedLabels:
     """Gives some clients training labels C - 1 - y for y; everything else is the source's.
 
     Args:
-        source: where the examples come from.
-        clients: whose labels are flipped.
+        source: source of the examples.
+        clients: the clients with flipped labels.
         classes: number of classes C.
     """
 
@@ -171,7 +171,7 @@ class FlippedLabels:
 
 
 def _stack(key: Key, own: NDArray[np.float64], others: Sequence[Vectors]) -> NDArray[np.float64]:
-    """What the honest members say under a key, (k, ...); what it would say itself, if none of them says anything."""
+    """Values of the honest members under a key, (k, ...); if there are none, its own value alone, (1, ...)."""
     return np.stack([other[key] for other in others if key in other] or [own])
 
 
@@ -197,6 +197,6 @@ def _put_together(posted: Tensors, known: Tensors, said: Vectors) -> dict[str, N
 
 
 def _base(name: str, known: Tensors) -> Any:
-    """The common model that a change is counted from; nothing where it is not on the chain yet."""
+    """The common model that a change is counted from; 0.0 if it is not on the chain yet or no model is meant."""
     is_model = name.startswith((PREFIX, BUFFER_PREFIX))
     return known[name].astype(np.float64) if is_model and name in known else 0.0

@@ -1,4 +1,4 @@
-"""Adversaries that lie with posts: two for one phase, poison, rubbish, and payloads that nobody can fetch in time."""
+"""Adversaries that lie with posts: equivocation, poison, rubbish, and payloads that nobody can fetch in time."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,14 +15,14 @@ from fedchain.node.core.events import Contributed, Event, MessageReceived
 from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 TRIES = 200
-"""How often a byte is changed before a payload is left as it is."""
+"""Number of attempts to change a byte before a payload is left as it is."""
 
 
 class PostEquivocator(Adversary):
-    """Posts one payload to half of the honest members and another, as valid, to the rest."""
+    """Posts one payload to half of the honest members and another, equally valid one to the rest."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Each half gets its own post; evidence is not passed on."""
+        """Send each half its own post; pass no evidence on."""
         match effect:
             case Publish(PostMessage(post, _)) if post.sender == self.key.public_key:
                 first = self.node.content(post.payload_hash)
@@ -40,7 +40,7 @@ class PostEquivocator(Adversary):
                 return super().say(effect)
 
     def vary(self, payload: bytes) -> bytes:
-        """Another payload that the method takes, if one byte makes the difference."""
+        """Another payload that the method accepts, one byte apart; the same one if none is found."""
         state = self.node.head
         for _ in range(TRIES):
             place, changed = self.draw.randrange(len(payload)), bytearray(payload)
@@ -56,12 +56,12 @@ class PostEquivocator(Adversary):
 
 
 class PoisonPoster(Adversary):
-    """Posts numbers of the given magnitude in place of what it learned."""
+    """Posts numbers of the given magnitude in place of its contribution."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"magnitude": Parameter(1e20, 0, 1e38)}
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Its node is not asked: it would refuse to post that."""
+        """Post around the node, which would refuse to post that."""
         if isinstance(event, Contributed) and (event.round, event.phase) == self.phase:
             self.post(_poison(event.payload, self.parameters["magnitude"]), None)
             return ()
@@ -72,7 +72,7 @@ class InvalidPoster(Adversary):
     """Posts random bytes of the right size."""
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Its node is not asked."""
+        """Post around the node."""
         if isinstance(event, Contributed) and (event.round, event.phase) == self.phase:
             self.post(self.draw.randbytes(len(event.payload) + self.draw.randrange(2)), None)
             return ()
@@ -80,10 +80,10 @@ class InvalidPoster(Adversary):
 
 
 class PayloadWithholder(Adversary):
-    """Promises a payload and gives it to one honest member alone, if to anybody."""
+    """Announces a payload and gives it to one honest member alone, and not always to that one."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """The post goes out without its payload."""
+        """Send the post without its payload, and no chunks of it."""
         match effect:
             case Publish(PostMessage(post, _)) if post.sender == self.key.public_key:
                 self._promised = post.payload_hash
@@ -96,7 +96,7 @@ class PayloadWithholder(Adversary):
                 return super().say(effect)
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Only the favourite is answered, and only in half of the cases."""
+        """Answer only the favourite, and only half of its requests."""
         match event:
             case MessageReceived(peer, GetContent(content_hash, offset)) if content_hash == self._promised:
                 data = self.node.content(content_hash)
@@ -111,12 +111,12 @@ class PayloadWithholder(Adversary):
 
 
 class SlowProvider(Adversary):
-    """Promises a payload, and takes its time over every part of any content that it is asked for."""
+    """Announces a payload, and delays every chunk of any content that it is asked for."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"delay_s": Parameter(1.85, 0, 3_600)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Parts leave late; the post goes out without its payload."""
+        """Delay chunks; send the post without its payload."""
         match effect:
             case Publish(PostMessage(post, _)) if post.sender == self.key.public_key:
                 return (Publish(PostMessage(post, None)),)

@@ -1,4 +1,4 @@
-"""Adversaries that mislead peers that fetch or catch up: slow blocks, wrong bytes, low claims, invented finals."""
+"""Adversaries that mislead peers that download or catch up: slow blocks, wrong bytes, low claims, invented finals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,19 +13,19 @@ from fedchain.node.core.effects import Effect, Send
 from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 CLAIM = 10**12
-"""A height that nobody will ever have."""
+"""A height that nobody will ever reach."""
 
 NEAR = 30
-"""Heights above the head for which finals are invented."""
+"""Number of heights from the open one that finals are invented for."""
 
 
 class SlowBlocks(Adversary):
-    """Answers a question for final blocks with a real one each ``every_s``: just fast enough not to be passed over."""
+    """Answers a request for final blocks with a real one each ``every_s``: just fast enough not to be passed over."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"every_s": Parameter(1.8, 0, 3_600)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """One block after the other, each in its time."""
+        """Delay final blocks so that they leave one by one."""
         if isinstance(effect, Send) and isinstance(effect.message, FinalMessage):
             now_s = self.coalition.loop.time()
             self._free_s = max(self._free_s, now_s) + self.parameters["every_s"]
@@ -37,7 +37,7 @@ class SlowBlocks(Adversary):
 
 
 class BackfillSpoiler(Adversary):
-    """Hands out final blocks without their posts under headers that are right, to those that asked and to the others.
+    """Hands out final blocks without their posts under correct headers, to peers that asked and to others.
 
     A peer that fetches older blocks links them by the hashes of their headers, and throws these away one by one.
     """
@@ -45,7 +45,7 @@ class BackfillSpoiler(Adversary):
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(20, 0, 10_000)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """An answer has no posts."""
+        """Strip the posts from every answer."""
         match effect:
             case Send(peer, FinalMessage(block, certificate)):
                 return (Send(peer, FinalMessage(replace(block, transactions=()), certificate)),)
@@ -53,7 +53,7 @@ class BackfillSpoiler(Adversary):
                 return super().say(effect)
 
     def act(self) -> None:
-        """So many old blocks in this second that nobody has asked for."""
+        """Send ``per_s`` old blocks that nobody asked for."""
         for _ in range(int(self.parameters["per_s"]) if self.height > 1 else 0):
             found = self.node.ledger.final(self.draw.randrange(1, self.height))
             if found is not None:
@@ -63,10 +63,10 @@ class BackfillSpoiler(Adversary):
 
 
 class ContentForger(Adversary):
-    """Answers every question for a content with other bytes, as many as there should be."""
+    """Answers every request for a content with other bytes of the right number."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Random bytes."""
+        """Replace the bytes of every chunk with random ones."""
         match effect:
             case Send(peer, Chunk(content_hash, offset, data)) if data:
                 return (Send(peer, Chunk(content_hash, offset, self.draw.randbytes(len(data)))),)
@@ -75,10 +75,10 @@ class ContentForger(Adversary):
 
 
 class LowClaimer(Adversary):
-    """Says that it is where the chain began, so that a peer that asks how far the others are hears a low number."""
+    """Claims to stand at genesis, so a peer that asks how far the others are gets a low number."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Every status is of the genesis."""
+        """Replace every status with that of the genesis."""
         match effect:
             case Send(peer, Status()):
                 return (Send(peer, self._claim()),)
@@ -86,7 +86,7 @@ class LowClaimer(Adversary):
                 return super().say(effect)
 
     def act(self) -> None:
-        """Tell everybody, and before others can."""
+        """Send the claim to every honest member, before others answer."""
         self.send(self.coalition.honest, self._claim())
 
     def _claim(self) -> Status:
@@ -94,12 +94,12 @@ class LowClaimer(Adversary):
 
 
 class FinalFlooder(Adversary):
-    """Claims a height that nobody will ever have, and hands out final blocks with invented states and payloads."""
+    """Claims a height that nobody will ever reach, and hands out final blocks with invented states and payloads."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(30, 0, 10_000)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Every status is a claim."""
+        """Put the false height into every status."""
         match effect:
             case Send(peer, Status() as status):
                 return (Send(peer, replace(status, height=CLAIM)),)
@@ -107,7 +107,7 @@ class FinalFlooder(Adversary):
                 return super().say(effect)
 
     def act(self) -> None:
-        """So many in this second, for one member after the other."""
+        """Send ``per_s`` invented finals, each to an honest member drawn at random."""
         settled = self.node.ledger.settled
         if settled is None:
             return

@@ -1,7 +1,8 @@
 """Recombination: every well-formed message that can be put together from the parts of others.
 
-Each recipe takes an object, exchanges at most one thing in it for the same thing of another one, and asks a ``Choice``
-wherever there are several. At random that is an actor; a choice that goes through all ways is an exhaustive test.
+Each recipe takes an object, exchanges at most one part of it for the same part of another object, and asks a
+``Choice`` where there are several ways. With a random choice that is an actor; with one that goes through all ways,
+an exhaustive test.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ from fedchain.network.messages import (
 from fedchain.simulator.adversaries.hoard import Hoard, Slot
 
 NONCES_MAX = 64
-"""Hashes that are spent on a block of our own."""
+"""Number of hashes that are spent on a block of our own."""
 
 FAR = 10**12
 """A height that nobody has."""
@@ -53,7 +54,7 @@ class Choice(Protocol):
     """Decides wherever a recipe may go on in several ways."""
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of some options. Raises NothingToChoose where there are none."""
+        """One of some options. Raises NothingToChoose if there are none."""
 
 
 class NothingToChoose(Exception):
@@ -61,18 +62,18 @@ class NothingToChoose(Exception):
 
 
 class Recombination:
-    """Recipes over what is in a hoard; each raises NothingToChoose where something is missing.
+    """Recipes over the objects in a hoard; each raises NothingToChoose if something is missing.
 
     Args:
-        hoard: what there is to put together.
-        choice: decides.
+        hoard: the objects to combine.
+        choice: decides between the ways that a recipe can go on.
     """
 
     def __init__(self, hoard: Hoard, choice: Choice) -> None:
         self._hoard, self._choice = hoard, choice
 
     def recipes(self) -> tuple[Callable[[], Message], ...]:
-        """All of them."""
+        """All recipes."""
         return (
             self.final,
             self.candidate,
@@ -89,7 +90,7 @@ class Recombination:
     # messages
 
     def final(self) -> FinalMessage:
-        """A block with a certificate: any, if the block is whole, and one that names it otherwise."""
+        """A block with a certificate: any certificate if the block is whole, one that names the block otherwise."""
         block, is_whole = self._block()
         if is_whole:
             return FinalMessage(block, self._certificate())
@@ -103,11 +104,11 @@ class Recombination:
         return CandidateMessage(self._block()[0])
 
     def certificate_message(self) -> CertificateMessage:
-        """A certificate as a member that is locked hands it out."""
+        """A certificate, as a locked member hands it out."""
         return CertificateMessage(self._certificate())
 
     def vote_message(self) -> VoteMessage:
-        """A vote, somebody's with a field of another one, or our own for anything."""
+        """A vote, ours or another member's, as it is or with one field of another vote."""
         votes = [vote for slot in self._hoard.slots() for vote in self._hoard.votes_of(slot)]
         vote = self._pick(votes)
         votes = [other for other in votes if other.voter == vote.voter or other.slot == vote.slot]
@@ -128,7 +129,7 @@ class Recombination:
         return EvidenceMessage(Evidence(*sorted((first, second), key=lambda item: item.hash)))
 
     def post_message(self) -> PostMessage:
-        """A post with a payload that may not be its own; or our own over a content that may be anybody's."""
+        """A post with a payload that may not be its own, or a post of ours over a content that may be anybody's."""
         hoard = self._hoard
         posts, contents = list(hoard.posts.values()), [*hoard.contents.values()]
         post = self._pick(posts)
@@ -142,7 +143,7 @@ class Recombination:
         return PostMessage(post, self._pick([None, *(data for data in contents if field is None or data is own)]))
 
     def status(self) -> Status:
-        """A claim: heights that are held and others, anybody's posts and votes, blocks and locks of other heights."""
+        """A status: heights that are held or not, anybody's posts and votes, blocks and locks of other heights."""
         hoard, everybody = self._hoard, self._everybody()
         height = self._pick([0, *hoard.heights(), FAR])
         heads = [hoard.genesis.chain_id] if height == 0 else hoard.hashes(height) or [bytes(32)]
@@ -163,7 +164,7 @@ class Recombination:
         return status
 
     def chunk(self) -> Chunk:
-        """Bytes of one content in the name of another one, or of a header's knowledge or state."""
+        """Bytes of one content under the hash of another one, or of a header's knowledge or state."""
         hoard = self._hoard
         headers = [block.header for block in hoard.blocks.values()]
         names = {*hoard.contents, *(h.knowledge_root for h in headers), *(h.state_root for h in headers)}
@@ -171,13 +172,13 @@ class Recombination:
         return Chunk(self._pick(sorted(names)), self._pick((0, 1, FAR)), self._pick([b"", *hoard.contents.values()]))
 
     def payloads(self) -> Payloads:
-        """Payloads for a height, of that height or not."""
+        """Payloads for a height, whether they belong to it or not."""
         contents = list(self._hoard.contents.values())
         height = self._pick([*self._hoard.heights(), FAR])
         return Payloads(height, self._pick([(), tuple(contents), *((data,) for data in contents)]))
 
     def question(self) -> Message:
-        """A question for anything."""
+        """A request for anything."""
         hoard, everybody = self._hoard, self._everybody()
         height = self._pick([0, *hoard.heights(), FAR])
         hashes = sorted({block.hash for block in hoard.blocks.values()} | hoard.contents.keys())
@@ -196,7 +197,7 @@ class Recombination:
     # parts
 
     def _block(self) -> tuple[Block, bool]:
-        """A block, and whether it is one that somebody made; others have a part or a field of another one."""
+        """A block, and whether it is unaltered; otherwise it is our own, or has a part or field of another one."""
         blocks = list(self._hoard.blocks.values())
         block = self._pick(blocks)
         part = self._pick(("whole", "signature", "transactions", "certificate", "evidence", "header", "ours"))
@@ -213,7 +214,7 @@ class Recombination:
         return replace(block, **{part: self._pick([value for value in values if value != getattr(block, part)])}), False
 
     def _foreign_header(self, block: Block, others: Sequence[Block]) -> Any:
-        """The header with a field of another one's; neither its proof of work nor its signature fit any more."""
+        """The header with a field of another one; neither its proof of work nor its signature fits any more."""
         field = self._pick(("parent_hash", "height", "round", "state_root", "knowledge_root", "bits", "miner"))
         return self._exchange(block.header, field, [other.header for other in others])
 
@@ -248,7 +249,7 @@ class Recombination:
         return sign_block(key, hoard.genesis.chain_id, sealed, posts, certificate, evidence)
 
     def _certificate(self) -> Certificate:
-        """Votes of one slot: a quorum or not, relabelled as something else, doubled, or with votes of another slot."""
+        """Votes of one slot: a quorum or fewer, relabelled, with one vote twice, or mixed with another slot's votes."""
         change = self._pick((None, "fewer", "kind", "height", "attempt", "block_hash", "doubled", "mixed"))
         if change == "fewer":
             slot = self._slot()
@@ -269,7 +270,7 @@ class Recombination:
         return self._relabelled(whole, **label)
 
     def _mixed(self, whole: Certificate) -> Certificate:
-        """Half of the votes are of another slot, below the label of this one."""
+        """A certificate with half of its votes from another slot, under this slot's label."""
         slots = [slot for slot in self._hoard.slots() if slot[:3] != (whole.kind, whole.height, whole.attempt)]
         other = self._relabelled(certify(self._hoard.votes_of(self._pick(slots))), like=whole)
         kept = whole.votes[: len(whole.votes) // 2]
@@ -285,7 +286,7 @@ class Recombination:
 
     @staticmethod
     def _relabelled(certificate: Certificate, *, like: Certificate | None = None, **changes: Any) -> Certificate:
-        """The same signatures below another label."""
+        """The same signatures under another label."""
         if like is not None:
             fields = ("kind", "height", "attempt", "block_hash")
             changes = {field: getattr(like, field) for field in fields}
@@ -293,7 +294,7 @@ class Recombination:
         return replace(certificate, votes=votes, **changes)
 
     def _exchange(self, item: Any, field: str, others: Sequence[Any]) -> Any:
-        """``item`` with a field as another one has it, which is another value."""
+        """``item`` with another item's value of a field, a different value."""
         values = dict.fromkeys(getattr(other, field) for other in others)
         return replace(item, **{field: self._pick([value for value in values if value != getattr(item, field)])})
 
@@ -303,7 +304,7 @@ class Recombination:
 
     def _pick(self, options: Sequence[T]) -> T:
         if not options:
-            raise NothingToChoose("there is nothing of that")
+            raise NothingToChoose("there are no options")
         return self._choice.pick(options)
 
 
@@ -312,5 +313,5 @@ def _author(statement: Statement) -> Hash:
 
 
 def _place(statement: Statement) -> tuple[int, ...]:
-    """In which its author may say one thing."""
+    """The slot, or round and phase, in which its author may make only one statement."""
     return statement.slot if isinstance(statement, Vote) else (statement.round, statement.phase)

@@ -1,4 +1,4 @@
-"""An adversary that recombines: it hands out every well-formed message that can be put together from others' parts."""
+"""An adversary that recombines: it hands out any well-formed message that can be put together from others' parts."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -28,31 +28,31 @@ from fedchain.simulator.adversaries.recombination import NothingToChoose, Recomb
 from fedchain.simulator.engine.peer import SimulatedPeer
 
 VICTIM_S = 3.0
-"""For how long one member gets most of what is handed out, in virtual seconds."""
+"""Virtual seconds for which one member gets most of the messages."""
 
 OPEN_HEIGHT = 0.7
-"""How often something of the open height is preferred to anything else."""
+"""Probability that objects of the open height are preferred."""
 
 KNOWN_SHAPES = 0.4
-"""How often one of the shapes is tried that are known to be dangerous."""
+"""Probability that a message of a shape known to be dangerous is tried."""
 
 FALSE_ANSWERS = 0.3
-"""Share of questions for blocks and contents that are answered with something else."""
+"""Share of requests for blocks and contents that are answered with something else."""
 
 T = TypeVar("T")
 
 
 class Recombiner(Adversary):
-    """Keeps all that crosses the wire, together with its coalition, and hands out what can be made of it.
+    """Keeps all that crosses the wire, together with its coalition, and hands out messages made from it.
 
-    It follows the protocol beside that, but for its votes and some of its answers. It shows its votes to members of its
-    choice.
+    Otherwise it follows the protocol, except for its votes and some of its answers. It shows its votes to members of
+    its choice.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(6, 0, 1_000)}
 
     def begin(self, peer: SimulatedPeer) -> None:
-        """The coalition's hoard outlives its members' crashes."""
+        """Find or make the coalition's hoard, which outlives its members' crashes."""
         super().begin(peer)
         shared = self.coalition.shared
         if "hoard" not in shared:
@@ -64,7 +64,7 @@ class Recombiner(Adversary):
         self._victim, self._victim_until_s = 0, 0.0
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Everything is kept, some questions get another answer, and a vote may be what was missing."""
+        """Keep everything, answer some requests with something else, and use a vote that completes a quorum."""
         if not isinstance(event, MessageReceived):
             return (event,)
         self._hoard.note(event.message)
@@ -81,7 +81,7 @@ class Recombiner(Adversary):
         return (event,)
 
     def _complete_for(self, vote: Vote) -> None:
-        """With the coalition's votes the voter's own may be enough: it alone is shown them."""
+        """Show the voter alone a certificate, if its vote and the coalition's complete a quorum."""
         slot = vote.kind, vote.height, vote.attempt, vote.block_hash
         number, votes = self.node.head.roster.seats[vote.voter], self._hoard.votes_of(slot)
         required = votes_required(self.genesis, self.node.head.roster.electors)
@@ -93,7 +93,7 @@ class Recombiner(Adversary):
                 self._try(lambda: FinalMessage(self._block_of(slot), certificate), number)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Votes are for some, evidence is for nobody, and heights that are told are not always held."""
+        """Send about half of the votes to some members only, no evidence, and not every status."""
         match effect:
             case Publish(message) | Send(_, message):
                 self._hoard.note(message)
@@ -112,7 +112,7 @@ class Recombiner(Adversary):
                 return super().say(effect)
 
     def act(self) -> None:
-        """Hand out so much in the second to come."""
+        """Schedule the messages of the coming second."""
         self._note_head()
         if self.coalition.loop.time() >= self._victim_until_s:
             self._victim = self.draw.choice(self.coalition.honest)
@@ -152,7 +152,7 @@ class Recombiner(Adversary):
         self.send((number,), message)
 
     def _answer(self, number: int, question: GetFinal | GetContent | GetPayloads) -> None:
-        """Another thing of the class that was asked for."""
+        """Answer with another object of the class that was asked for."""
         recombination = self._recombination
         recipes: dict[type, Callable[[], Message]] = {
             GetFinal: recombination.final,
@@ -175,7 +175,7 @@ class Recombiner(Adversary):
         return FinalMessage(self._block_of(slot), certify(self._hoard.votes_of(slot)))
 
     def _decision(self) -> FinalMessage:
-        """A decision that others may not know of yet."""
+        """A final block that others may not know of yet."""
         slot = self._complete(VoteKind.PRECOMMIT)
         return FinalMessage(self._block_of(slot), certify(self._hoard.votes_of(slot)))
 
@@ -184,7 +184,7 @@ class Recombiner(Adversary):
         return CertificateMessage(certify(self._hoard.votes_of(self._complete(VoteKind.PREVOTE))))
 
     def _own_vote(self) -> VoteMessage:
-        """A vote in the name of one of the coalition, whatever it said elsewhere."""
+        """A vote of a member of the coalition, regardless of its other votes."""
         blocks = [*self._hoard.hashes(self.height), NIL]
         attempt = max(0, self.node.voting.agreement.attempt + self.draw.choice((-1, 0, 0, 0, 1)))
         slot = self.draw.choice([*VoteKind]), self.height, attempt, self.draw.choice(blocks)
@@ -192,12 +192,12 @@ class Recombiner(Adversary):
         return VoteMessage(self._hoard.own_vote(self.draw.choice(self._hoard.keys), slot, list(heard.values())))
 
     def _claim(self) -> Status:
-        """A height that nobody has, or one that is long past."""
+        """A status with a height that nobody has reached, or one that is long past."""
         height = self.draw.choice((0, self.height + 1, self.height + 20, 10**12))
         return Status(height, self.draw.randbytes(32), b"", (), (), None)
 
     def _complete(self, kind: VoteKind) -> Slot:
-        """A slot of the open height with votes of a quorum, our own among them."""
+        """A slot of the open height with votes of a quorum, ours included."""
         required = votes_required(self.genesis, self.node.head.roster.electors)
         found = [slot for slot in self._hoard.slots() if slot[:2] == (kind, self.height) and slot[3] != NIL]
         complete = [slot for slot in found if len(self._hoard.votes_of(slot)) >= required]
@@ -213,7 +213,7 @@ class Recombiner(Adversary):
 
 
 class _Leaning:
-    """Chooses at random, and more often what is about one height."""
+    """Chooses at random, with a preference for objects of one height."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -227,7 +227,7 @@ class _Leaning:
 
 
 def _height_of(item: Any) -> int | None:
-    """Height that something is about; None: it is about none."""
+    """Height of an object; None if it has none."""
     match item:
         case Block():
             return item.header.height

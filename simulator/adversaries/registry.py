@@ -47,7 +47,7 @@ BEHAVIOURS: Mapping[str, str] = {
     "vote-withholder": "voters.VoteWithholder",
     "yes-voter": "voters.YesVoter",
 }
-"""Module and class by name. A follower follows the protocol: what attackers do is measured against it."""
+"""Module and class by name. A follower follows the protocol: the effect of attackers is measured against it."""
 
 
 def find_behaviour(name: str) -> "type[Adversary]":
@@ -60,7 +60,7 @@ def find_behaviour(name: str) -> "type[Adversary]":
 def build_adversary(
     name: str, coalition: "Coalition", draw: random.Random, parameters: Mapping[str, float]
 ) -> "Adversary":
-    """An adversary of a known behaviour, with parameters that are its own."""
+    """An adversary of a known behaviour, with valid parameters."""
     return find_behaviour(name)(coalition, draw, parameters)
 
 

@@ -1,4 +1,4 @@
-"""Adversaries that say nothing, or stop all the time."""
+"""Adversaries that fall silent, or keep crashing."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -11,25 +11,25 @@ from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 
 class Silent(Adversary):
-    """Listens, and says nothing at all."""
+    """Listens, and sends nothing at all."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Nothing leaves the peer."""
+        """Let nothing leave the peer."""
         return () if isinstance(effect, Publish | Send | Blame) else super().say(effect)
 
 
 class FallsSilent(Adversary):
-    """Follows the protocol up to a height, and says nothing from then on.
+    """Follows the protocol up to a height, and sends nothing from then on.
 
-    Unless the height is given, it waits for a member that has lost its disk: that is silent for a number of heights
-    that everybody knows, and when it speaks again this one does not.
+    If no height is given, it waits for a member that has lost its disk. Such a member stays silent for a number of
+    heights that everybody knows; at about the time when it speaks again, this adversary falls silent.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"height": Parameter(0, 0, 1e9)}
-    """The last height at which it speaks; 0: see above."""
+    """The last height at which it speaks; 0 if none is given, see above."""
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """A peer that lost its chain says so."""
+        """Notice a peer that lost its chain: it claims height 0."""
         match event:
             case MessageReceived(_, Status(0)) if not self._last and self.height > SILENT_HEIGHTS:
                 self._last = self.height - 1 + 2 * SILENT_HEIGHTS + self.draw.choice((-1, 0, 0, 1))
@@ -38,7 +38,7 @@ class FallsSilent(Adversary):
         return (event,)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Nothing leaves the peer above that height."""
+        """Let nothing leave the peer above that height."""
         last = int(self.parameters["height"]) or self._last
         is_silent = 0 < last < self.height and isinstance(effect, Publish | Send | Blame)
         return () if is_silent else super().say(effect)
@@ -47,7 +47,7 @@ class FallsSilent(Adversary):
 
 
 class CrashLoop(Adversary):
-    """Crashes every few seconds and comes back at once, from what it had stored."""
+    """Crashes every few seconds and restarts within a second from its storage."""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"up_s": Parameter(3.0, 1, 1e9)}
 

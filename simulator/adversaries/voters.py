@@ -1,4 +1,4 @@
-"""Adversaries that lie with votes: two-faced, agreeing with everybody, random, withholding, and with stale locks."""
+"""Adversaries that lie with votes: equivocating, agreeing with everybody, random, withholding, with stale locks."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -13,10 +13,10 @@ from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 
 class DoubleVoter(Adversary):
-    """Says one thing to half of the honest members and another to the rest, in every slot."""
+    """Equivocates in every slot: sends one vote to half of the honest members and another to the rest."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Each half gets a vote of its own; evidence is not passed on."""
+        """Send each half a vote of its own; pass no evidence on."""
         match effect:
             case Publish(VoteMessage(vote)):
                 honest = list(self.coalition.honest)
@@ -36,9 +36,9 @@ class DoubleVoter(Adversary):
 
 
 class YesVoter(Adversary):
-    """Agrees with each honest member, whatever it votes for, in the name of the whole coalition.
+    """Votes for every block that an honest member votes for, with all keys of the coalition.
 
-    With more of them than a federation may have, each side of a partition believes that it decides alone.
+    With more such voters than a federation tolerates, each side of a partition believes that it decides alone.
     """
 
     def listen(self, event: Event) -> Sequence[Event]:
@@ -56,7 +56,7 @@ class YesVoter(Adversary):
         return (event,)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Its own opinion is nobody's business."""
+        """Withhold its own votes and all evidence."""
         match effect:
             case Publish(VoteMessage()) | Publish(EvidenceMessage()):
                 return ()
@@ -65,17 +65,17 @@ class YesVoter(Adversary):
 
 
 class RandomVoter(Adversary):
-    """Votes at random: kinds, attempts, blocks that exist and others, each to a few members."""
+    """Votes at random: any kind and attempt, for blocks that exist or not, each vote to some members."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Where a vote was due, several others are sent."""
+        """Send several random votes in place of a vote that was due."""
         if isinstance(effect, Publish) and isinstance(effect.message, VoteMessage):
             self._vote_at_random(effect.message.vote.attempt)
             return ()
         return super().say(effect)
 
     def act(self) -> None:
-        """And once a second without a reason."""
+        """Send more once a second, without a reason."""
         self._vote_at_random(max(0, self.node.voting.agreement.attempt))
 
     def _vote_at_random(self, attempt: int) -> None:
@@ -89,10 +89,10 @@ class RandomVoter(Adversary):
 
 
 class VoteWithholder(Adversary):
-    """Votes, and shows each vote to one member alone: what the others do not see they cannot count."""
+    """Shows each of its votes to one member alone, so the others cannot count it."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """One honest member gets the vote."""
+        """Send the vote to one honest member."""
         if isinstance(effect, Publish) and isinstance(effect.message, VoteMessage):
             self.send((self.draw.choice(self.coalition.honest),), effect.message)
             return ()
@@ -102,11 +102,11 @@ class VoteWithholder(Adversary):
 class StaleLockVoter(Adversary):
     """Votes for the first block that it saw at a height, in every attempt and kind, and for no better one.
 
-    What it has precommitted in earlier attempts it says again and again, as if the others had decided then.
+    It keeps repeating its precommits of earlier attempts, as if the others had decided then.
     """
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """Every vote is for the same block."""
+        """Vote for the same block every time."""
         if isinstance(effect, Publish) and isinstance(effect.message, VoteMessage):
             vote = effect.message.vote
             if vote.height not in self._first:
@@ -123,16 +123,16 @@ class StaleLockVoter(Adversary):
             self.peer.carry_out(Publish(VoteMessage(old)))
 
     _first: Mapping[int, Hash] = MappingProxyType({})
-    """By height: the block."""
+    """The block by height."""
 
 
 class ClockLiar(Adversary):
-    """Shows a clock in its precommits that is off by an hour. (Backdater, postdater)"""
+    """Puts a clock that is wrong by ``offset_s`` into its precommits. (Backdater, postdater)"""
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"offset_s": Parameter(-3600.0, -1e9, 1e9)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """The same vote with another clock."""
+        """Replace each precommit with one that has a wrong clock."""
         match effect:
             case Publish(VoteMessage(vote)) if vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL:
                 clock_ms = self.peer.clock_ms() + round(1000 * self.parameters["offset_s"])

@@ -1,10 +1,10 @@
-"""The checker: watches every event of honest peers and says what did not hold, and when.
+"""The checker: watches every event of honest peers and reports each broken promise with its time.
 
-* agreement: no two finalize different blocks at a height, and at the end all have one head;
+* agreement: no two peers finalize different blocks at a height, and at the end all have one head;
 * validity: each final block re-verifies, aggregate included, without any of the nodes' caches;
 * inclusion: posts that all held in time are counted, or the phase's timeout has passed;
 * no capture: only traitors are convicted, and nobody else loses its vote;
-* promises: nobody signs two things where one is allowed, or says what it has not written down, or forgets it;
+* promises: no peer signs two statements where one is allowed, sends one before writing it down, or forgets one;
 * bounds: pools in memory stay within constants;
 * bans: no honest peer bans another one.
 """
@@ -28,18 +28,18 @@ from fedchain.simulator.oracles.inclusion import Inclusion
 from fedchain.simulator.oracles.promises import Promises
 
 VIOLATIONS_MAX = 100
-"""Violations that are kept: who broke one promise for good would break it at every event."""
+"""Number of violations that are kept: a promise that is broken for good fails again at every event."""
 
 
 class Checker:
-    """Watches peers while they run and looks at them when they are done.
+    """Watches peers while they run and checks them once more at the end.
 
     Args:
-        genesis: of the federation.
-        rules: the learning method's.
+        genesis: the federation's founding document.
+        rules: the learning method's rules.
         loop: the clock.
         peers: all of them; the list may still be filled.
-        traitors: numbers of those that do not follow the protocol.
+        traitors: numbers of the peers that do not follow the protocol.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Checker:
         self._bounds = Bounds(genesis, self.fail)
 
     def fail(self, violation: str) -> None:
-        """Note that something did not hold."""
+        """Note a violation, with its time."""
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(f"{violation} (at {self._loop.time():.3f} s)")
 
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
-        """An honest peer took an event."""
+        """An honest peer handled an event."""
         self.inclusion.on_event(peer, event, effects, self._loop.now_ms())
         if effects:
             self._promises.on_effects(peer, effects)
@@ -89,7 +89,7 @@ class Checker:
         self.inclusion.on_crash(number)
 
     def on_loss(self, number: int, *, journal: bool) -> None:
-        """A peer's store is gone; with its journal, too, it is one of those that may do anything for a while."""
+        """A peer's storage is lost; if its journal is lost, too, the peer may break its promises for a while."""
         self.on_crash(number)
         if number not in self._traitors:
             self._promises.on_loss(number, journal=journal)
@@ -102,7 +102,7 @@ class Checker:
             self.fail(f"bans: honest peer {number} bans honest peer {banned}")
 
     def check_end(self, *, is_settled: bool = True) -> None:
-        """Nothing lost, everything there that a newcomer needs and, once all have settled, one head."""
+        """Check that nothing is lost, that a newcomer can fetch all it needs and, if all settled, that heads agree."""
         honest = [peer for peer in self._peers if peer.number not in self._traitors]
         running = [(peer, peer.node) for peer in honest if peer.node is not None]
         heads = {node.head.block_hash for _, node in running}
@@ -123,7 +123,7 @@ class Checker:
             self.inclusion.on_first_final(before, record.block, self._loop.now_ms(), self._peers)
 
     def _check_chain(self, peer: SimulatedPeer, height: int) -> None:
-        """What a peer has stored is what was verified."""
+        """Check that a peer has stored the blocks that were verified."""
         for place in range(peer.storage.base(), height + 1):
             stored = peer.storage.final(place)
             if stored is None:
@@ -132,7 +132,7 @@ class Checker:
                 self.fail(f"agreement: peer {peer.number} has stored another block at height {place}")
 
     def _check_retained(self, peers: Sequence[SimulatedPeer]) -> None:
-        """A newcomer could fetch every content of the retention window from somebody."""
+        """Check that a newcomer could fetch every content of the retention window from somebody."""
         height = len(self.finals.hashes) - 1
         window = self._genesis.retention_blocks or height
         for place in range(max(1, height - window + 1), height + 1):
@@ -142,7 +142,7 @@ class Checker:
                     self.fail(f"lost: content {content_hash.hex()[:16]} of height {place} is held by nobody")
 
     def _content(self, content_hash: Hash) -> bytes | None:
-        """A content, wherever an honest member holds it."""
+        """A content from any honest member that holds it; None if nobody does."""
         for peer in self._peers:
             if peer.number in self._traitors:
                 continue

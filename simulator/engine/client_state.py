@@ -1,4 +1,4 @@
-"""A client as it is between two contributions, in a file: its model, what its method remembers, its privacy ledger."""
+"""A client's state between two contributions, in a file: its model, its method's memory, its privacy ledger."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fedchain.learning.worker.learner import Learner
 
 
 def save_client(learner: Learner, client: int, path: Path) -> None:
-    """Write a client down; the file is there whole or not at all."""
+    """Write a client's state to a file, atomically."""
     ledger = [write_entry(entry) for entry in learner.ledger(client).entries()]
     data = msgpack.packb([learner.checkpoint(client), ledger])
     temporary = path.with_name(f"{path.name}.part")
@@ -21,14 +21,14 @@ def save_client(learner: Learner, client: int, path: Path) -> None:
 
 
 def restore_client(learner: Learner, client: int, path: Path) -> None:
-    """Put a client, which has done nothing yet, back to what it was."""
+    """Restore the saved state of a client that has done nothing yet."""
     checkpoint, ledger = msgpack.unpackb(path.read_bytes()[HASH_SIZE:])
     learner.restore(client, checkpoint)
     learner.ledger(client).adopt([read_entry(entry) for entry in ledger])
 
 
 def is_saved(path: Path) -> bool:
-    """Whether a file holds what was written there: after a failure of power it may not."""
+    """Whether a file holds exactly the bytes that were written: after a power failure it may not."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

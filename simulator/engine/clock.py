@@ -1,6 +1,6 @@
 """Virtual time: an asyncio loop whose clock jumps to the next timer whenever nothing is left to do.
 
-Beside it every peer has a clock on the wall, which may be wrong.
+In addition every peer has a wall clock, which may be wrong.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ class DeadlockError(RuntimeError):
 
 
 class _VirtualSelector(selectors.BaseSelector):
-    """Never waits: the time that it should have waited is added to the clock instead. No real I/O passes here."""
+    """Never waits: it adds the time that it should have waited to the clock. No real I/O passes here."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -52,7 +52,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._clock = _VirtualSelector()
         super().__init__(self._clock)
-        # Timers this close are due: after a year of virtual time, a float tells no shorter spans apart.
+        # Timers this close are due: after a year of virtual time, a float cannot represent shorter spans.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
@@ -60,22 +60,22 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._clock.now_s
 
     def now_ms(self) -> int:
-        """The same in whole milliseconds, which is how the protocol counts."""
+        """Virtual time in whole milliseconds, the protocol's unit."""
         return self._clock.now_ms
 
 
 EPOCH_MS = 1_700_000_000_000
-"""What a right clock on the wall shows when virtual time begins, in milliseconds since the Unix epoch."""
+"""Reading of a correct wall clock when virtual time begins, in milliseconds since the Unix epoch."""
 
 
 class WallClock:
-    """One peer's clock on the wall: right, or wrong as its settings say."""
+    """One peer's wall clock: correct, or wrong according to its settings."""
 
     def __init__(self, settings: Sequence[Clock] = ()) -> None:
         self._settings = tuple(settings)
 
     def read_ms(self, now_ms: int) -> int:
-        """What it shows at a moment of virtual time, in milliseconds since the Unix epoch."""
+        """Its reading at a moment of virtual time, in milliseconds since the Unix epoch."""
         if not self._settings:
             return EPOCH_MS + now_ms
         error_s = sum(self._error_s(setting, now_ms / 1000) for setting in self._settings)

@@ -1,7 +1,7 @@
-"""Contents that many simulated peers hold, in one copy however many hold it, and in none but a file where nobody does.
+"""Contents that many simulated peers hold, as one object each; a large content that only storages keep is in a file.
 
-Who holds a content holds the very same object, so CPython counts the holders: caches, jobs, decoded views, messages.
-What nobody holds any more is forgotten. What only storages keep waits in files.
+All holders of a content share the same object, so CPython counts them: caches, jobs, decoded views, messages. A
+content without holders is dropped from memory; if a storage keeps it, it is written to a file before.
 """
 
 import sys
@@ -14,13 +14,13 @@ from typing import cast
 from fedchain.crypto.hashing import Hash
 
 LARGE_SIZE = 2**20
-"""Bytes from which on a content that only storages keep waits in a file."""
+"""Size in bytes from which a content that only storages keep may be moved to a file."""
 
 SWEEP_SIZE = 64 * 2**20
-"""Bytes of new contents after which those that nobody holds are dropped from memory."""
+"""Bytes of new contents after which contents without holders are dropped from memory."""
 
 ALONE = 2
-"""References to a content that only the pool holds: the pool's own, and that of who counts them."""
+"""References to a content that only the pool holds: the pool's own, and the argument of the function that counts."""
 
 
 class ContentPool:
@@ -34,7 +34,7 @@ class ContentPool:
         self._added = 0  # bytes since the last sweep
 
     def intern(self, content_hash: Hash, data: bytes) -> bytes:
-        """The copy of ``data`` to hold, which is the one that others hold."""
+        """The copy of ``data`` to hold: the one that others hold, if there is one."""
         known = self._contents.get(content_hash)
         if known is not None:
             return known
@@ -46,18 +46,18 @@ class ContentPool:
         return data
 
     def share(self, content_hash: Hash, start: int, data: bytes) -> bytes:
-        """A part of a content as a view of the one copy, where that is here and says the same; else ``data``."""
+        """A part of a content as a view of the pool's copy, if that is in memory and agrees; otherwise ``data``."""
         whole = self._contents.get(content_hash)
         if whole is None or not whole.startswith(data, start):
             return data
         return cast(bytes, memoryview(whole)[start : start + len(data)])
 
     def shelf(self) -> "Shelf":
-        """A place for what one storage keeps."""
+        """A new shelf for the contents of one storage."""
         return Shelf(self)
 
     def keep(self, content_hash: Hash, data: bytes) -> None:
-        """One storage more keeps a large content."""
+        """Count one more storage that keeps a large content."""
         self.intern(content_hash, data)
         self._stored[content_hash] += 1
 
@@ -67,7 +67,7 @@ class ContentPool:
         return self.intern(content_hash, self._path(content_hash).read_bytes()) if known is None else known
 
     def release(self, content_hash: Hash) -> None:
-        """One storage less keeps a large content."""
+        """Count one storage less that keeps a large content; without any, its file is deleted."""
         self._stored[content_hash] -= 1
         if not self._stored[content_hash]:
             del self._stored[content_hash]
@@ -81,7 +81,7 @@ class ContentPool:
             self._folder.cleanup()
 
     def _sweep(self) -> None:
-        """Drop from memory what nobody holds; write it to a file before, if a storage keeps it."""
+        """Drop contents without holders from memory; if a storage keeps one, write it to a file before."""
         contents = self._contents
         for content_hash in [item for item in contents if sys.getrefcount(contents[item]) == ALONE]:
             if content_hash in self._stored and content_hash not in self._in_file:
@@ -96,7 +96,7 @@ class ContentPool:
 
 
 class Shelf(MutableMapping[Hash, bytes]):
-    """What one storage keeps: small contents in memory, large ones wherever the pool has them."""
+    """Contents of one storage: small ones in memory, large ones in the pool."""
 
     def __init__(self, pool: ContentPool) -> None:
         self._pool = pool
@@ -108,7 +108,7 @@ class Shelf(MutableMapping[Hash, bytes]):
 
     def __setitem__(self, content_hash: Hash, data: bytes) -> None:
         if content_hash in self:
-            return  # its hash says what it is
+            return  # the hash determines the content
         if len(data) < LARGE_SIZE:
             self._small[content_hash] = data
         else:

@@ -1,7 +1,7 @@
 """Every simulated peer's gate: the accounts of its neighbours, as on a real network, by virtual time.
 
-A neighbour pays for each message, is blamed for what it should have known to be bad, and authors are blamed for what
-they signed. Who was blamed too much is cut off for as long as a ban lasts.
+A neighbour pays for each message, and is blamed for messages that it should have known to be bad. Authors are blamed
+for bad messages that they signed. A peer that was blamed too much is cut off for the length of a ban.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.verdict import Verdict, verdict
 
 OnBan = Callable[[int, int], None]
-"""Told (peer number, neighbour that it has banned)."""
+"""Called with (peer number, neighbour that it has banned)."""
 
 
 class Gates:
@@ -22,8 +22,8 @@ class Gates:
     Args:
         members: public keys by peer number.
         now_s: virtual time, in seconds.
-        on_ban: told when somebody was banned.
-        limits: budgets and what is forgiven.
+        on_ban: called when a peer has banned a neighbour.
+        limits: budgets, and limits of blame.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Gates:
         return gate is None or gate.admits(self._members[neighbour], self._now_s())
 
     def pays(self, number: int, neighbour: int) -> bool:
-        """Take a message from the neighbour's budget; False: it is not looked at."""
+        """Charge a message to the neighbour's budget; False if the message is to be ignored."""
         gate = self._gates[number] or self._open(number)
         now_s = self._now_s()
         if gate.pays(self._members[neighbour], now_s):
@@ -48,11 +48,11 @@ class Gates:
         return False
 
     def rejected(self, number: int, neighbour: int) -> None:
-        """A neighbour passed on what it could have known to be bad."""
+        """A neighbour passed on a message that it could have known to be bad."""
         self._blame(number, neighbour, "it passed on what it could have known to be bad")
 
     def wrote(self, number: int, author: int, error: Refused) -> None:
-        """A member signed what breaks a rule."""
+        """A member signed a message that breaks a rule."""
         if verdict(error) is Verdict.REJECT:
             self._blame(number, author, str(error))
 

@@ -1,6 +1,6 @@
-"""Large contents between the simulating process and those that train: as files, whose names go through the queues.
+"""Large contents between the simulating and the training processes: files, whose names go through the queues.
 
-A queue would pickle a content for each call, and hold what its other end has not asked for yet.
+A queue would pickle a content for each call, and hold it until the other end reads it.
 """
 
 import os
@@ -10,31 +10,31 @@ from itertools import count
 from pathlib import Path
 
 LARGE_SIZE = 2**20
-"""Bytes from which on a content goes as a file."""
+"""Size in bytes from which a content is handed over as a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A content that is in a file."""
+    """A content in a file."""
 
     path: Path
 
 
 class Outgoing:
-    """What is handed to training processes: the same knowledge to many clients, as one file while anybody needs it.
+    """Contents for training processes: one knowledge for many clients is one file, kept while a call needs it.
 
     Args:
-        folder: where files are written.
+        folder: the folder for the files.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numbers = count()
         self._last: tuple[bytes, Handed] | None = None
-        self._uses: Counter[Handed] = Counter()  # calls that are not answered
+        self._uses: Counter[Handed] = Counter()  # unanswered calls by file
 
     def hand(self, data: bytes) -> bytes | Handed:
-        """What to send in place of ``data``; each is to be given back by :meth:`done`."""
+        """The object to send in place of ``data``; give each one back with :meth:`done`."""
         if len(data) < LARGE_SIZE:
             return data
         if self._last is None or self._last[0] is not data:
@@ -47,7 +47,7 @@ class Outgoing:
         return self._last[1]
 
     def done(self, handed: bytes | Handed) -> None:
-        """The call that it was sent with is answered."""
+        """The call that ``handed`` was sent with is answered."""
         if isinstance(handed, bytes):
             return
         self._uses[handed] -= 1
@@ -58,7 +58,7 @@ class Outgoing:
 
 
 class Incoming:
-    """What is handed to a training process. Clients that are given the same content in turn get the same object."""
+    """Contents that arrive at a training process. Consecutive clients with the same content get the same object."""
 
     def __init__(self) -> None:
         self._last: tuple[Handed, bytes] | None = None
@@ -74,13 +74,13 @@ class Incoming:
 
 
 def hand_over(source: Path, target: Path) -> Handed:
-    """Hand out a file under another name: what its own name stands for may change before it is read."""
+    """Hand out a file under another name: the file under its own name may be replaced before it is read."""
     os.link(source, target)
     return Handed(target)
 
 
 def take_over(handed: Handed) -> bytes:
-    """Read a file that is of no more use to anybody."""
+    """Read a file, and delete it."""
     data = handed.path.read_bytes()
     handed.path.unlink()
     return data

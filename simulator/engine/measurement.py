@@ -1,4 +1,4 @@
-"""What a simulation measures: one row a round, and when each peer did what."""
+"""Measurements of a simulation: one row a round, and the times of each peer's work."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,22 +10,22 @@ from fedchain.learning.worker.learner import Contribution
 
 @dataclass(slots=True, kw_only=True)
 class RoundMetrics:
-    """One line of ``metrics.jsonl``. Accuracies are fractions; times are virtual seconds; None: not measured."""
+    """One line of ``metrics.jsonl``. Accuracies are fractions, times are virtual seconds, None means not measured."""
 
     round: int
     """Round, from 1."""
     height: int
     """Height of the block that closed it."""
     virtual_s: float
-    """When it was closed."""
+    """Time at which it was closed."""
     taa: float | None = None
     """Test average accuracy of the local models after training, each on its peer's own test set."""
     tal: float | None = None
     """Test average loss of the same, in nats."""
     auxiliary_loss: float | None = None
-    """Mean of the method's term beside cross-entropy on the same test sets, unweighted (DFPL: R of Eq. 4)."""
+    """Mean of the method's auxiliary term on the same test sets, unweighted (DFPL: R of Eq. 4)."""
     tal_objective: float | None = None
-    """As ``tal``, of what the method minimises: cross-entropy and that term, weighted (DFPL: Eq. 3)."""
+    """As ``tal``, of the objective that the method minimises: cross-entropy and that term, weighted (DFPL: Eq. 3)."""
     test_accuracy: float | None = None
     """Mean accuracy of the same on the whole test set."""
     test_accuracy_prototype: float | None = None
@@ -40,39 +40,39 @@ class RoundMetrics:
     """Accuracy of the same on the whole test set."""
     epsilon: float | None = None
     """Largest total epsilon of any peer's posts, of this round and all before, at the method's ``privacy_delta``; None
-    where no noise covers all that they are made of."""
+    if the noise does not cover everything that they are made of."""
     posts: int = 0
     """Posts that the round's last block counts."""
     scalars_posted: int = 0
     """Floating-point numbers in all posts of the round's phases that peers made."""
     bytes_for_all: int = 0
     """Bytes of the round's posts that every member fetches: payloads, and parts for all. Here and in the next three
-    fields each byte counts once, whoever fetches it."""
+    fields each byte counts once, however many members fetch it."""
     bytes_for_aggregator: int = 0
     """Bytes of parts in them that the round's aggregator alone fetches."""
     bytes_for_next_aggregator: int = 0
-    """Bytes of parts in them that the next round's aggregator goes on from; nobody fetches them where it stays the
+    """Bytes of parts in them that the next round's aggregator goes on from; nobody fetches them if it stays the
     same."""
     bytes_for_one: int = 0
-    """Bytes of parts in them that one member alone fetches, whoever that is."""
+    """Bytes of parts in them that each go to one member alone."""
     bytes_sent_per_peer: int = 0
     """Bytes that a peer sent during the round, on average."""
     bytes_received_per_peer: int = 0
-    """Bytes that reached a peer during the round, on average, known or not: gossip tells some things twice."""
+    """Bytes that reached a peer during the round, on average, duplicates included: gossip delivers some twice."""
     bytes_received_aggregator: int = 0
-    """Bytes that reached the round's designated aggregator; 0 where there is none."""
+    """Bytes that reached the round's designated aggregator; 0 if there is none."""
     blocks: int = 0
     """Valid blocks mined for the round."""
     not_taken: int = 0
-    """Those of them that did not become final."""
+    """Valid blocks that did not become final."""
     attempts: int = 0
-    """Attempts in which the members decided, of the round's block that took most; 1: the first."""
+    """Number of the attempt in which the members decided, the largest over the round's blocks; 1: the first attempt."""
     training_s: float = 0.0
-    """How long a peer with data trained, on average."""
+    """Mean training time of a peer with data."""
     mining_s: float = 0.0
-    """How long the round's blocks were mined, as their voters saw it, summed over the blocks."""
+    """Mining time of the round's blocks, as their voters measured it, summed over the blocks."""
     voting_s: float = 0.0
-    """From the seal of the round's last block until it was final, on average over the peers that were up then."""
+    """Time from the seal of the round's last block until it was final, on average over the peers that were up then."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -81,37 +81,38 @@ class RoundMetrics:
 
 @dataclass(slots=True)
 class Span:
-    """When one peer did what in one round, in virtual seconds; None: it did not."""
+    """Times of one peer's work in one round, in virtual seconds; None if it did not do the work."""
 
     started: float | None = None
-    """Training began."""
+    """Time at which training began."""
     trained: float | None = None
-    """Training ended and the post was sent."""
+    """Time at which training ended and the post was sent."""
     mining: float | None = None
-    """The peer had all posts it waited for and began to mine."""
+    """Time at which the peer had all posts it waited for and began to mine."""
     voted: float | None = None
-    """The peer voted for a block."""
+    """Time of the peer's last vote."""
     closed: float | None = None
-    """The round's last block was final."""
+    """Time at which the round's last block was final."""
     sealed: float | None = None
-    """The peer found the nonce of a block that became final; of several, the last."""
+    """Time at which the peer found the nonce of a block that became final; the last one if there are several."""
     up_since: float = 0.0
-    """When the peer was started: who was down or asleep at the seal hears of the block much later."""
+    """Time at which the peer was started: a peer that was down or asleep at the seal learns of the block much later."""
 
 
 @dataclass(slots=True)
 class Evaluations:
-    """What was measured about the models of one round, by peer number."""
+    """Measurements of the models of one round, by peer number."""
 
     local: dict[int, Evaluation] = field(default_factory=dict)
     received: dict[int, Evaluation] = field(default_factory=dict)
     scalars: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By (peer, phase), as the next one: a restarted peer contributes again, and posts nothing new."""
+    """Numbers posted by (peer, phase), keyed like the next field: a restarted peer contributes again but posts nothing
+    new."""
     addressed: dict[tuple[int, int], AddressedBytes] = field(default_factory=dict)
     epsilon: float | None = None
 
     def fill(self, row: RoundMetrics) -> None:
-        """Put the averages into ``row``: sums in the order of the peers, so that others come to the same last digit."""
+        """Put the averages into ``row``, summed in the order of the peers so that the last digit is reproducible."""
         local, received = ([item for _, item in sorted(of.items())] for of in (self.local, self.received))
         row.taa, row.tal, row.test_accuracy = _averages(local)
         row.taa_received, row.tal_received, row.test_accuracy_received = _averages(received)
@@ -128,7 +129,7 @@ class Evaluations:
 
 
 class EvaluationLog:
-    """Collects evaluations of all rounds. What a peer receives in round r is the model of round r − 1."""
+    """Collects evaluations of all rounds. A peer receives the model of round r − 1 in round r."""
 
     def __init__(self) -> None:
         self._rounds: dict[int, Evaluations] = {}
@@ -138,7 +139,7 @@ class EvaluationLog:
         return self._rounds.setdefault(round_number, Evaluations())
 
     def add(self, peer: int, round_number: int, phase: int, contribution: Contribution) -> None:
-        """Note what a peer measured while it contributed to a phase of a round."""
+        """Note a peer's measurements in a contribution to a phase of a round."""
         if contribution.local is not None:
             self.of_round(round_number).local[peer] = contribution.local
         measured = self.of_round(round_number)
@@ -149,12 +150,12 @@ class EvaluationLog:
         self.add_received(peer, round_number, contribution.received)
 
     def add_received(self, peer: int, round_number: int, received: Evaluation | None) -> None:
-        """Note what a peer measured of the model that it received in a round."""
+        """Note a peer's evaluation of the model that it received in a round."""
         if received is not None:
             self.of_round(round_number - 1).received[peer] = received
 
     def last_local(self) -> dict[int, tuple[int, Evaluation]]:
-        """By peer number: the last round in which its model was trained and measured, and what came out."""
+        """By peer number: the last round in which its model was trained and measured, and its evaluation."""
         found: dict[int, tuple[int, Evaluation]] = {}
         for number in sorted(self._rounds):
             found |= {peer: (number, measured) for peer, measured in self._rounds[number].local.items()}
@@ -171,5 +172,5 @@ def _averages(evaluations: list[Evaluation]) -> tuple[float | None, float | None
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     if len(set(known)) == 1:
-        return known[0]  # a sum of equal numbers would be rounded: of a common model everybody measures the same
+        return known[0]  # a sum of equal numbers would be rounded; all peers measure the same of a common model
     return sum(known) / len(known) if known else None

@@ -1,7 +1,7 @@
 """The simulated network: delays, loss, replays, partitions and bandwidth, all drawn from one seed.
 
 It keeps the promises of :class:`fedchain.network.network.Network` and no more. Every message is encoded and decoded
-on its way, once for all that it goes to, so what arrives is what the wire would have carried.
+on its way, once for all its receivers, so they get the same content as on a real network.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.gates import Gates, OnBan
 
 SEEN_MAX = 8_192
-"""Message ids that a peer of a gossip mesh remembers."""
+"""Number of message ids that a peer of a gossip mesh remembers."""
 
 PARCELS_MAX = 512
-"""Parcels that are kept packed: whoever catches up asks for the same blocks and chunks as the others do."""
+"""Number of packed parcels that are kept: peers that catch up ask for the same blocks and chunks."""
 
 LABELS_MAX = 8_192
-"""Chunks whose size and identity on the wire are remembered, without the bytes: those of 2 GiB of contents."""
+"""Number of chunks whose size and identity on the wire are remembered, without the bytes: 2 GiB of contents."""
 
 
 STORM = 1
-"""Arrivals for each peer, on average, from which on those of one millisecond are sorted by whom they are for."""
+"""Mean number of arrivals per peer in one millisecond from which they are handled receiver by receiver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """How well the network works."""
+    """Quality of the network."""
 
     delay_min_ms: int = 10
     """Shortest one-way delay of a message, in milliseconds."""
@@ -47,24 +47,24 @@ class Conditions:
     replay: float = 0.0
     """Probability that a message arrives twice."""
     bandwidth_mbit_s: float = 0.0
-    """What one peer can send, in megabits per second; 0: no limit."""
+    """Sending rate of one peer, in megabits per second; 0: no limit."""
     degree: int = 0
-    """Neighbours of each peer in the gossip mesh; 0: everybody is everybody's neighbour."""
+    """Neighbours of each peer in the gossip mesh; 0: every peer is every other peer's neighbour."""
 
 
 Share = Callable[[Hash, int, bytes], bytes]
-"""``share(content_hash, start, data)``: the copy of a part of a content that others hold, too, or ``data`` itself."""
+"""``share(content_hash, start, data)``: the shared copy of a part of a content, or ``data`` itself."""
 
 OnLink = Callable[[int, int, bool], None]
-"""Told (peer number, neighbour, whether they are connected now)."""
+"""Called with (peer number, neighbour, whether they are connected now)."""
 
 
 Follow = Callable[[], Verdict]
-"""Does what follows from a message that was taken."""
+"""Carries out the consequences of a message that was taken."""
 
 Taker = Callable[[PublicKey, PostMessage], Follow | bool]
-"""Asked with (sender, message) before the message's turn: True: it is taken, and nothing follows; False: nothing was
-done; else what is to be done in its turn."""
+"""Called with (sender, message) before the message's turn. True if the message is taken and nothing follows, False if
+nothing was done, otherwise the function to call in its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Parcel:
     identity: bytes
     """First 8 bytes of the hash of the encoded message."""
     gossip: bool
-    """Whether whoever accepts it passes it on."""
+    """Whether peers that accept it pass it on."""
 
 
 class SimulatedNetwork:
@@ -86,11 +86,11 @@ class SimulatedNetwork:
     Args:
         loop: the clock.
         members: public keys by peer number.
-        conditions: how well the network works.
-        seed: of delays, losses, replays and the mesh.
-        on_delivery: told about each parcel before its receiver is: (peer number, sender, parcel).
-        on_link: told when a ban cuts a connection, and when it is over; each of the two peers is named once.
-        on_ban: told (peer number, whom it has banned) before that.
+        conditions: quality of the network.
+        seed: seed of delays, losses, replays and the mesh.
+        on_delivery: called for each parcel before its receiver gets it: (peer number, sender, parcel).
+        on_link: called when a ban cuts a connection, and when one is made again or in its place; once for each end.
+        on_ban: called with (peer number, the peer that it has banned) before that.
         share: finds the copy of a chunk's bytes to hand over.
     """
 
@@ -115,7 +115,7 @@ class SimulatedNetwork:
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
         self.gates = Gates(members, loop.time, self._cut)
         self.bans: list[tuple[int, int]] = []
-        """(who banned, who was banned), in order."""
+        """(peer that banned, peer that it banned), in order."""
         self._broken: set[tuple[int, int]] = set()  # pairs that a ban keeps apart, both ways round
         self._receivers: list[Receiver | None] = [None] * len(members)
         self._takers: list[Taker | None] = [None] * len(members)
@@ -135,7 +135,7 @@ class SimulatedNetwork:
         return [other for other in known if (number, other) not in self._broken] if self._broken else known
 
     def set_present(self, numbers: Collection[int]) -> None:
-        """Say who is there at all; where there is no mesh, nobody is connected to the others."""
+        """Set the peers that are present at all; without a mesh, nobody is connected to absent ones."""
         self._present = sorted(numbers)
 
     def endpoint(self, number: int) -> "Endpoint":
@@ -143,14 +143,14 @@ class SimulatedNetwork:
         return Endpoint(self, number)
 
     def attach(self, number: int, receiver: Receiver | None, taker: Taker | None = None) -> None:
-        """Hand a peer's messages to ``receiver``; None: the peer is down and they are lost.
+        """Hand a peer's messages to ``receiver``; None if the peer is down, and they are lost.
 
-        Where many posts arrive in one millisecond, ``taker`` is asked first to take them.
+        If many parcels arrive in one millisecond, ``taker`` is called first with the posts.
         """
         self._receivers[number], self._takers[number] = receiver, taker
 
     def split(self, groups: Sequence[Sequence[int]]) -> None:
-        """Partition the network: only peers of one group reach each other. Who is in no group forms the last one."""
+        """Partition the network: only peers of one group reach each other. Peers in no group form the last one."""
         self._side = [len(groups)] * len(self._members)
         for side, group in enumerate(groups):
             for number in group:
@@ -174,7 +174,7 @@ class SimulatedNetwork:
             self._carry(sender, (number,), parcel)
 
     def _pack_chunk(self, chunk: Chunk) -> Parcel:
-        """Pack part of a content. What many peers are fetching at the same time is in memory once."""
+        """Pack part of a content. A content that many peers fetch at the same time is in memory once."""
         data = self._share(chunk.content_hash, chunk.offset, chunk.data)
         if data is chunk.data:
             return _pack(chunk, gossip=False)
@@ -187,7 +187,7 @@ class SimulatedNetwork:
         return Parcel(Chunk(chunk.content_hash, chunk.offset, data), *self._labels[key], gossip=False)
 
     def blame(self, number: int, author: PublicKey, error: Refused) -> None:
-        """A peer holds against a member what it signed."""
+        """A peer blames a member for a message that it signed."""
         self.gates.wrote(number, self._number[author], error)
 
     def _cut(self, number: int, banned: int) -> None:
@@ -203,7 +203,7 @@ class SimulatedNetwork:
         self._replace(number)
 
     def _replace(self, number: int) -> None:
-        """Who has cut a link of a mesh dials somebody else: bans alone must not divide those that stay."""
+        """Link a peer that has cut a link of a mesh to another one: bans alone must not divide the remaining peers."""
         held = {number, *(self._mesh[number] if self._mesh else range(len(self._members)))}
         strangers = [
             other
@@ -229,7 +229,7 @@ class SimulatedNetwork:
         self._carry(sender, [number for number in self.neighbours(sender) if number != received_from], parcel)
 
     def _carry(self, sender: int, receivers: Sequence[int], parcel: Parcel) -> None:
-        """Send a parcel to some, one after the other; the draws of each come in that order."""
+        """Send a parcel to some peers, one after the other; random numbers are drawn in that order."""
         conditions, draw, arrivals = self.conditions, self._random.random, self._arrivals
         min_ms, spread_ms = conditions.delay_min_ms, conditions.delay_max_ms - conditions.delay_min_ms
         bandwidth, replay, loss = conditions.bandwidth_mbit_s, conditions.replay, conditions.loss
@@ -249,7 +249,7 @@ class SimulatedNetwork:
                     due, is_new = arrivals.setdefault(arrival, []), True
                     heapq.heappush(self._times_ms, arrival)
                 due.append((receiver, sender, parcel))
-            if is_new:  # at once: among timers of one moment the order is part of the trace
+            if is_new:  # at once: the order of timers of one moment is part of the trace
                 self._set_timer()
 
     def _set_timer(self) -> None:
@@ -277,10 +277,10 @@ class SimulatedNetwork:
         self._set_timer()
 
     def _deliver_storm(self, arrived: Sequence[tuple[int, int, Parcel]]) -> None:
-        """Deliver so much that each peer gets several parcels: its memory is at hand after the first of them.
+        """Deliver so many parcels that each peer gets several: its memory is in the cache after the first of them.
 
-        Each peer takes its posts in their order, up to the first thing from which something may follow. What happens
-        in public happens in the order of arrival.
+        Each peer takes its posts in their order, up to the first parcel that may have consequences. Effects that
+        others can observe happen in the order of arrival.
         """
         received, turns = self.received_bytes, self._take_posts(arrived)
         for turn, (receiver, sender, parcel) in zip(turns, arrived, strict=True):
@@ -297,7 +297,8 @@ class SimulatedNetwork:
     def _take_posts(self, arrived: Sequence[tuple[int, int, Parcel]]) -> list[Callable[[], None] | bool]:
         """Have posts taken before their turn, peer by peer.
 
-        Of each arrival: True: it is taken, and nothing follows; False: nothing was done; else what is left to do.
+        Returns for each arrival: True if it is taken and nothing follows, False if nothing was done, otherwise the
+        function that does the rest.
         """
         turns: list[Callable[[], None] | bool] = [False] * len(arrived)
         places: list[list[int]] = [[] for _ in self._members]
@@ -330,7 +331,7 @@ class SimulatedNetwork:
             self._hand_over(number, sender, parcel)
 
     def _hand_over(self, number: int, sender: int, parcel: Parcel, follow: Follow | None = None) -> None:
-        """Let a peer have what its sender has paid for; ``follow``: it has it already, and this is what follows."""
+        """Hand a peer a paid parcel; if ``follow`` is given, the peer has taken it, and ``follow`` does the rest."""
         receiver = self._receivers[number]
         if receiver is None or (parcel.gossip and not self._remember(number, parcel.identity)):
             return
@@ -366,7 +367,7 @@ class Endpoint:
 
 
 def _drop() -> None:
-    """Its sender has no budget left for it."""
+    """Drop a parcel whose sender has no budget left for it."""
 
 
 @lru_cache(maxsize=PARCELS_MAX)
@@ -376,7 +377,7 @@ def _pack(message: Message, *, gossip: bool) -> Parcel:
 
 
 def _build_mesh(count: int, degree: int, draw: random.Random) -> list[list[int]]:
-    """A connected random graph of about ``degree`` neighbours each; none where everybody is connected to all."""
+    """A connected random graph of about ``degree`` neighbours each; empty if every peer is connected to all."""
     if not 0 < degree < count - 1:
         return []
     links: list[set[int]] = [set() for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Where nothing is kept of a run: it answers as the record of a run that has just begun, and remembers nothing."""
+"""The record of a run that keeps none: it answers like that of a run that has just begun, and stores nothing."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,18 +14,18 @@ class NoRecord:
     rounds_before = 0
 
     def remembering(self, seal: Seal) -> Seal:
-        """The search for nonces as it is."""
+        """The search for nonces, unchanged."""
         return seal
 
     def close_round(self, round_number: int, trace: bytes, timeline: Mapping[tuple[int, int], Span]) -> None:
-        """Nothing is written, and nothing is there to be compared with."""
+        """Do nothing: there is nothing to compare with."""
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: no file was opened."""
 
     def delete(self) -> None:
-        """Nothing is there."""
+        """Do nothing: there are no files."""
 
 
 NO_RECORD = NoRecord()
-"""The one that all runs without a record have."""
+"""The record of all runs that keep none."""

@@ -1,7 +1,7 @@
 """One simulated peer: the shell that feeds a node from virtual time and carries out its effects.
 
-The node is the one that runs on a real network. Training takes α·E and a hash 1 ⁄ hash rate virtual seconds; what
-they yield is real: trained models, and nonces that meet the target.
+The node is the one that runs on a real network. Training takes α·E and a hash 1 ⁄ hash rate virtual seconds; their
+results are real: trained models, and nonces that meet the target.
 """
 
 import asyncio
@@ -75,47 +75,47 @@ TICK_S = 1.0
 """Virtual seconds between a node's ticks."""
 
 NOTICES_MAX = 64
-"""Notices of one peer that are remembered, the newest."""
+"""Number of a peer's newest notices that are kept."""
 
 
 class Observer(Protocol):
-    """Whoever watches the peers."""
+    """Watches the peers."""
 
     def on_event(self, peer: "SimulatedPeer", event: Event, effects: Sequence[Effect]) -> None:
-        """A node took an event; ``effects`` were not carried out yet."""
+        """A node has handled an event; its ``effects`` are not carried out yet."""
 
     def on_post(self, peer: "SimulatedPeer", post: Post) -> None:
-        """An honest peer's node took a post from another one, and nothing followed from it."""
+        """An honest peer's node took a post from another peer, without any effect."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
 
     def on_contribution(self, peer: "SimulatedPeer", effect: Contribute, made: Contribution | NothingToPost) -> None:
-        """A peer finished its part of a phase, or has nothing to post in it."""
+        """A peer finished its contribution to a phase, or has nothing to post in it."""
 
 
 class Behaviour(Protocol):
-    """What a peer does that does not follow the protocol: it stands between a node and its shell."""
+    """Behaviour of a peer that does not follow the protocol: it stands between a node and its shell."""
 
     guard: KeyGuard
-    """What its node has in place of the watch for other processes with its key."""
+    """Replaces the node's watch for other processes with its key."""
 
     def begin(self, peer: "SimulatedPeer") -> None:
         """The peer has started, or started again."""
 
     def hear(self, event: Event) -> Sequence[Event]:
-        """What the node is told instead of ``event``."""
+        """Events that the node receives in place of ``event``."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
-        """What is carried out instead of ``effect``."""
+        """Effects that are carried out in place of ``effect``."""
 
     def act(self) -> None:
-        """A second has passed."""
+        """Act on a tick: called once a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a peer computes, in virtual time."""
+    """Speed of a peer's computation, in virtual time."""
 
     iteration_s: float
     """Seconds of one local step (DFPL: α)."""
@@ -125,7 +125,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all peers of a simulation share."""
+    """Objects and settings that all peers of a simulation share."""
 
     loop: VirtualTimeLoop
     network: SimulatedNetwork
@@ -134,7 +134,7 @@ class Surroundings:
     seal: Seal
     pace: Pace
     intern: Intern
-    """The copy of a content to hold."""
+    """Finds the copy of a content to hold."""
     evaluates: Callable[[int], bool]
     """Whether models are measured on the whole test set in a round."""
     observer: Observer
@@ -145,14 +145,14 @@ class SimulatedPeer:
 
     Args:
         number: place among the members.
-        key: its key.
+        key: its private key.
         checks: its costly checks, which others may share.
-        storage: what survives a crash, beside the journal.
-        clock: its clock on the wall.
-        draw: its randomness.
-        around: what it shares with the others.
-        behaviour: what it does against the protocol; None: nothing.
-        parts: bytes that posts list by reference, as far as it has them; None: posts are whole.
+        storage: survives a crash, as the journal does.
+        clock: its wall clock.
+        draw: its source of randomness.
+        around: objects and settings that all peers share.
+        behaviour: its deviation from the protocol; None if it follows the protocol.
+        parts: parts that posts list by reference, as far as it has them; None if posts have no parts.
     """
 
     def __init__(
@@ -171,12 +171,12 @@ class SimulatedPeer:
         self.is_honest = behaviour is None
         """Whether it follows the protocol."""
         self.public_key = key.public_key
-        """Who the peer is."""
+        """Public key by which the others know it."""
         self.node: Node | None = None
         self.journal = Journal()
         self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
         self.stopped = ""
-        """Why the node ended itself; empty: it did not."""
+        """Reason for which the node stopped itself; empty if it did not."""
         self.up_since = 0.0
         self.slowness = 1.0
         self.kill_pending = False
@@ -193,11 +193,11 @@ class SimulatedPeer:
         self._alarm: asyncio.TimerHandle | None = None
 
     def clock_ms(self) -> int:
-        """What its clock on the wall shows."""
+        """Reading of its wall clock, in milliseconds since the Unix epoch."""
         return self._clock.read_ms(self._around.loop.now_ms())
 
     def start(self, *, has_listened: bool = False) -> None:
-        """Start or restart the node from what it had persisted; ``has_listened``: see :class:`Node`."""
+        """Start or restart the node from its storage and journal; ``has_listened``: see :class:`Node`."""
         if self.node is not None or self.stopped:
             return
         around = self._around
@@ -239,12 +239,12 @@ class SimulatedPeer:
         self.start(has_listened=has_followed)
 
     def sleep(self) -> None:
-        """Stop, and keep only what must not be lost: payloads and knowledge can be fetched again."""
+        """Stop, and drop payloads and knowledge, which can be fetched again."""
         self.crash()
         self.storage.retain(())
 
     def crash(self) -> None:
-        """Lose everything but storage and journal, in the middle of whatever is going on."""
+        """Lose everything but storage and journal, at once."""
         self._life += 1
         self.node = None
         self.kill_pending = False
@@ -253,9 +253,9 @@ class SimulatedPeer:
         self._endpoint.attach(None)
 
     def handle(self, event: Event) -> Verdict:
-        """Feed the node and carry out what it asks for; the verdict is about a received message.
+        """Feed the node an event and carry out its effects; the verdict is about a received message.
 
-        What follows from an event at once, as a finished check does, is an event of its own behind those that wait.
+        An immediate consequence, such as a finished check, is an event of its own and queues behind waiting ones.
         """
         if self._is_busy:
             self._events.append(event)
@@ -264,13 +264,13 @@ class SimulatedPeer:
         if node is None or not self.is_honest:
             return self._handle(partial(self._tell, event))
         old, effects = node.head, node.handle(event, self._now())
-        if not effects:  # as from most
+        if not effects:  # most events have none
             self._around.observer.on_event(self, event, effects)
             return Verdict.ACCEPT
         return self._handle(partial(self._follow, event, old, effects))
 
     def _handle(self, begin: Callable[[], Refused | None]) -> Verdict:
-        """Begin with something, and go on with the events that follow from it."""
+        """Call ``begin``, then handle the events that follow from it."""
         self._is_busy = True
         try:
             refused = begin()
@@ -281,7 +281,7 @@ class SimulatedPeer:
         return Verdict.ACCEPT if refused is None else verdict(refused)
 
     def _tell(self, event: Event) -> Refused | None:
-        """Let the node take an event, or what its behaviour makes of it; what it refuses of the event itself."""
+        """Feed the node an event, or those that its behaviour makes of it; return its refusal of the event itself."""
         if self.behaviour is None:
             return self._feed(event)
         refused: Refused | None = None
@@ -291,7 +291,7 @@ class SimulatedPeer:
         return refused
 
     def _feed(self, event: Event) -> Refused | None:
-        """Let the node take one event; what it refuses."""
+        """Feed the node one event; return its refusal."""
         node = self.node
         if node is None:
             return None  # it crashed on an event before this one
@@ -302,14 +302,14 @@ class SimulatedPeer:
         return self._follow(event, old, effects)
 
     def _now(self) -> Moment:
-        """The moment, one object for all that happens in it."""
+        """The current moment, one object for all events in it."""
         now_ms = self._around.loop.now_ms()
         if self._moment.ms != now_ms:
             self._moment = Moment(now_ms, self._clock.read_ms(now_ms))
         return self._moment
 
     def _follow(self, event: Event, old: State, effects: Sequence[Effect]) -> Refused | None:
-        """Carry out what a node asks for; what it refuses of the event. ``old`` was its head."""
+        """Carry out a node's effects and return its refusal of the event. ``old`` was its head."""
         node = self.node
         assert node is not None, "it has just taken the event"
         is_killed = self.kill_pending and len(effects) > 1
@@ -331,7 +331,7 @@ class SimulatedPeer:
         return refused
 
     def carry_out(self, effect: Effect) -> None:
-        """Do what the node, or its behaviour, asks for."""
+        """Carry out an effect of the node or its behaviour."""
         match effect:
             case Persist(records):
                 self.storage.append(records)
@@ -363,7 +363,7 @@ class SimulatedPeer:
                 self.stopped = reason
                 self.crash()
             case Refuse():
-                pass  # the network hears of it by the verdict
+                pass  # the network gets the verdict
             case _:
                 assert_never(effect)
 
@@ -374,9 +374,9 @@ class SimulatedPeer:
         return self.handle(MessageReceived(sender, message))
 
     def _take(self, sender: PublicKey, message: PostMessage) -> Follow | bool:
-        """Take a post that others have found good, in few steps; what follows, or whether nothing does.
+        """Take a post that others have found good, on a short path.
 
-        False: there is more to look at, and nothing was done.
+        Returns a function that does the rest; True if there is none; False if the post needs the long path.
         """
         node, payload = self.node, message.payload
         if node is None or payload is None or self._is_busy or not self.is_honest:
@@ -391,13 +391,13 @@ class SimulatedPeer:
 
     def _compute(self, job: jobs.Job) -> None:
         if isinstance(job, jobs.KeepPart):
-            assert self._parts is not None, "only who has a folder for parts fetches any"
+            assert self._parts is not None, "only a peer with a folder for parts fetches any"
             self._events.append(Computed(job, run_part(self.checks, self._parts, job)))
         else:
             self._events.append(Computed(job, self.checks.run(job)))
 
     def _drop_parts(self) -> None:
-        """Drop what nothing lists any more, unless training, which is ahead of virtual time, may still read it."""
+        """Drop parts that nothing lists any more, unless training, which runs ahead of virtual time, may read them."""
         if self._parts is not None and not self._training:
             self._parts.keep_only(self._parts_needed)
 
@@ -420,7 +420,7 @@ class SimulatedPeer:
             self.handle(Tick())
 
     def _contribute(self, effect: Contribute) -> None:
-        """Let a worker process train at once, and take the result when its virtual time has come."""
+        """Have a worker process train at once, and take the result when its virtual time has come."""
         around = self._around
         self._training += 1
         job = around.compute.contribute(
@@ -435,7 +435,7 @@ class SimulatedPeer:
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
 
     def _contributed(self, life: int, effect: Contribute, job: Job[Contribution]) -> None:
-        """Waits in real time, never in virtual time; what is dropped is still waited for."""
+        """Take the result of training: wait for it in real time, never in virtual time, even if it is dropped then."""
         observer = self._around.observer
         try:
             contribution = job.result()
@@ -451,7 +451,7 @@ class SimulatedPeer:
             self.handle(Contributed(effect.round, effect.phase, contribution.payload))
 
     def _trained(self, parts: Collection[Hash]) -> None:
-        """A contribution is there, with the parts that it lists."""
+        """Training has ended; adopt the parts that its contribution lists."""
         self._training -= 1
         if self._parts is not None and parts:
             self._parts.adopt(parts)
@@ -468,10 +468,10 @@ class SimulatedPeer:
         return job == self._mining_job and self.node is not None and self.node.is_mining(header)
 
     def mine(self, header: Header, on_sealed: Callable[[Header], object], is_wanted: Callable[[], bool]) -> None:
-        """Draw how long a block will take, and search a real nonce when its time has come, if it is still wanted.
+        """Draw the time that a block takes, and search a real nonce when it has passed, if the block is still wanted.
 
-        The law is exponential: whole attempts would be a clock that all peers share, on which they find their blocks
-        at once when the peers are many and the attempts behind a block few.
+        The time is drawn from an exponential law. A whole number of hashes would put all peers on one clock: with
+        many peers and few hashes per block, several would find blocks at the same moment.
         """
         success = (target_from_bits(header.bits) + 1) / 2**256
         attempts = -math.log(1.0 - self._draw.random()) / success
@@ -481,10 +481,10 @@ class SimulatedPeer:
     def _seal(
         self, life: int, header: Header, on_sealed: Callable[[Header], object], is_wanted: Callable[[], bool]
     ) -> None:
-        """Nobody needs the nonces of blocks that came too late."""
+        """Search the nonce, unless the block comes too late to be of use."""
         if life == self._life and is_wanted():
             on_sealed(self.search(header))
 
     def search(self, header: Header) -> Header:
-        """Seal a header at once, whatever it costs."""
+        """Seal a header at once, in no virtual time."""
         return self._around.seal(header, self._draw.randrange(NONCE_MAX))

@@ -1,4 +1,4 @@
-"""The recorder: writes down who did what when, and makes one row of it for each round."""
+"""The recorder: notes the times of each peer's work, and makes one row of them for each round."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class Recorder:
     """Measures a run.
 
     Args:
-        genesis: of the federation.
+        genesis: the federation's founding document.
         loop: the clock.
     """
 
@@ -34,11 +34,11 @@ class Recorder:
         self._sent_bytes = self._received_bytes = [0] * len(genesis_state(genesis).roster)
 
     def span(self, number: int, round_number: int) -> Span:
-        """What a peer did in a round."""
+        """Times of a peer's work in a round."""
         return self.timeline.setdefault((number, round_number), Span())
 
     def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
-        """Note what a peer begins, mines, posts and votes for."""
+        """Note the time at which a peer begins to train, posts, mines and votes."""
         now_s, node = self._loop.time(), peer.node
         assert node is not None, "only a running peer has effects"
         for effect in effects:
@@ -59,18 +59,18 @@ class Recorder:
                     for record in records:
                         if isinstance(record, Candidate):
                             self._candidates.setdefault(record.block.header.height, set()).add(record.block.hash)
-                            self._sealed_s.setdefault(record.block.hash, now_s)  # a traitor's: when it is first known
+                            self._sealed_s.setdefault(record.block.hash, now_s)  # a traitor's block: when first known
                 case _:
                     pass
 
     def on_head(self, peer: SimulatedPeer, old: State, head: State) -> None:
-        """A head moved: the round is closed for this peer if it was the round's last block."""
+        """A peer's head moved: the round is closed for this peer if the block is the round's last."""
         if head.round > old.round:
             span = self.span(peer.number, old.round)
             span.closed, span.up_since = self._loop.time(), peer.up_since
 
     def close_round(self, ledger: Ledger, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> RoundMetrics:
-        """The first peer closed a round: write its row; what later peers add is filled in as it comes."""
+        """The first peer closed a round: add its row, which is filled in further as later peers close it."""
         head, count = ledger.head, len(sent_bytes)
         row = RoundMetrics(round=head.round - 1, height=head.height, virtual_s=self._loop.time())
         row.bytes_sent_per_peer = (sum(sent_bytes) - sum(self._sent_bytes)) // count
@@ -85,7 +85,7 @@ class Recorder:
         return row
 
     def fill(self, row: RoundMetrics, ledger: Ledger) -> None:
-        """Put into a row what is known by now."""
+        """Put everything that is known by now into a row."""
         self.evaluations.of_round(row.round).fill(row)
         below = self.rows[row.round - 2].height if row.round > 1 else 0
         found = (ledger.final(height) for height in range(below + 1, row.height + 1))
@@ -108,7 +108,7 @@ class Recorder:
         row.voting_s = sum(waited) / len(waited) if waited else 0.0
 
     def _voting_began_s(self, block: Block, certificate: Certificate) -> float | None:
-        """When there was something to vote for: the block, or the first candidate where an attempt before it failed."""
+        """Time at which voting could begin: the seal of the block, or of the first candidate if an attempt failed."""
         failed = self._candidates.get(block.header.height, set()) if certificate.attempt else set()
         known_s = [self._sealed_s[item] for item in {block.hash} | failed if item in self._sealed_s]
         return min(known_s, default=None)

@@ -1,8 +1,8 @@
-"""Checks of a run that is repeated: what one peer has found to be good is good for all.
+"""Checks of a run that is repeated: a check that passed for one peer need not be computed for the others.
 
-Each peer goes on to remember for itself what it has looked at, since what it does follows from that. Only the computing
-is saved. Peers that shared one memory would leave the same trace in fewer events: who finds an aggregate there asks for
-none, and the results of a run that went on would not be those of the run that was left alone.
+Each peer still remembers for itself what it has checked, since its behaviour depends on that; only the computing is
+saved. If the peers shared one memory, the trace would be the same in fewer events, as a peer that finds an aggregate
+there does not ask for one. The results of a resumed run would then differ from those of an uninterrupted run.
 """
 
 from collections import OrderedDict
@@ -20,28 +20,28 @@ from fedchain.node.core.jobs import JobKey, Knowledge, Recompute
 
 
 class Remembered:
-    """What all peers of a simulation have found out: the newest of it."""
+    """The newest results of checks by any peer of a simulation."""
 
     def __init__(self) -> None:
         self._checked: OrderedDict[Hashable, None] = OrderedDict()  # signatures and posts that are good
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
 
     def has(self, identity: Hashable) -> bool:
-        """Whether somebody has found something to be good."""
+        """Whether some peer has found a signature or post to be good."""
         return identity in self._checked
 
     def keep(self, identity: Hashable) -> None:
-        """Somebody has."""
+        """Note that some peer has found it to be good."""
         self._checked[identity] = None
         if len(self._checked) > CHECKED_MAX:
             self._checked.popitem(last=False)
 
     def knowledge(self, key: JobKey) -> Knowledge | None:
-        """What somebody has recomputed."""
+        """A knowledge that some peer has recomputed; None if nobody has."""
         return self._knowledge.get(key)
 
     def keep_knowledge(self, key: JobKey, knowledge: Knowledge) -> None:
-        """Somebody has recomputed this."""
+        """Note a recomputed knowledge."""
         self._knowledge[key] = knowledge
         while len(self._knowledge) > 1 and (len(self._knowledge) > KNOWLEDGE_MAX or self._is_large()):
             self._knowledge.popitem(last=False)
@@ -51,13 +51,13 @@ class Remembered:
 
 
 class RememberedChecks(Checks):
-    """One peer's checks, beside what all have found out.
+    """One peer's checks, which use the results of all peers.
 
     Args:
-        genesis: the rules of the federation.
-        rules: the learning method's.
+        genesis: the federation's founding document.
+        rules: the learning method's rules.
         intern: finds the copy of a recomputed knowledge to hold.
-        remembered: by all peers.
+        remembered: results of all peers.
     """
 
     def __init__(self, genesis: Genesis, rules: Rules, intern: Intern, remembered: Remembered) -> None:
@@ -65,7 +65,7 @@ class RememberedChecks(Checks):
         self._remembered = remembered
 
     def recompute(self, job: Recompute) -> Knowledge:
-        """See :class:`Checks`. Posts that this peer has not looked at are looked at as if it had to compute."""
+        """See :class:`Checks`. Posts that this peer has not checked are checked as if it had to recompute."""
         known = self._remembered.knowledge(job.key)
         if known is None or missing_contents(job.state, job.transactions, job.contents.get):
             known = super().recompute(job)

@@ -1,4 +1,4 @@
-"""Proof of work in a simulation: a real nonce, when virtual time says that it is found."""
+"""Proof of work in a simulation: a real nonce, found at a drawn virtual time."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.proof_of_work import search_nonce
 
 SEARCH_SLICE = 65_536
-"""Nonces tried per call."""
+"""Number of nonces tried per call."""
 
 Seal = Callable[[Header, int], Header]
 """seal(header, first nonce to try) -> the header with a nonce that meets its target."""

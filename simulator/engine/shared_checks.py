@@ -1,4 +1,4 @@
-"""Checks that all peers of a simulation share: what one has found out is known to all, and computed once."""
+"""Checks that all peers of a simulation share: each is computed once, by the first peer that needs it."""
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
@@ -9,11 +9,11 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.content_cache import Intern
 
 HEADS = 2
-"""Heads beside which good posts are remembered: while a block becomes final, some peers have it and others do not."""
+"""Number of heads whose good posts are remembered: while a block becomes final, only some peers have it."""
 
 
 class SharedChecks(Checks):
-    """Checks that remember good posts with their payloads, which are one object for all peers that get them."""
+    """Checks that remember good posts with their payloads, each one object for all peers that get it."""
 
     def __init__(self, genesis: Genesis, rules: Rules, intern: Intern) -> None:
         super().__init__(genesis, rules, intern)

@@ -1,7 +1,7 @@
-"""A simulation: builds the peers of a scenario, runs them in virtual time, and measures what happens.
+"""A simulation: builds the peers of a scenario, runs them in virtual time, and measures the run.
 
-The same scenario and seed give the same events, the same chain and the same models, whatever the number of worker
-processes; ``Outcome.trace_hash`` is the proof.
+The same scenario and seed give the same events, the same chain and the same models for any number of worker
+processes; ``Outcome.trace_hash`` proves it.
 """
 
 import asyncio
@@ -56,29 +56,29 @@ from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 TRACE_LINES_MAX = 4_096
-"""Lines of the trace that are hashed together, at most; a round's end ends such a stretch, too."""
+"""Largest number of lines of the trace that are hashed together; the end of a round ends such a stretch, too."""
 
 OBJECTS_PER_PEER = 20
-"""New objects for each peer after which Python looks for garbage, if it would not wait as long anyway. Many peers make
-many objects, and keep most of them: a twelfth of the time of 150 peers was spent on looking at those."""
+"""New objects per peer after which Python collects garbage, unless its own threshold is higher. Many peers make many
+objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
 
 CHAIN_KEEPER = 0
-"""Number of the peer whose chain a run keeps, and who tells what it saw of each block."""
+"""Number of the peer that a run keeps the chain of, and the observations of each block."""
 
 SETTLE_S = 60.0
-"""Virtual seconds that the peers get, after the last round, to agree on one head."""
+"""Virtual seconds that the peers have, after the last round, to agree on one head."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Where a running simulation is; a display reads it from another thread."""
+    """Progress of a running simulation; a display reads it from another thread."""
 
     virtual_s: float = 0.0
-    """The clock."""
+    """Virtual time, in seconds."""
     round: int = 0
     """Round that is open."""
     phase: str = "start"
-    """What most peers are doing: training, exchange, mining, voting."""
+    """Work of most peers: training, exchange, mining, voting."""
     height: int = 0
     """Height of the highest head."""
     head: str = ""
@@ -93,12 +93,12 @@ class Progress:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a simulation found out."""
+    """Results of a simulation."""
 
     rows: list[RoundMetrics]
     """One per round."""
     timeline: dict[tuple[int, int], Span]
-    """By (peer number, round)."""
+    """Times of each peer's work, by (peer number, round)."""
     tip: str
     """Hash of the head, in hexadecimal."""
     knowledge_root: str
@@ -106,35 +106,35 @@ class Outcome:
     trace_hash: str
     """SHA-256 over every delivery, contribution, seal, head and fault, in order, stretch by stretch, in hexadecimal."""
     virtual_s: float
-    """How long it took, in virtual seconds."""
+    """Duration of the run, in virtual seconds."""
     events: int
-    """How many events the nodes took."""
+    """Number of events that the nodes handled."""
     violations: list[str]
-    """What the checker found; empty when all is well."""
+    """Violations that the checker found; empty if all is well."""
     last_local: dict[int, tuple[int, Evaluation]] = field(default_factory=dict)
-    """By number of the honest peers that trained: in which round the last time, and how good its model was then."""
+    """By number of each honest peer that trained: its last round of training, and its model's evaluation then."""
     totals: dict[str, Any] = field(default_factory=dict)
     """Blocks, attempts, bans, bytes and the like."""
     not_posted: list[str] = field(default_factory=list)
-    """Why peers had nothing to post: one line for each peer and round, in order."""
+    """Reasons for which peers had nothing to post: one line for each peer and round, in order."""
     skipped: list[str] = field(default_factory=list)
-    """Whose contributions were of no use to whom, and why: one line for each of both and round, in order."""
+    """Contributions that a peer could not use, and why: one line for each receiver, sender and round, in order."""
     knowledge: bytes = field(default=b"", repr=False)
     """The final knowledge itself, as the learning method's rules read it."""
     seen: list[SeenBlock] = field(default_factory=list)
-    """What the peer whose chain is kept saw of blocks before they were final."""
+    """Observations of blocks before they were final, by the peer whose chain is kept."""
 
 
 def found_federation(
     scenario: Scenario, rules: Application, keys: list[PrivateKey], config: LearningConfig | None = None
 ) -> Genesis:
-    """The genesis document of a scenario. The federation was founded when virtual time begins.
+    """The genesis document of a scenario. Its date of creation is the beginning of virtual time.
 
     Args:
         scenario: validated.
-        rules: of the same task.
-        keys: the members'.
-        config: the scenario's task with what was dealt for it; None: nothing was.
+        rules: the same task's rules.
+        keys: the members' keys.
+        config: the scenario's task with the keys that were dealt for it; None if none were.
     """
     return task.found_federation(
         config or scenario.learning_config(),
@@ -145,7 +145,7 @@ def found_federation(
 
 
 def consensus_of(scenario: Scenario) -> dict[str, Any]:
-    """What a scenario says of the genesis document, apart from the task and its members."""
+    """Fields of the genesis document that a scenario determines, apart from the task and its members."""
     return {
         "name": scenario.name,
         "created_ms": EPOCH_MS,
@@ -168,7 +168,7 @@ def consensus_of(scenario: Scenario) -> dict[str, Any]:
 
 
 def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
-    """Keys of the simulated peers: drawn from the scenario's seed, and therefore worth nothing elsewhere."""
+    """Keys of the simulated peers: they follow from the scenario's seed, so they protect nothing."""
     return [
         PrivateKey(sha256(f"fedchain simulation {scenario.seed} peer {number}".encode()))
         for number in range(scenario.members)
@@ -180,14 +180,14 @@ class Simulation:
 
     Args:
         scenario: validated.
-        genesis: of :func:`found_federation`.
-        keys: of :func:`simulation_keys`.
-        rules: the learning method's side of validity.
-        compute: what trains.
-        on_round: told about each round when it is closed.
-        parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
-        stop: set by another thread, it ends the run with Interrupted.
-        record: of this run, which knows it up to where it was interrupted.
+        genesis: the result of :func:`found_federation`.
+        keys: the result of :func:`simulation_keys`.
+        rules: the learning method's rules of validity.
+        compute: trains the models.
+        on_round: called with each round's row when the round is closed.
+        parts: folder with each peer's parts, in a folder named by its number; None if posts have no parts.
+        stop: ends the run with Interrupted when another thread sets it.
+        record: this run's record, which holds its results up to an interruption.
     """
 
     def __init__(
@@ -211,12 +211,12 @@ class Simulation:
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round, self._stop, self._record = on_round, stop, record
         self._trace = bytes(HASH_SIZE)
-        self._trace_lines: list[bytes] = []  # what it has still to take in
+        self._trace_lines: list[bytes] = []  # not hashed yet
         self._events = 0
         self._is_stopped = False
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
         self._skipped: dict[tuple[int, int, int], str] = {}  # why a peer could use nothing of another in a round
-        self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
+        self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # members that failed to post, by phase
         self._done: asyncio.Future[None] = self.loop.create_future()
         contents = self._contents = ContentPool()
         self.network = SimulatedNetwork(
@@ -267,7 +267,7 @@ class Simulation:
             )
 
     def _build_behaviours(self, keys: Sequence[PrivateKey], rules: ChainRules) -> dict[int, Behaviour]:
-        """What the traitors do, by peer number."""
+        """Behaviours of the traitors, by peer number."""
         if not self.traitors:
             return {}
         honest = tuple(number for number in range(len(keys)) if number not in self.traitors)
@@ -281,14 +281,14 @@ class Simulation:
         return built
 
     def keep_chain(self, store: Storage) -> None:
-        """Have a peer keep its chain in a store; the others keep theirs in memory. To be said before the run begins."""
+        """Keep the chain of one peer in a store; the others keep theirs in memory. Call it before the run begins."""
         self.peers[CHAIN_KEEPER].storage = store
 
     def run(self) -> Outcome:
-        """Run to the end of the last round. Of large contents, the peers' storages have none afterwards.
+        """Run to the end of the last round. Afterwards, the peers' storages lack large contents.
 
         Raises:
-            ScenarioError: the federation did not get there within ``max_virtual_s``.
+            ScenarioError: the federation did not reach it within ``max_virtual_s``.
             NothingToPost: so many peers have nothing to post that a phase can never have its posts.
         """
         try:
@@ -321,15 +321,15 @@ class Simulation:
         self.loop.call_later(1.0, self._look)
 
     def stop(self) -> None:
-        """End the run now, wherever it is; peers may then have different heads."""
+        """End the run at once; peers may then have different heads."""
         self._is_stopped = True
         if not self._done.done():
             self._done.set_result(None)
 
-    # what the peers report
+    # reports of the peers
 
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
-        """A node took an event: note it in the trace and in the timeline."""
+        """A node handled an event: note it in the trace and in the timeline."""
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
@@ -349,16 +349,16 @@ class Simulation:
                 self.recorder.on_effects(peer, effects)
 
     def on_post(self, peer: SimulatedPeer, post: Post) -> None:
-        """An honest peer took a post from which nothing followed, as it takes most."""
+        """An honest peer took a post without any effect, as it takes most."""
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
         self.checker.inclusion.on_post(peer, post, self.loop.now_ms())
 
     def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
-        """A peer finished training: keep what it measured, or end where too few are left that can post."""
+        """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""
         if isinstance(made, Contribution):
-            if peer.is_honest:  # how well a liar learns is nobody's concern
+            if peer.is_honest:  # results of traitors are not reported
                 self.recorder.evaluations.add(peer.number, effect.round, effect.phase, made)
             for other, reason in made.skipped:
                 said = f"peer {peer.number}, round {effect.round}: nothing of peer {other} is used: {reason}"
@@ -379,7 +379,7 @@ class Simulation:
             self._done.set_exception(made)
 
     def on_head(self, peer: SimulatedPeer, old: State) -> None:
-        """A head moved: check it, and close the round if this peer is the first to."""
+        """A peer's head moved: check it, and close the round if this peer is the first to close it."""
         assert peer.node is not None, "only a running peer's head moves"
         head = peer.node.head
         self._note(peer.number, "head", head.block_hash)
@@ -400,15 +400,15 @@ class Simulation:
             self._done.set_exception(Interrupted())
 
     def _on_link(self, number: int, neighbour: int, connected: bool) -> None:
-        """A ban has cut a connection, or is over."""
+        """A connection was cut or made: a ban began or ended, or another link replaced the cut one."""
         peer, member = self.peers[number], self.peers[neighbour].public_key
         if peer.node is not None:
             peer.handle(PeerConnected(member) if connected else PeerDisconnected(member))
 
-    # how the run goes on
+    # course of the run
 
     def _look(self) -> None:
-        """Once a virtual second: is it over, and what are the peers doing?"""
+        """Once a virtual second, note the progress, and end the run if it is over."""
         now_s, rows = self.loop.time(), self.recorder.rows
         running = [peer.node for peer in self.peers if peer.node is not None and peer.is_honest]
         self.progress.virtual_s, self.progress.peers_up = now_s, len(running)
@@ -427,7 +427,7 @@ class Simulation:
             self.loop.call_later(1.0, self._look)
 
     def _faults_ahead(self, now_s: float) -> bool:
-        """Whether a peer is still to be brought back, or the network to be healed."""
+        """Whether a restart or the healing of the network is still to come."""
         return any(fault.at_s >= now_s and fault.kind in ("restart", "heal") for fault in self._scenario.faults)
 
     def _phase(self) -> str:
@@ -464,7 +464,7 @@ class Simulation:
         if not self._done.done():
             self._done.set_exception(error)
 
-    # what is measured
+    # measurements
 
     def _close_round(self, peer: SimulatedPeer) -> None:
         assert peer.node is not None, "only a running peer closes a round"
@@ -539,14 +539,14 @@ class Simulation:
         self._trace_lines.append(f"{self.loop.now_ms()} {number} {kind} ".encode() + detail)
 
     def _write_trace(self) -> None:
-        """Each stretch is hashed behind the hash of all before it: what has happened is known without the lines."""
+        """Hash the lines behind the hash of all before them, so that the lines need not be kept."""
         self._trace = sha256(self._trace + b"".join(self._trace_lines))
         self._trace_lines.clear()
 
 
 @contextmanager
 def _rare_collections(objects: int) -> Iterator[None]:
-    """Let the search for cycles wait for at least so many new objects, unless it is off."""
+    """Have the garbage collector wait for at least so many new objects, unless it is off."""
     thresholds = gc.get_threshold()
     if thresholds[0]:
         gc.set_threshold(max(thresholds[0], objects), *thresholds[1:])
@@ -568,7 +568,7 @@ def _conditions(scenario: Scenario) -> Conditions:
 
 
 def _pace(scenario: Scenario) -> Pace:
-    """Hash rates at which all miners together need ``mining_s`` for ``mining_attempts`` hashes."""
+    """Speeds of a peer; all miners together need ``mining_s`` for ``mining_attempts`` hashes."""
     members = scenario.members
     awake = scenario.contributors_per_round + scenario.committee_size if scenario.idle_sleep else members
     miners = 1 if scenario.centralized else min(awake, members)

@@ -1,11 +1,11 @@
-"""Shifts: of very many peers only those are awake that the chain draws to contribute or to vote.
+"""Shifts: of very many peers, only those that the chain draws to contribute or to vote are awake.
 
-A peer that sleeps costs nothing but its storage. When a head draws it, it starts from that, catches up as any
-latecomer does, and sleeps again when a head does not. Peer 0 is always awake: it keeps the chain of the run, and what
-the others forget in their sleep.
+A sleeping peer costs only its storage. When a head draws it, it starts from its storage and catches up like any
+latecomer; when a head does not draw it, it sleeps again. Peer 0 is always awake: it keeps the chain of the run, and
+the contents that others drop when they sleep.
 
-Where peers share their checks, sleepers follow the chain without a word: a peer that wakes stands where the first peer
-stands that knows of its draw.
+If peers share their checks, sleeping peers follow the chain without messages: a waking peer starts at the head of the
+first peer that knows it was drawn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,13 +18,13 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 
 
 class Shifts:
-    """Wakes peers and lets them sleep.
+    """Wakes peers and puts them to sleep.
 
     Args:
-        genesis: of the federation.
+        genesis: the federation's founding document.
         peers: all of them, by number; the list may still be filled.
-        network: where those who are awake are connected to each other.
-        follow: whether sleepers follow the chain, and do not have to catch up.
+        network: connects the awake peers to each other.
+        follow: whether sleeping peers follow the chain, so that they need not catch up.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Shifts:
         self._wake([0, *self._drawn(genesis_state(self._genesis))])
 
     def change(self, first: SimulatedPeer) -> None:
-        """``first`` has a newest head: wake those that it draws, and let sleep whom peer 0's head does not draw.
+        """``first`` has a newest head: wake the peers that it draws; let others sleep that peer 0's head does not draw.
 
-        Nobody sleeps before peer 0 can hand on what there is to know: with the last who could, a knowledge is lost.
-        And more peers stay awake at the newest head than may lie among its voters: others follow it from them.
+        No peer sleeps before peer 0 holds the current knowledge, as the knowledge is lost with its last holder. More
+        peers stay awake at the newest head than may be faulty among its voters, so that others can follow it from them.
         """
         if first.node is None or first.node.head.finished:
             return
@@ -64,7 +64,7 @@ class Shifts:
                 other.handle(PeerDisconnected(peer.public_key))
 
     def _drawn(self, head: State) -> list[int]:
-        """Numbers of the peers that ``head`` wants: who trains comes first, and may while the others wake."""
+        """Numbers of the peers that ``head`` draws, contributors first: they can train while the others wake."""
         producer = head.roster.aggregator_of(head.round) if self._genesis.centralized else None
         others = head.roster.electors if producer is None else head.roster.electors | {producer}
         groups = head.roster.contributors, others - head.roster.contributors

@@ -1,8 +1,8 @@
 """Training for many simulated peers: real, in worker processes, one torch thread each.
 
-Virtual time says when a result is due; the processes work ahead of it. A client stays with one process, which keeps
-its model. What a client computes depends on nothing else, so the number of processes changes no bit of it. What a
-process cannot hold of many clients waits in files, in a folder that goes when the pool does.
+Virtual time determines when a result is due; the processes work ahead of it. A client stays with one process, which
+keeps its model. A client's results depend on nothing else, so the number of processes changes no bit of them. Clients
+and payloads beyond those that a process holds wait in files, in a folder that is deleted with the pool.
 """
 
 import multiprocessing
@@ -29,37 +29,37 @@ from fedchain.simulator.engine.client_state import restore_client, save_client
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, hand_over, take_over
 
 POLL_S = 1.0
-"""How often a wait for a result looks whether its process is still alive."""
+"""Seconds between checks, during a wait for a result, that the processes are still alive."""
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What ends a process from outside."""
+"""Signals that end a process from outside."""
 
 CLIENTS_MAX = 16
-"""Clients that a process holds where most peers are asleep; the others wait in files."""
+"""Number of clients that a process holds if most peers are asleep; the others wait in files."""
 
 PAYLOADS_SIZE_MAX = 16 * 2**20
-"""Bytes of small payloads that a process holds in case that they are asked for again; others wait in files."""
+"""Bytes of small payloads that a process keeps in case they are requested again; others wait in files."""
 
 Result = TypeVar("Result", covariant=True)
 
 
 class WorkerDiedError(LearningError):
-    """A training or simulating process ended without being told to."""
+    """A training or simulating process ended unexpectedly."""
 
 
 class Interrupted(Exception):
-    """Another thread has told a simulation to end."""
+    """Another thread has stopped a simulation."""
 
 
 class Job(Protocol[Result]):
     """Work under way."""
 
     def result(self) -> Result:
-        """Wait for the result; raises what the work raised."""
+        """Wait for the result; raises the exception that the work raised."""
 
 
 class Compute(Protocol):
-    """What trains the simulated peers' models. Jobs of one client are done in the order in which they were given."""
+    """Trains the simulated peers' models. Jobs of one client are done in the order in which they were given."""
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """Local steps that a contribution takes, known before it is made; 0 in a phase that does not train."""
@@ -67,7 +67,7 @@ class Compute(Protocol):
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Contribution]:
-        """As :meth:`fedchain.learning.worker.learner.Learner.contribute`; asked again, it answers the same."""
+        """As :meth:`fedchain.learning.worker.learner.Learner.contribute`; the same call again gives the same result."""
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
@@ -86,34 +86,34 @@ class Call:
     method: str
     client: int
     arguments: tuple[Any, ...]
-    """The last one is the knowledge, empty where none is needed."""
+    """Arguments of the method; the last one is the knowledge, empty if none is needed."""
     evaluate_test: bool
     state: Path | None = None
-    """Where the client is written down after a contribution; None: nowhere."""
+    """File for the client's state after a contribution; None if it is not saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a call."""
+    """Result of a call."""
 
     number: int
     succeeded: bool
     value: Any
     """The result, or the error."""
     payload: Handed | None = None
-    """The payload of a contribution that is large, which then lacks it."""
+    """The payload of a contribution if it is large; the contribution itself then lacks it."""
 
 
 class TrainingPool:
     """Worker processes around one learner. They are forked, so they share its data set's memory.
 
     Args:
-        learner: with its data loaded, and no client built.
+        learner: has its data loaded, and no client built.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
-        clients_max: how many clients each process holds; None: all that it serves.
-        together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
-            as the learner can: the same results to rounding. 0: each at once, and alone.
-        stop: set by another thread that waits for nothing any more: whoever waits for a result then gets Interrupted.
+        clients_max: number of clients that each process holds; None if it holds all that it serves.
+        together: number of contributions that are collected, unless a result is waited for before, and then computed
+            as many at once as the learner can: the same results to rounding. 0 if each is computed at once, alone.
+        stop: set by another thread to end all waiting: a wait for a result then raises Interrupted.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class TrainingPool:
         self._folder = tempfile.TemporaryDirectory(prefix="fedchain-")
         folder = Path(self._folder.name)
         self.parts = folder / PARTS
-        """Where each client's parts are, in a folder of its number."""
+        """Folder of each client's parts, in a folder named by its number."""
         learner.keep_parts(lambda client: PartFolder(self.parts / str(client), is_durable=False))
         if clients_max is not None:
             learner.limit_clients(clients_max, folder)
@@ -144,12 +144,12 @@ class TrainingPool:
             for place, calls in enumerate(self._calls)
         ]
         self._outgoing = Outgoing(folder)
-        self._handed: dict[int, bytes | Handed] = {}  # the knowledge of calls that are not answered
+        self._handed: dict[int, bytes | Handed] = {}  # the knowledge of unanswered calls
         self._together, self._stop = together, stop
         self._held: list[list[Call]] = [[] for _ in range(workers)]  # by process
         self._count = 0
         self._done: dict[int, Reply] = {}
-        # A signal that comes before a child has its own handlers would be handled in the parent's way.
+        # A signal that arrives before a child has its own handlers would run the parent's.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             for process in self._processes:
@@ -174,7 +174,7 @@ class TrainingPool:
         return self._call("evaluate_received", client, (round_number, knowledge), evaluate_test)
 
     def save_model(self, client: int, path: Path) -> Job[None]:
-        """Write a client's model as it is when its other jobs are done: see `Learner.save_model`."""
+        """Write a client's model after its earlier jobs: see `Learner.save_model`."""
         return self._call("save_model", client, (path, b""), False)
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class TrainingPool:
         return answer.value if answer.payload is None else replace(answer.value, payload=take_over(answer.payload))
 
     def _receive(self) -> None:
-        """Wait for the next reply, whoever waits for it, and see now and then whether one can still come."""
+        """Wait for the next reply to any call, and check from time to time that one can still come."""
         try:
             reply: Reply = self._answers.get(timeout=POLL_S)
         except Empty:
@@ -233,7 +233,7 @@ class TrainingPool:
             self._on_reply(reply)
 
     def _on_reply(self, reply: Reply) -> None:
-        """Hook for who writes down what comes of calls, at once when it comes."""
+        """Hook for a subclass that records replies as they arrive."""
 
     def _check_alive(self) -> None:
         for process in self._processes:
@@ -243,7 +243,7 @@ class TrainingPool:
 
 @dataclass(frozen=True, slots=True)
 class Pending(Generic[Result]):
-    """A call that somebody waits for."""
+    """The pending result of a call."""
 
     pool: TrainingPool
     number: int
@@ -255,8 +255,11 @@ class Pending(Generic[Result]):
 
 
 def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
-    """A process's life: take calls, answer them. A client's last contribution is kept: a restarted peer asks again."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Main loop of a process: take calls and answer them.
+
+    A client's last contribution is kept, as a restarted peer asks for it again.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -270,12 +273,12 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
         for call in given:
             try:
                 answers.put(_reply(learner, call, made))
-            except Exception as error:  # whatever it is belongs to who waits for the result
+            except Exception as error:  # it is raised where the result is waited for
                 answers.put(Reply(call.number, False, told(error, f"peer {call.client}")))
 
 
 def _reply(learner: Learner, call: Call, made: "LastContributions") -> Reply:
-    """Do what is asked of one client."""
+    """Carry out a call of one client."""
     match call.method:
         case "save_model":
             learner.save_model(call.client, call.arguments[0])
@@ -298,13 +301,13 @@ def _reply(learner: Learner, call: Call, made: "LastContributions") -> Reply:
 
 
 def _taken(call: Call, incoming: Incoming) -> Call:
-    """A call with the knowledge itself."""
+    """The call with the knowledge itself in place of its file."""
     *others, handed = call.arguments
     return replace(call, arguments=(*others, incoming.take(handed)))
 
 
 def _contribute_together(learner: Learner, given: Sequence[Call], made: "LastContributions") -> None:
-    """Compute ahead what can be computed together of these calls: each client's first, if it is a contribution."""
+    """Compute contributions together ahead of their calls: each client's first call, if it is a contribution."""
     alike: dict[tuple[Any, ...], list[int]] = {}
     seen: set[int] = set()
     for call in given:
@@ -315,14 +318,14 @@ def _contribute_together(learner: Learner, given: Sequence[Call], made: "LastCon
     for (*arguments, evaluate_test), clients in alike.items():
         try:
             found = learner.contribute_together(clients, *arguments, evaluate_test=evaluate_test)
-        except Exception:  # all are as they were, and who is asked alone meets it again
+        except Exception:  # all clients are unchanged; computed alone, the one at fault raises it again
             continue
         for client, contribution in found.items():
             made.keep(client, tuple(arguments[:2]), contribution)
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that forked it is gone, which, if it was killed, could not say so."""
+    """End this process when its parent is gone, since a killed parent could not end it."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "only a child waits for its parent"
     parent.join()
@@ -330,10 +333,10 @@ def _end_with_parent() -> None:
 
 
 class LastContributions:
-    """What each client contributed last: its payload in memory or, if it is large or not among the newest, in a file.
+    """Each client's last contribution; its payload is in memory or, if it is large or not among the newest, in a file.
 
     Args:
-        folder: where the files are.
+        folder: the folder of the files.
         size_max: bytes of small payloads in memory.
     """
 
@@ -344,10 +347,10 @@ class LastContributions:
         self._size = 0  # bytes of those
 
     def keep(self, client: int, key: tuple[Any, ...], made: Contribution) -> None:
-        """Remember the answer to the question ``key``, and forget the client's last one."""
+        """Keep a contribution as the answer to ``key`` in place of the client's last one."""
         self._made[client] = key, replace(made, payload=b"")
         self._size -= len(self._payloads.pop(client, b""))
-        self._path(client).unlink(missing_ok=True)  # under another name it may still wait for its reader
+        self._path(client).unlink(missing_ok=True)  # a link under another name may still wait for its reader
         if len(made.payload) >= LARGE_SIZE:
             self._path(client).write_bytes(made.payload)
             return

@@ -1,1 +1,1 @@
-"""How much of a member's images the others could see: attacks on posts that the real clients make, and their scores."""
+"""Privacy leakage: attacks that recover a member's images from posts of real clients, and the attacks' scores."""

@@ -1,4 +1,4 @@
-"""The attacks on what clients post: parameters after one local step, and prototypes of so many examples."""
+"""The attacks on clients' posts: parameters after one local step, and prototypes of a given number of examples."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ from fedchain.simulator.leakage.scores import Scores, join, mean_images, score_p
 from fedchain.simulator.scenario import Scenario
 
 OBJECTIVES: tuple[Objective, ...] = ("cosine", "l2", "closed-form")
-"""The attacks on parameters; the last one where the model's first layer gives its input away."""
+"""The attacks on parameters; the last one applies if the input can be computed from the model's first layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +44,21 @@ class Setting:
     """A method whose posts are attacked."""
 
     name: str
-    """What the table calls it."""
+    """Name in the table."""
     method: str
-    """Its name."""
+    """Name of the method."""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """Those that differ from its defaults."""
+    """Hyper-parameters that differ from the method's defaults."""
     informed: bool = False
-    """Whether the attacker reckons with what FedReg adds to a step, or takes the post for a plain one."""
+    """Whether the attacker models the terms that FedReg adds to a step; otherwise it assumes a plain step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victims:
-    """Who is attacked."""
+    """The clients that are attacked."""
 
     clients: int
-    """How many clients, one post of each."""
+    """Number of clients; one post of each is attacked."""
     batch_size: int = 1
     """Examples of the one local step, B."""
     rounds: int = 0
@@ -75,53 +75,53 @@ SETTINGS = (
     Setting(name="FedAvg, DP-SGD", method="fedavg", hyperparameters={"gradient_noise": 1.0, "gradient_clip": 1.0}),
     Setting(name="prototypes", method="dfpl"),
 )
-"""What is attacked unless something else is asked for."""
+"""The methods that are attacked by default."""
 
 NEAR = 0.2
-"""First step of the search behind a prototype, in steps of the one behind a gradient: it stays near where it starts."""
+"""Learning rate of the search behind a prototype, relative to that behind a gradient: it stays near its start."""
 
 COUNTS = (1, 4, 16, 64)
-"""Examples behind a prototype, n_c."""
+"""Numbers of examples behind a prototype, n_c."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """What one attack came to."""
+    """Result of one attack."""
 
     name: str
-    """What was attacked."""
+    """Name of the posts that were attacked."""
     attack: str
-    """How: an objective; of prototypes, whether the sender's model was known, or the attacker's own stood for it."""
+    """Kind of attack: an objective; for prototypes, whether the sender's model or the attacker's own was used."""
     scores: Scores
-    """How near it came."""
+    """Similarity of the images that were found to the originals."""
     of_prototypes: int = 0
-    """Examples behind each prototype, n_c; 0: something else was attacked."""
+    """Examples behind each prototype, n_c; 0 if other posts were attacked."""
     of_encrypted: bool = False
     """Whether encrypted images were attacked."""
 
     @property
     def target(self) -> str:
-        """What kind of post was attacked; pictures are named by it."""
+        """Kind of posts that were attacked; pictures are named after it."""
         return "prototypes" if self.of_prototypes else "encrypted" if self.of_encrypted else "parameters"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What an attacker knows of the task's images without having seen any of the victim's."""
+    """An attacker's knowledge of the task's images without any of the victim's."""
 
     pixels: PixelRange
-    """Black and white."""
+    """Normalised values of black and white."""
     shape: tuple[int, ...]
     """(c, h, w)."""
     class_means: torch.Tensor
-    """(C, c, h, w), pixels between 0 and 1: of the test set, which is nobody's training data."""
+    """(C, c, h, w), pixels between 0 and 1: class means of the test set, which nobody trains on."""
 
 
 def view_of(config: LearningConfig) -> View:
-    """What is known of the images of a built-in data set.
+    """An attacker's knowledge of the images of a built-in data set.
 
     Raises:
-        ConfigurationError: its examples are no images.
+        ConfigurationError: the data set is not built in, or its examples are not images.
     """
     if config.dataset not in DATASETS or len(DATASETS[config.dataset].shape) != 3:
         raise ConfigurationError(f"data set '{config.dataset}': only images of the built-in data sets can be compared")
@@ -139,17 +139,17 @@ def view_of(config: LearningConfig) -> View:
 def attack_methods(
     scenario: Scenario, settings: Sequence[Setting], victims: Victims, *, noise: float, search: Search
 ) -> Iterator[Finding]:
-    """Attack what clients post by each of the methods: parameters of a common model, or prototypes.
+    """Attack the clients' posts under each of the methods: parameters of a common model, or prototypes.
 
     Args:
         scenario: data, model and seed; its method and hyper-parameters are those of `settings`.
         settings: the methods.
-        victims: who is attacked.
+        victims: the clients that are attacked.
         noise: multiplier of the noise on prototypes; see :func:`attack_prototypes`.
-        search: how long is looked for images.
+        search: settings of the search for images.
 
     Raises:
-        ConfigurationError: a method posts neither, or the data are no images.
+        ConfigurationError: a method posts neither, or the data are not images.
     """
     for setting in settings:
         own = replace(scenario, method=setting.method, hyperparameters=setting.hyperparameters)
@@ -160,7 +160,7 @@ def attack_methods(
 
 
 def posts_prototypes(scenario: Scenario) -> bool:
-    """Whether prototypes are what the scenario's clients post, and no parameters."""
+    """Whether the scenario's clients post prototypes and no parameters."""
     method = build_method(scenario.learning_config().method, dict(scenario.hyperparameters))
     return isinstance(method, PrototypeMethod)
 
@@ -206,10 +206,10 @@ def attack_update(
     *,
     informed: bool = False,
 ) -> Scores:
-    """Look for the images behind one post of parameters, and compare them with what they should be.
+    """Search the images behind one post of parameters, and compare them with the originals.
 
     Raises:
-        ConfigurationError: nothing is known of how the method differs, of which an informed attacker would make use.
+        ConfigurationError: the attack is informed, and the method is not FedReg.
     """
     assert method.schedule is not None, "a method with a common model trains with SGD"
     gradient = read_gradient(post.posted, common, method.schedule)
@@ -220,7 +220,7 @@ def attack_update(
         expected = expect_plain_step(common, post.dropout_seed)
         if informed:
             if not isinstance(method, FedReg):
-                raise ConfigurationError(f"an informed attack is one on FedReg, not on {type(method).__name__}")
+                raise ConfigurationError(f"an informed attack needs FedReg, not {type(method).__name__}")
             expected = expect_fedreg_step(method, common, post.dropout_seed)
         images = invert_gradient(gradient, labels, expected, objective, view.pixels, view.shape, search, generator)
     originals, found = view.pixels.to_pixels(post.images), view.pixels.to_pixels(images)
@@ -230,10 +230,10 @@ def attack_update(
 def attack_prototypes(
     scenario: Scenario, counts: Sequence[int], *, noise: float, rounds: int, search: Search
 ) -> Iterator[Finding]:
-    """Attack a client's prototypes of so many examples each, as they are and with Gaussian noise.
+    """Attack a client's prototypes, each of the given numbers of examples, as they are and with Gaussian noise.
 
-    The sender and the attacker are two clients that hold all classes. Noise is given by its multiplier: its standard
-    deviation over the sensitivity of a class mean, 2 C / n_c, where no embedding is longer than C.
+    The sender and the attacker are two clients that hold all classes. ``noise`` is a multiplier: the standard deviation
+    over the sensitivity of a class mean, 2 C / n_c, if no embedding is longer than C.
     """
     pair = replace(
         scenario,
@@ -261,7 +261,7 @@ def attack_prototypes(
 
 
 def attack_prototype_post(prototypes: torch.Tensor, post: Seen, encoder: Model, view: View, search: Search) -> Scores:
-    """Look for an image behind each prototype (n, D) of a post, or what noise made of them, from the class mean on."""
+    """Search an image behind each prototype (n, D) of a post, noised or not, starting from the class mean."""
     scores, examples = [], view.pixels.to_pixels(post.images)
     nearby = replace(search, learning_rate=NEAR * search.learning_rate)
     for label, prototype in zip(post.posted["labels"].tolist(), prototypes, strict=True):

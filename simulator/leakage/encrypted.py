@@ -1,4 +1,4 @@
-"""The attack on FedEDS's encrypted images: one member decodes what another one posted."""
+"""The attack on FedEDS's encrypted images: one member decodes another member's posts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,24 +23,24 @@ VICTIM, ATTACKER = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """What the attacker has and does."""
+    """Resources and settings of the attacker."""
 
     images: int
-    """Images of the victim that are looked for, its last ones."""
+    """Number of the victim's images that are attacked, the last ones."""
 
     known_pairs: int = 0
-    """Images of the victim, its first ones, that the attacker has come by and trains on beside its own; a stronger
-    assumption than that it is a member."""
+    """Number of the victim's images, the first ones, that the attacker has obtained and trains on in addition to its
+    own; a stronger assumption than membership."""
 
     passes: int = 20
-    """Passes of the decoder's training over the pairs."""
+    """Number of passes of the decoder's training over the pairs."""
 
 
 def attack_encrypted(scenario: Scenario, decoding: Decoding) -> Iterator[Finding]:
-    """Let two members make their encrypted data, and the second try to see the first one's images.
+    """Let two members make their encrypted data, and let the second recover the first one's images.
 
-    What stands there undecoded comes first; then what a decoder finds that was trained on the attacker's own pairs;
-    then, where `known_pairs` are given, one trained on those, too. Labels are what the posted teacher says.
+    The findings are: the posted images undecoded; those of a decoder trained on the attacker's own pairs; and, if
+    `known_pairs` is given, those of a decoder trained on these pairs, too. Labels are those of the posted teacher.
 
     Raises:
         ConfigurationError: the method is not FedEDS, or shares nothing.
@@ -78,7 +78,7 @@ def attack_encrypted(scenario: Scenario, decoding: Decoding) -> Iterator[Finding
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """What a member posted, and of what."""
+    """A member's post, and the images that it was made from."""
 
     images: torch.Tensor
     """(n, c, h, w), normalised."""
@@ -91,7 +91,7 @@ class _Made:
 
 
 def _made_by(federation: Federation, member: int, store: PartMemory, method: FedEds) -> _Made:
-    """Let a member do the setup's work, and read what it posts."""
+    """Have a member contribute to the setup, and read its post."""
     made = federation.learner.contribute(member, ENCRYPT.name, 0, b"")
     specs = encrypted_spec(federation.rules.info.classes, method.pixel_type)
     parts = [decode_part(store.read(part_hash), specs) for part_hash in made.parts]

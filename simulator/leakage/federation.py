@@ -1,4 +1,4 @@
-"""A federation without chain and network, whose clients post by the method's own code, and what others see of it."""
+"""A federation without chain and network, whose clients post by the method's own code, and the others' view of it."""
 
 import copy
 from collections.abc import Callable, Collection, Iterator
@@ -24,21 +24,21 @@ from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
 
 PHASE = "update"
-"""The phase that is attacked: in which parameters or prototypes are posted."""
+"""Name of the attacked phase, in which parameters or prototypes are posted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """A post as the other members see it, and what they cannot see."""
+    """A post as the other members see it, and the data behind it that they cannot see."""
 
     posted: Tensors
     """The decoded payload."""
 
     dropout_seed: int
-    """What the client's dropout was drawn from: it follows from the seed that all know."""
+    """Seed of the client's dropout; it follows from the seed that all know."""
 
     images: torch.Tensor
-    """(n, c, h, w), normalised: what the post is of."""
+    """(n, c, h, w), normalised: the images behind the post."""
 
     labels: torch.Tensor
     """(n,), int64."""
@@ -49,7 +49,7 @@ class Federation:
 
     Args:
         scenario: validated.
-        narrow: what is put between the clients and where their examples come from.
+        narrow: wraps the source of the clients' examples.
     """
 
     def __init__(self, scenario: Scenario, narrow: Callable[[DataSource], DataSource] | None = None) -> None:
@@ -61,7 +61,7 @@ class Federation:
             self.learner.replace_source(narrow)
 
     def play(self, rounds: int) -> Iterator[tuple[int, bytes]]:
-        """Train; yields the number of each round and the knowledge that it leaves, first round 0 and the setup's."""
+        """Train; yields the number and the knowledge of each round, beginning with round 0, which is the setup."""
         knowledge = b""
         for number in range(rounds + 1):
             drawn = draw_clients(self._scenario, number) if number else range(self._scenario.peers)
@@ -72,13 +72,13 @@ class Federation:
             yield number, knowledge
 
     def watch(self, client: int, number: int, knowledge: bytes) -> Seen:
-        """Let a client do its work of a round, and keep what it posts and what that is of."""
+        """Have a client contribute to a round, and return its post with the data behind it."""
         payload = self.learner.contribute(client, PHASE, number, knowledge).payload
         with self.learner.lend(client, number) as own:
             return Seen(read_post(self.rules, payload), torch.initial_seed(), own.train_images, own.train_labels)
 
     def _aggregator_of(self, number: int) -> int:
-        """The client that is the designated aggregator of a round: the same as on a chain."""
+        """The client that is the designated aggregator of a round, as on a chain."""
         turn = {AggregatorRule.ROTATING: number % len(self._members), AggregatorRule.DEDICATED: len(self._members) - 1}
         return turn.get(self._scenario.aggregator_rule, 0)
 
@@ -88,11 +88,11 @@ class Federation:
 
 
 def read_post(rules: Application, payload: bytes) -> Tensors:
-    """A post of the phase that is attacked, decoded.
+    """A decoded post of the attacked phase.
 
     Raises:
         ConfigurationError: the method has no such phase.
-        InvalidPayload: the bytes are no such post.
+        InvalidPayload: the bytes are not such a post.
     """
     phase = next((phase for phase in rules.method.phases if phase.name == PHASE), None)
     if phase is None:
@@ -101,21 +101,21 @@ def read_post(rules: Application, payload: bytes) -> Tensors:
 
 
 def common_model(learner: Learner, rules: Application, member: int, number: int, knowledge: bytes) -> Model:
-    """A copy of the model with which a member that took no part yet begins the round.
+    """A copy of the model with which a member that has not contributed yet begins the round.
 
     Raises:
-        ConfigurationError: the method has no model that all begin with.
+        ConfigurationError: the method has no model that all members begin with.
     """
     method = learner.method
     if not (method.shares_model and method.shared_init):
-        raise ConfigurationError("the members have no common model, by which one could tell what a post changed")
+        raise ConfigurationError("the members have no common model that a post could be compared with")
     with learner.lend(member, number) as client:
         method.receive(client, Round(number, rules.read_knowledge(knowledge)))
         return copy.deepcopy(client.model)
 
 
 def own_encoder(learner: Learner, client: int) -> Model:
-    """A copy of the model that a client has now; its embeddings are those that prototypes are means of."""
+    """A copy of a client's current model, with the embeddings that the method's prototypes are means of."""
     with learner.lend(client, 1) as own:
         model = copy.deepcopy(own.model)
     return _UnitEmbeddings(model) if isinstance(learner.method, FedPh) else model
@@ -136,10 +136,10 @@ class Handful:
     """Gives some clients only the first few of their training examples; everything else is the source's.
 
     Args:
-        source: where the examples come from.
-        examples: how many a client keeps, of each class where `of_each_class`.
-        of_each_class: whether they are counted class by class.
-        clients: who has so few; None: everybody.
+        source: source of the examples.
+        examples: number that a client keeps, of each class if `of_each_class`.
+        of_each_class: whether examples are counted class by class.
+        clients: the clients that are limited; None if all are.
     """
 
     def __init__(

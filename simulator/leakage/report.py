@@ -1,4 +1,4 @@
-"""What the attacks came to: a table for people, the same as JSON, and a picture of originals and what was found."""
+"""Results of the attacks: a table, the same as JSON, and pictures of the originals and the images that were found."""
 
 import json
 import statistics
@@ -16,10 +16,10 @@ from fedchain.simulator.scenario import ScenarioError
 from fedchain.terminal import Fitted
 
 TARGETS = ("parameters", "prototypes", "encrypted")
-"""What can be attacked, see :attr:`Finding.target`; each has a picture of its own."""
+"""Kinds of posts that can be attacked, see :attr:`Finding.target`; each has a picture of its own."""
 
 COLUMNS_MAX = 10
-"""Images of one attack that the picture shows."""
+"""Largest number of images of one attack in a picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +27,23 @@ class Row:
     """A line of the table: means over the images of one attack."""
 
     posts: str
-    """What was attacked."""
+    """Name of the posts that were attacked."""
     attack: str
-    """How."""
+    """Kind of attack."""
     images: int
-    """Number of images that were looked for."""
+    """Number of images that were searched."""
     psnr: float
     """dB."""
     psnr_deviation: float | None
-    """Standard deviation over the images (n - 1); None of one, which has none."""
+    """Standard deviation over the images (n - 1); None if there is only one."""
     ssim: float
     """At most 1."""
     psnr_class_mean: float
-    """dB: what the mean image of the class scores, which needs no attack."""
+    """dB: PSNR of the mean image of the class, which needs no attack."""
     ssim_class_mean: float
-    """The same of SSIM."""
+    """SSIM of that image."""
     labels_recovered: float
-    """Part of the labels that the attacker knew; labels of prototypes are posted."""
+    """Fraction of the labels that the attacker knew; labels of prototypes are posted."""
 
 
 def row_of(finding: Finding) -> Row:
@@ -79,7 +79,7 @@ HEAD = ("posts", "attack", "N", "PSNR", "±", "SSIM", "labels", "mean's PSNR", "
 
 
 def to_markdown(title: str, rows: Sequence[Row]) -> str:
-    """The same for a page."""
+    """The table as Markdown."""
     lines = [f"| {' | '.join(HEAD)} |", f"|---|---|{'--:|' * (len(HEAD) - 2)}"]
     return "\n".join([f"# {title}", "", *lines, *(f"| {' | '.join(_cells(row))} |" for row in rows)]) + "\n"
 
@@ -122,9 +122,9 @@ def write_folder(folder: Path, title: str, findings: Sequence[Finding]) -> None:
 
 
 def draw(findings: Sequence[Finding], title: str, path: Path) -> None:
-    """Originals and class means above what each attack on them found, with its PSNR in dB below.
+    """Draw originals and class means above the images that each attack on them found, with their PSNR in dB below.
 
-    Of prototypes the originals are those that suit the first attack best. Images of one channel are drawn in grey.
+    The originals of prototypes are those that match the first attack best. Images of one channel are drawn in grey.
     """
     from matplotlib.figure import Figure  # slow to import
 

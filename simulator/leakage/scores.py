@@ -1,4 +1,4 @@
-"""How near an attacker came: each image beside the original and beside the class mean, which needs no attack.
+"""Scores of an attack: each image compared with the original, as is the class mean, which needs no attack.
 
 N images, c channels of h x w pixels between 0 and 1.
 """
@@ -15,13 +15,13 @@ from fedchain.learning.leakage.quality import psnr, ssim
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """N images that were found, and how like the originals they are."""
+    """N images that were found, and their similarity to the originals."""
 
     originals: torch.Tensor
-    """(N, c, h, w): of a prototype, the one among its examples that is nearest to what was found."""
+    """(N, c, h, w): for a prototype, the one of its examples that is nearest to the image that was found."""
 
     found: torch.Tensor
-    """(N, c, h, w): the attacker's images, each beside its original."""
+    """(N, c, h, w): the attacker's images, in the order of their originals."""
 
     baseline: torch.Tensor
     """(N, c, h, w): the mean image of the original's class, over examples that are not the victim's."""
@@ -33,13 +33,13 @@ class Scores:
     """(N,)."""
 
     psnr_baseline: torch.Tensor
-    """(N,), dB: what the class mean scores."""
+    """(N,), dB: PSNR of the class mean."""
 
     ssim_baseline: torch.Tensor
     """(N,)."""
 
     labels_recovered: torch.Tensor
-    """(N,): 1 where the attacker knew the original's label, else 0."""
+    """(N,): 1 if the attacker knew the original's label, otherwise 0."""
 
 
 def score_update(
@@ -49,7 +49,7 @@ def score_update(
     found_labels: torch.Tensor,
     class_means: torch.Tensor,
 ) -> Scores:
-    """Compare B images that were found with the batch (B, c, h, w), which has no order: matched by squared error."""
+    """Compare B images that were found with a batch (B, c, h, w). The batch has no order: pairs have least error."""
     errors = (found[:, None] - originals[None]).square().flatten(2).mean(dim=2)  # (B found, B originals)
     rows, columns = linear_sum_assignment(errors.numpy())
     order = torch.empty(len(originals), dtype=torch.int64)
@@ -66,7 +66,7 @@ def score_update(
 def score_pairs(
     originals: torch.Tensor, found: torch.Tensor, baseline: torch.Tensor, labels_recovered: torch.Tensor
 ) -> Scores:
-    """Compare each image that was found (N, c, h, w), and the one that stands for no attack, with its original."""
+    """Compare each image that was found (N, c, h, w), and its baseline, with its original."""
     return Scores(
         originals=originals,
         found=found,
@@ -80,9 +80,9 @@ def score_pairs(
 
 
 def score_prototype(examples: torch.Tensor, found: torch.Tensor, class_mean: torch.Tensor) -> Scores:
-    """Compare an image that was found (c, h, w) with those of the prototype's examples (n, c, h, w) that suit it best.
+    """Compare an image that was found (c, h, w) with the best matching of the prototype's examples (n, c, h, w).
 
-    The class mean is compared with those that suit it best, too. Labels of prototypes are posted.
+    The class mean is compared with its best match, too. Labels of prototypes are posted, so they count as recovered.
     """
     of_found, of_mean = psnr(found.expand_as(examples), examples), psnr(class_mean.expand_as(examples), examples)
     nearest = int(of_found.argmax())
@@ -99,7 +99,7 @@ def score_prototype(examples: torch.Tensor, found: torch.Tensor, class_mean: tor
 
 
 def join(scores: Sequence[Scores]) -> Scores:
-    """Several scores as one."""
+    """Concatenate scores."""
     columns: dict[str, Any] = {
         item.name: torch.cat([getattr(one, item.name) for one in scores]) for item in fields(Scores)
     }
@@ -107,7 +107,7 @@ def join(scores: Sequence[Scores]) -> Scores:
 
 
 def mean_images(images: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:
-    """The mean image of each class, (C, c, h, w); of a class without any, that of all."""
+    """The mean image of each class, (C, c, h, w); that of all images for a class without any."""
     means = [images[labels == label].mean(dim=0) for label in range(classes)]
     overall = images.mean(dim=0)
     return torch.stack([overall if bool(mean.isnan().any()) else mean for mean in means])

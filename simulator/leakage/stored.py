@@ -1,4 +1,4 @@
-"""What a member of a federation could read in the posts of a stored chain, a simulation's or a node's."""
+"""Attacks by a member of a federation on the posts of a stored chain, a simulation's or a node's."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -35,30 +35,30 @@ def attack_stored(
     objectives: Sequence[Objective],
     search: Search,
 ) -> Iterator[Finding]:
-    """Attack what one member posted in a round, with what another one knows.
+    """Attack one member's post of a round with the knowledge of another member.
 
-    What is found is compared with the sender's images, which follow from the seed of the genesis document, as all
-    partitions of built-in data sets do. The attack itself does not look at them.
+    The images that are found are compared with the sender's images, which follow from the seed of the genesis document,
+    as all partitions of built-in data sets do. The attack itself does not use them.
 
     Args:
-        folder: a run's or a node's.
-        round_number: of the post.
-        sender: who posted, by its address or the end of it.
-        attacker: who reads it, likewise; empty: the first of the other members.
+        folder: a run's or a node's folder.
+        round_number: round of the post.
+        sender: the member that posted, by its address or the end of it.
+        attacker: the member that attacks, likewise; empty for the first of the other members.
         data_dir: folder of the data sets.
-        objectives: which attacks on parameters are tried.
-        search: how long is looked for images.
+        objectives: the attacks on parameters to try.
+        search: settings of the search for images.
 
     Raises:
         ChainError: the folder holds no chain, or not that post.
-        ConfigurationError: posts of this federation are not attacked: the message says why.
+        ConfigurationError: posts of this federation cannot be attacked; the message says why.
     """
     with Store.open(chain_folder(folder), read_only=True) as store:
         explorer = Explorer(store)
         members = explorer.genesis.members
         config = learning_from_genesis(explorer.genesis, data_dir)
         view, rules = view_of(config), Application(config, members)
-        # Who trains anew for the attack adds noise of its own, which nobody sees.
+        # A model that is trained again for the attack gets noise of its own, which nobody sees.
         learner = Learner(config, members=members, secrets_of=lambda member: Secrets(member, os.urandom(ROOT_SIZE)))
         victim = members.index(find_member(sender, members))
         reader = members.index(find_member(attacker, members)) if attacker else int(victim == 0)
@@ -84,7 +84,7 @@ def attack_stored(
 
 
 def _see(learner: Learner, victim: int, number: int, rules: Application, payload: bytes) -> Seen:
-    """The post, and what it is of: of parameters the first batch, of prototypes all examples."""
+    """The post, and the data behind it: the first batch for parameters, all examples for prototypes."""
     posted = read_post(rules, payload)
     with learner.lend(victim, number) as client:
         images, labels, seed = client.train_images, client.train_labels, torch.initial_seed()
@@ -96,14 +96,16 @@ def _see(learner: Learner, victim: int, number: int, rules: Application, payload
 
 
 def _expect_one_step(learner: Learner, victim: int, round_number: int) -> None:
-    """Raise ConfigurationError for posts of more than one local step: this attack takes a post for one gradient."""
+    """Raise ConfigurationError for posts of more than one local step: this attack assumes a single gradient."""
     steps = learner.planned_steps(victim, PHASE, round_number)
     if steps != 1:
-        raise ConfigurationError(f"a post of this federation is of {steps} local steps; posts of one can be attacked")
+        raise ConfigurationError(
+            f"posts of this federation take {steps} local steps; only those of one can be attacked"
+        )
 
 
 def _train(explorer: Explorer, learner: Learner, reader: int, number: int) -> Model:
-    """The attacker's own model after a round, trained again with what was known in each round in which it posted."""
+    """The attacker's own model after a round, trained again on the knowledge of each round in which it posted."""
     who = address(explorer.genesis.members[reader])
     for past in range(1, number + 1):
         if any(post.sender == who and post.phase == PHASE for post in explorer.round(past).transactions):

@@ -1,1 +1,1 @@
-"""What must hold in every simulation, whatever goes wrong in it: one promise a file."""
+"""Promises that hold in every simulation under any disturbance: one promise a file."""

@@ -1,4 +1,4 @@
-"""Agreement, validity and no capture: what must hold of every block that an honest member takes for final."""
+"""Agreement, validity and no capture: the promises about every block that an honest member finalizes."""
 
 from collections.abc import Callable
 
@@ -13,36 +13,36 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
 
 Fail = Callable[[str], None]
-"""Told what did not hold."""
+"""Called with a description of a violation."""
 
 
 class FinalBlocks:
-    """Looks at each final block when the first honest member has it, without any of the nodes' caches.
+    """Checks each final block when the first honest member has it, without any of the nodes' caches.
 
     Args:
-        genesis: of the federation.
-        rules: the learning method's.
-        content: finds payloads and knowledge, wherever a member holds them.
+        genesis: the federation's founding document.
+        rules: the learning method's rules.
+        content: finds payloads and knowledge that any honest member holds.
         traitors: members that do not follow the protocol.
-        fail: told what does not hold.
+        fail: called with each violation.
     """
 
     def __init__(
         self, genesis: Genesis, rules: Rules, content: ContentLookup, traitors: frozenset[PublicKey], fail: Fail
     ) -> None:
         self.state: State = genesis_state(genesis)
-        """After the highest block that was verified."""
+        """State after the highest block that was verified."""
         self.hashes: list[Hash] = [self.state.block_hash]
-        """The block at each height, as the first honest member had it."""
+        """Hash of the block at each height, as the first honest member finalized it."""
         self._genesis, self._rules, self._content = genesis, rules, content
         self._traitors, self._fail = traitors, fail
 
     def excuse(self, member: PublicKey) -> None:
-        """A member lost its journal, and may be convicted of what it said before and after."""
+        """A member lost its journal, so it may be convicted for its statements before and after."""
         self._traitors |= {member}
 
     def on_final(self, number: int, record: Final) -> bool:
-        """Peer ``number`` takes a block for final; whether it is the first one with a block at this height."""
+        """Peer ``number`` finalized a block; return whether it is the first one with a block at this height."""
         block, height = record.block, record.block.header.height
         if height < len(self.hashes):
             if self.hashes[height] != block.hash:
@@ -57,7 +57,7 @@ class FinalBlocks:
         return True
 
     def _verify(self, record: Final) -> None:
-        """Apply every rule, and aggregate anew."""
+        """Apply every rule, and recompute the aggregate."""
         genesis, before, block = self._genesis, self.state, record.block
         height = block.header.height
         try:
@@ -65,12 +65,12 @@ class FinalBlocks:
             self.state = judge_final(genesis, before, block, record.certificate, root, is_valid_signature)
         except ChainError as error:
             self._fail(f"validity: height {height} does not re-verify: {error}")
-            self.state = apply_block(genesis, before, block)  # so that one fault is not reported a hundred times
+            self.state = apply_block(genesis, before, block)  # report one fault only once
             return
         self._check_electors(height)
 
     def _check_electors(self, height: int) -> None:
-        """Who votes next is drawn from all members but convicted traitors."""
+        """Check that the next voters are drawn from all members but convicted traitors."""
         state, genesis = self.state, self._genesis
         culprits = {crime.culprit for crime in state.convicted}
         for member in sorted(culprits - self._traitors):

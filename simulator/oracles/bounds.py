@@ -1,4 +1,4 @@
-"""Bounds: whatever is sent to an honest member, its memory holds no more than constants and the membership allow."""
+"""Bounds: under any messages, an honest member's memory holds no more than constants and the membership allow."""
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import genesis_state
@@ -14,7 +14,7 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.agreement import Fail
 
 SLOTS_MAX = 2 * (ATTEMPTS_AHEAD + ATTEMPTS_BEHIND + 1)
-"""Kinds and attempts of one height whose votes are kept."""
+"""Number of kinds and attempts of one height whose votes are kept."""
 
 
 class Bounds:
@@ -33,7 +33,7 @@ class Bounds:
             "posts": posts,
             "posts under way": posts,
             "posts without payloads": posts,
-            # what the window and open posts need, and what candidates count that nobody else was told of
+            # needed by the window and open posts, and counted by candidates but announced to nobody else
             "contents": (WINDOW + 1) * (members + 1) + 2 * posts + candidates * (1 + members),
             "downloads": DOWNLOADS_MAX,
             "crimes": members,
@@ -46,7 +46,7 @@ class Bounds:
         }
 
     def check(self, peer: SimulatedPeer) -> None:
-        """Look into a running peer's node."""
+        """Check the sizes of a running peer's pools."""
         assert peer.node is not None, "only a running peer has a memory"
         for name, size in peer.node.sizes():
             if size > self._max[name]:

@@ -1,4 +1,4 @@
-"""Inclusion: no block leaves out a post that all honest members held in time, unless none better came for long."""
+"""Inclusion: a block that leaves out a post that all honest members held in time is final only after a long wait."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ PhaseKey = tuple[int, int]
 
 @dataclass(slots=True)
 class _Arrivals:
-    """When things came to one peer since it started last, in milliseconds of virtual time."""
+    """Times of arrival at one peer since its last start, in milliseconds of virtual time."""
 
     posts: dict[PhaseKey, dict[PublicKey, int]] = field(default_factory=dict)
     candidates: dict[Hash, int] = field(default_factory=dict)
 
     def note(self, post: Post, now_ms: int) -> None:
-        """A post is held; when it came first counts."""
+        """Note that a post is held; its first arrival counts."""
         phase = post.round, post.phase
         posts = self.posts.get(phase)
         if posts is None:
@@ -37,35 +37,35 @@ class _Arrivals:
         posts.setdefault(post.sender, now_ms)
 
     def forget_before(self, phase: PhaseKey) -> None:
-        """Drop what closed phases were about."""
+        """Drop posts of closed phases, and all candidates."""
         self.posts = {key: posts for key, posts in self.posts.items() if key >= phase}
         self.candidates.clear()
 
 
 class Inclusion:
-    """Notes when posts and candidates come to honest members, and judges every final block by it.
+    """Notes when posts and candidates arrive at honest members, and judges every final block by that.
 
     Args:
-        genesis: of the federation.
+        genesis: the federation's founding document.
         honest: numbers of the peers that follow the protocol.
-        fail: told what does not hold.
+        fail: called with each violation.
     """
 
     def __init__(self, genesis: Genesis, honest: Sequence[int], fail: Fail) -> None:
         self.posts_lost = self.posts_due = 0
-        """Posts that honest members had sent when their phase was closed: those not counted, and all."""
+        """Posts that honest members had sent when their phase was closed: uncounted ones, and all."""
         self._genesis, self._fail = genesis, fail
         self._arrivals = {number: _Arrivals() for number in honest}
 
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
-        """Note what came to an honest peer, and what it made itself."""
+        """Note posts and candidates that arrived at an honest peer, and its own."""
         arrivals = self._arrivals[peer.number]
         if isinstance(event, MessageReceived):
             self.on_message(peer, event.message, effects, now_ms)
         elif isinstance(event, Computed) and isinstance(event.job, CheckPost):
             self._note_held(peer, event.job.post, now_ms)
         elif isinstance(event, Computed) and isinstance(event.job, KeepPart) and event.job.post is not None:
-            self._note_held(peer, event.job.post, now_ms)  # it may have been the last part that was missing
+            self._note_held(peer, event.job.post, now_ms)  # the last missing part may have arrived
         for effect in effects:
             if isinstance(effect, Publish):
                 if isinstance(effect.message, CandidateMessage):
@@ -74,14 +74,14 @@ class Inclusion:
                     arrivals.note(effect.message.post, now_ms)
 
     def on_message(self, peer: SimulatedPeer, message: Message, effects: Sequence[Effect], now_ms: int) -> None:
-        """Note what came to an honest peer."""
+        """Note a post or candidate that arrived at an honest peer."""
         if isinstance(message, PostMessage):
             self._note_held(peer, message.post, now_ms)
         elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
             self._arrivals[peer.number].candidates.setdefault(message.block.hash, now_ms)
 
     def on_post(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
-        """A post is held by an honest peer since now."""
+        """An honest peer holds a post from now on."""
         self._arrivals[peer.number].note(post, now_ms)
 
     def _note_held(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
@@ -90,12 +90,12 @@ class Inclusion:
             self._arrivals[peer.number].note(post, now_ms)
 
     def on_crash(self, number: int) -> None:
-        """A peer lost its memory of posts; candidates it reads from its storage again, as if they were new."""
+        """A peer lost its memory of posts; it reads candidates from its storage again, as if they were new."""
         if number in self._arrivals:
             self._arrivals[number].posts.clear()
 
     def on_first_final(self, before: State, block: Block, now_ms: int, peers: Sequence[SimulatedPeer]) -> None:
-        """The first honest member has a final block: were all posts counted that had to be?"""
+        """The first honest member has a final block: check that it counts all posts that it had to."""
         phase, counted = (before.round, before.phase), {post.sender for post in block.transactions}
         honest = [peer for peer in peers if peer.number in self._arrivals]
         sent = [peer for peer in honest if peer.public_key in self._arrivals[peer.number].posts.get(phase, {})]
@@ -109,7 +109,7 @@ class Inclusion:
         if not omitted or earliest_ms is None or now_ms - earliest_ms >= forgiven_after_ms(self._genesis):
             return
         if not counted and (self._genesis.centralized or len(omitted) < posts_required(self._genesis, before)):
-            return  # a phase may be closed empty although a few posted
+            return  # a phase may close empty although a few members posted
         names = ", ".join(str(peer.number) for peer in omitted)
         self._fail(
             f"inclusion: height {block.header.height} leaves out peers {names} and was final {now_ms - earliest_ms} ms "
@@ -117,12 +117,12 @@ class Inclusion:
         )
 
     def on_head(self, peer: SimulatedPeer, phase: PhaseKey) -> None:
-        """A peer has another phase open."""
+        """A peer's open phase has changed."""
         if peer.number in self._arrivals:
             self._arrivals[peer.number].forget_before(phase)
 
     def _reached_all(self, author: SimulatedPeer, phase: PhaseKey, block: Block) -> bool:
-        """Whether a post had come to every honest member before the block did, by more than the slack."""
+        """Whether a post arrived at every honest member before the block, by more than the slack."""
         slack_ms = self._genesis.omission_slack_ms
         for arrivals in self._arrivals.values():
             post_ms = arrivals.posts.get(phase, {}).get(author.public_key)

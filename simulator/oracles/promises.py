@@ -1,4 +1,4 @@
-"""Promises: an honest member says nothing that it has not written down, and never two things where one is allowed."""
+"""Promises: an honest member writes every statement down before it sends it, and never contradicts one."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,10 @@ from fedchain.simulator.oracles.agreement import Fail
 
 
 class Promises:
-    """Remembers what honest peers wrote down, in storage or journal, and what they said.
+    """Remembers statements of honest peers that they wrote down, in storage or journal, and those that they sent.
 
-    Who is killed between the two has it in the journal alone, which is enough to say it again and nothing else.
+    A peer that is killed between the two writes has a statement in its journal alone. That is enough to repeat it and
+    to send nothing else.
     """
 
     def __init__(self, fail: Fail) -> None:
@@ -26,18 +27,18 @@ class Promises:
         self._journals: dict[int, Journal] = {}
         self._votes: dict[tuple[PublicKey, Slot], Vote] = {}
         self._posts: dict[PostKey, Post] = {}
-        self._lost: dict[int, set[Hash]] = {}  # written down, said, and no longer on any disk
-        self._forgetful: set[int] = set()  # peers that lost their journal, and may contradict what they said before
+        self._lost: dict[int, set[Hash]] = {}  # written down before, and no longer on any disk
+        self._forgetful: set[int] = set()  # peers that lost their journal, and may contradict earlier statements
 
     def on_loss(self, number: int, *, journal: bool) -> None:
-        """A peer's store is gone, and perhaps its journal. It may hear its old words of others, and say them again."""
+        """A peer lost its storage, and perhaps its journal. It may get old statements from others and repeat them."""
         self._lost.setdefault(number, set()).update(self._written.pop(number, ()))
         if journal:
             self._journals.pop(number, None)
             self._forgetful.add(number)
 
     def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
-        """Follow what a peer writes and says, in order."""
+        """Follow the writes and messages of a peer, in order."""
         for effect in effects:
             match effect:
                 case Persist(records):
@@ -57,7 +58,7 @@ class Promises:
                     pass
 
     def check_end(self, peer: SimulatedPeer) -> None:
-        """All that a peer said is in its storage, and its journal knows the newest of it."""
+        """Check that a peer's statements are in its storage, and that its journal vouches for its votes."""
         stored, written = {post.hash for post in peer.storage.posts(0)}, self._written.get(peer.number, set())
         votes: dict[int, set[Hash]] = {}
         for post in self._posts.values():

@@ -1,1 +1,1 @@
-"""What a run will need before it is begun."""
+"""Planning of a run: its number of rounds within a time budget."""

@@ -1,4 +1,4 @@
-"""What a time budget allows, by DFPL's resource model (arXiv:2505.04947, sections III-E and IV).
+"""Numbers of rounds in a time budget, by DFPL's resource model (arXiv:2505.04947, sections III-E and IV).
 
 Alpha and beta are measured on this machine, and the corollaries are applied with constants estimated on the
 scenario's data.
@@ -35,21 +35,21 @@ from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.scenario import Scenario
 
 Clock = Callable[[], float]
-"""Seconds from whenever, as ``time.perf_counter``."""
+"""Seconds from an arbitrary origin, like ``time.perf_counter``."""
 
 TIMED_STEPS = 20
-"""Local steps behind one measurement of alpha."""
+"""Number of local steps in one measurement of alpha."""
 
 REPEATS = 5
-"""Measurements, the median of which counts; one more goes before them to warm up."""
+"""Number of measurements, whose median counts; one more precedes them as a warm-up."""
 
 TIMED_HASHES = {"scrypt": 128, "sha256d": 32_768}
-"""Hashes behind one measurement of the hash rate."""
+"""Number of hashes in one measurement of the hash rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRounds:
-    """What one number of rounds makes of the budget."""
+    """Division of the budget for one number of rounds."""
 
     rounds: int
     """R."""
@@ -60,44 +60,44 @@ class PlannedRounds:
     trained_s: float
     """E · alpha · R."""
     left_s: float
-    """t_sum − beta · R, which the paper's Tables III and IV print under the name E·alpha·R: there is no floor in it."""
+    """t_sum − beta · R, which the paper's Tables III and IV print under the name E·alpha·R, without the floor in E."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Corollary 1 and Theorem 1 for one number of rounds; a limit of 0 or less admits nothing."""
+    """Corollary 1 and Theorem 1 for one number of rounds; a limit of 0 or less admits no value."""
 
     rounds: int
     weight_max: float
-    """Below this lambda the loss of a round can fall (Eq. 24)."""
+    """Limit of lambda below which the loss can fall over a round (Eq. 24)."""
     weight_max_first: float
-    """Below this it can fall in the first step already (Eq. 26)."""
+    """Limit of lambda below which it can already fall in the first step (Eq. 26)."""
     learning_rate_max: float
-    """Below this eta it falls over a round, at the scenario's lambda (Eq. 23)."""
+    """Limit of eta below which it falls over a round, at the scenario's lambda (Eq. 23)."""
     learning_rate_max_first: float
-    """Below this it falls in the first step already (Eq. 25, its sign put right)."""
+    """Limit of eta below which it already falls in the first step (Eq. 25, with its sign corrected)."""
     variation: float
-    """What the loss changes by over a round at most, at the scenario's eta and lambda (Theorem 1)."""
+    """Upper bound of the loss's change over a round, at the scenario's eta and lambda (Theorem 1)."""
     rounds_needed: float
-    """More rounds of this E than that reach the target of Corollary 2 (Eq. 29); infinite: none do."""
+    """Number of rounds of this E above which the target of Corollary 2 is reached (Eq. 29); infinite if it never is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theory:
-    """What DFPL's analysis says about a scenario."""
+    """Results of DFPL's analysis for a scenario."""
 
     learning_rate: float
     """eta."""
     weight: float
     """lambda."""
     target: float
-    """chi: the mean squared gradient that Corollary 2 is asked about."""
+    """chi: the mean squared gradient that Corollary 2 is applied to."""
     constants: Constants
     bounds: tuple[Bounds, ...]
     rounds_limit: float | None
-    """Corollary 2: R must stay below; None: it promises nothing at all."""
+    """Corollary 2: R must be less than this; None if it promises the target for no R."""
     target_floor: float
-    """The smallest chi that Corollary 2 can promise; infinite: none."""
+    """The smallest chi that Corollary 2 can promise; infinite if it can promise none."""
 
 
 def plan_rounds(budget: Budget, rounds_max: int) -> list[PlannedRounds]:
@@ -119,8 +119,8 @@ def plan_rounds(budget: Budget, rounds_max: int) -> list[PlannedRounds]:
 def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
     """Seconds of a local step (alpha) of peer 0, on one thread: the median over some rounds of ``TIMED_STEPS`` steps.
 
-    Time runs from the forward pass of the first step to that of the last, so what a method does before and after its
-    steps does not count.
+    Time runs from the forward pass of the first step to that of the last, so a method's work before and after its steps
+    does not count.
     """
     settings = dict(scenario.hyperparameters) | {"local_steps": TIMED_STEPS, "local_epochs": 0}
     learner = Learner(with_shapes(replace(scenario, hyperparameters=settings).learning_config()))
@@ -169,7 +169,7 @@ def measure_hashes_per_s(proof_function: str, clock: Clock) -> float:
 
 
 def expected_mining_s(scenario: Scenario, hashes_per_s: float) -> float:
-    """Eq. 9: hashes behind a block, over the hash rate of all miners, each of which has one such core."""
+    """Eq. 9: hashes per block, divided by the hash rate of all miners, each with one such core."""
     miners = 1 if scenario.centralized else scenario.members
     return work_from_bits(bits_from_attempts(scenario.mining_attempts)) / (hashes_per_s * miners)
 
@@ -177,7 +177,7 @@ def expected_mining_s(scenario: Scenario, hashes_per_s: float) -> float:
 def apply_theory(scenario: Scenario, budget: Budget, planned: Sequence[PlannedRounds], target: float | None) -> Theory:
     """Estimate the constants on the scenario's data and put them into both corollaries.
 
-    Without a ``target``, Corollary 2 is asked about the mean squared gradient that was seen. Raises
+    Without a ``target``, Corollary 2 is applied to the mean squared gradient that was measured. Raises
     ConfigurationError unless the method is DFPL.
     """
     learner = Learner(with_shapes(scenario.learning_config()))
@@ -197,7 +197,7 @@ def theory_of(
     weight: float,
     target: float,
 ) -> Theory:
-    """Put known constants into both corollaries."""
+    """Apply both corollaries to known constants."""
     settings = {"learning_rate": learning_rate, "weight": weight}
     return Theory(
         learning_rate=learning_rate,

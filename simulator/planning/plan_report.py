@@ -1,4 +1,4 @@
-"""``fedchain plan``: measure, apply the theory, show all of it, and write the search as an experiment if asked to."""
+"""``fedchain plan``: measure, apply the theory, show the results, and write the search as an experiment if asked."""
 
 import json
 import math
@@ -31,42 +31,42 @@ from fedchain.terminal import Console, Fitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What the command was asked for."""
+    """Options of the command."""
 
     total_s: float
     """t_sum, in seconds."""
     iteration_s: float | None
-    """alpha; None: measure it."""
+    """alpha, in seconds; None: measure it."""
     mining_s: float | None
-    """beta; None: measure it."""
+    """beta, in seconds; None: measure it."""
     rounds_max: int
-    """The largest R that is looked at."""
+    """The largest R to consider."""
     target: float | None
-    """chi of Corollary 2; None: what was seen."""
+    """chi of Corollary 2; None: the measured one."""
     bounds: bool
     """Whether to estimate the constants and apply the corollaries."""
     seeds: int
-    """Seeds of the search, from the scenario's on."""
+    """Number of seeds of the search, from the scenario's on."""
     out: Path | None
-    """File of the experiment that simulates each R; None: none is written."""
+    """File for the experiment that simulates each R; None if it is not written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that was found out."""
+    """All results."""
 
     scenario: Scenario
     budget: Budget
     origins: tuple[str, str]
-    """Where alpha and beta come from, for people."""
+    """Origins of alpha and beta, as text."""
     planned: list[PlannedRounds]
     left_out: list[int]
-    """Numbers of rounds up to the largest asked for that leave no local step."""
+    """Numbers of rounds, up to the largest one considered, that leave no local step."""
     theory: Theory | None
 
 
 def run_plan(scenario: Scenario, options: PlanOptions, *, as_json: bool) -> None:
-    """Make the plan and print it. Raises ScenarioError or LearningError where there is nothing to plan."""
+    """Make the plan and print it. Raises ScenarioError or LearningError if there is nothing to plan."""
     console = Console(quiet=as_json)
     if options.out is not None and options.out.exists():
         raise ScenarioError(f"{options.out} exists already; name another file with --out")
@@ -87,7 +87,7 @@ def run_plan(scenario: Scenario, options: PlanOptions, *, as_json: bool) -> None
 
 
 def choose_budget(scenario: Scenario, options: PlanOptions) -> tuple[Budget, tuple[str, str]]:
-    """The times given, and in place of those that are not, the times measured; and where each comes from."""
+    """The budget of given times, with measurements in place of missing ones; and the origins of alpha and beta."""
     given = Budget(
         total_s=options.total_s,
         iteration_s=1e-9 if options.iteration_s is None else options.iteration_s,
@@ -111,7 +111,7 @@ def choose_budget(scenario: Scenario, options: PlanOptions) -> tuple[Budget, tup
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """Plain values, for JSON, which knows no infinity: null stands for it."""
+    """Plain values, for JSON; null stands for infinity."""
     theory = None if plan.theory is None else asdict(plan.theory) | {"verdicts": verdicts(plan.theory)}
     values: dict[str, Any] = _plain(
         {
@@ -128,7 +128,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 
 
 def verdicts(theory: Theory) -> list[str]:
-    """In plain words: which bounds say something about this scenario, and which are vacuous."""
+    """Sentences on which bounds say something about this scenario, and which are vacuous."""
     heaviest = max(row.weight_max for row in theory.bounds)
     falling = [row.rounds for row in theory.bounds if row.variation < 0]
     lines = []
@@ -194,7 +194,7 @@ def _show_budget(
 def _apply_theory(
     console: Console, scenario: Scenario, budget: Budget, planned: Sequence[PlannedRounds], options: PlanOptions
 ) -> Theory | None:
-    """Show the constants and the bounds, where there are any."""
+    """Compute the constants and the bounds and show them; None if they are not wanted or do not apply."""
     if not options.bounds:
         return None
     method = build_method(scenario.learning_config().method, scenario.hyperparameters)
@@ -232,7 +232,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _limit(value: float) -> str:
-    """A bound that must be above zero to admit anything."""
+    """A limit as text; one that is not above zero admits nothing."""
     return f"{value:.3g}" if value > 0 else "none"
 
 

@@ -1,7 +1,7 @@
 """The search for the number of rounds as an experiment: a cell for each R that a budget allows (arXiv:2505.04947, V-D).
 
-More rounds exchange more often but lose more time to mining: E = floor((t_sum / R - beta) / alpha) local steps are
-left of each. Which R ends with the lowest loss is an experimental question; the paper's answer is four to six.
+More rounds exchange more often but lose more time to mining: each has E = floor((t_sum / R - beta) / alpha) local
+steps. The R with the lowest loss has to be found by experiment; the paper finds four to six.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment,
 from fedchain.simulator.scenario import Scenario
 
 MINING_S_MIN = 0.004
-"""The shortest mining time that the simulator takes."""
+"""The shortest mining time that the simulator accepts."""
 
 ATTEMPTS_MAX = 128
-"""Real hashes behind a simulated block: virtual times do not depend on their number."""
+"""Largest number of real hashes per simulated block: virtual times do not depend on it."""
 
 COLUMNS = (
     Column(name="loss", statistic="last", metric="tal", seek="lowest"),
     Column(name="objective", statistic="last", metric="tal_objective", seek="lowest", is_optional=True),
     Column(name="accuracy", statistic="last", metric="taa", seek="highest"),
 )
-"""How good a number of rounds is, after its last one: cross-entropy on the test sets, or there too all that the method
-minimises, where that is more; the paper's "test average loss" can mean either. Beside them, how often it is right."""
+"""Measures of a number of rounds, after the last one: cross-entropy on the test sets; the method's whole objective
+there, if it has more terms; and accuracy. The paper's "test average loss" can mean either of the losses."""
 
 
 def build_search(
@@ -33,11 +33,11 @@ def build_search(
     """Build the experiment that simulates a scenario for each number of rounds.
 
     Args:
-        name: of the experiment.
+        name: name of the experiment.
         scenario: its rounds, local steps, times and seed are replaced.
         budget: t_sum, alpha and beta.
         planned: the numbers of rounds, with the local steps that each leaves.
-        seeds: how many, from the scenario's on.
+        seeds: number of seeds, from the scenario's on.
 
     Raises:
         ScenarioError, ConfigurationError: a scenario would be impossible.
@@ -53,12 +53,12 @@ def build_search(
         cells=tuple(_cell(scenario, budget, row) for row in planned),
         variants=(Variant(name=f"α = {budget.iteration_s:g} s, β = {budget.mining_s:g} s"),),
     )
-    list(experiment.runs({}))  # which are impossible before they are written down
+    list(experiment.runs({}))  # raises for impossible runs before anything is written
     return experiment
 
 
 def _cell(scenario: Scenario, budget: Budget, row: PlannedRounds) -> Cell:
-    # A phase is timed from its beginning: training alone must not make anybody look missing.
+    # A phase is timed from its beginning: time spent on training must not make a peer look missing.
     timeout_s = scenario.phase_timeout_s + row.local_steps * budget.iteration_s
     return Cell(
         name=f"R = {row.rounds}",
@@ -68,7 +68,7 @@ def _cell(scenario: Scenario, budget: Budget, row: PlannedRounds) -> Cell:
 
 
 def _shared(scenario: Scenario, budget: Budget) -> dict[str, Any]:
-    """What all runs have of the scenario, where it is not what any scenario has."""
+    """Values that all runs share: those of the scenario that are not defaults, and the budget's."""
     default = Scenario().to_dict()
     stated = {name: value for name, value in scenario.to_dict().items() if value != default[name] and name != "seed"}
     return stated | {

@@ -1,4 +1,4 @@
-"""A comparison of methods as an experiment that nobody has to write: cells are swept settings, variants are methods."""
+"""A comparison of methods as a generated experiment: cells are swept settings, variants are methods."""
 
 import itertools
 import tomllib
@@ -17,7 +17,7 @@ from fedchain.simulator.reproduction.table import PERCENT, scale_of
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 SWEPT_MAX = 1_000
-"""More cells than this are taken for a mistake."""
+"""Largest number of cells: more are taken for a mistake."""
 
 _NOT_SWEPT = ("name", "method", "seed", "hyperparameters", "faults", "clocks", "adversaries", "data_dir", "workers")
 
@@ -36,15 +36,15 @@ def build_comparison(
 
     Args:
         methods: names, at least one, or FILE.py:Class, or module:Class.
-        seeds: how many, from the scenario's on.
+        seeds: number of seeds, from the scenario's on.
         scenario: values that all runs share.
-        settings: hyper-parameters by name, for every method that has one of this name, or by METHOD.NAME.
+        settings: hyper-parameters by NAME, for every method that has one of this name, or by METHOD.NAME.
         sweeps: NAME=VALUE,VALUE…: fields of a scenario, or hyper-parameters; a cell for each combination. A method that
             lacks a hyper-parameter is the same in all its cells, and runs once.
-        metrics: fields of `RoundMetrics`; the table has the last round's of each.
+        metrics: fields of `RoundMetrics`; the table has the last round's value of each.
 
     Raises:
-        ScenarioError: something is named twice, or nothing of that name exists.
+        ScenarioError: a name is given twice, or is unknown.
         ConfigurationError: there is no such method.
     """
     _validate_names(methods, metrics)
@@ -73,7 +73,7 @@ def build_comparison(
 
 
 def write_experiment(experiment: Experiment) -> str:
-    """The experiment as a file that `fedchain reproduce` takes."""
+    """The experiment as text of a file for `fedchain reproduce`."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -84,7 +84,7 @@ def write_experiment(experiment: Experiment) -> str:
 
 
 def read_value(text: str) -> Any:
-    """One value of a sweep: as TOML has it, or else the text itself."""
+    """One value of a sweep: the TOML value, or the text itself if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -102,7 +102,7 @@ def _validate_names(methods: Sequence[str], metrics: Sequence[str]) -> None:
 
 
 def _read_points(sweeps: Sequence[str], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """Every combination of the swept values, by name; without a sweep, one in which nothing is set."""
+    """Every combination of the swept values, by name; without a sweep, a single empty one."""
     swept = dict(_read_sweep(text, known) for text in sweeps)
     if len(swept) < len(sweeps):
         raise ScenarioError(f"sweep has a name twice: {', '.join(sweeps)}")
@@ -135,7 +135,7 @@ def _variants_of(
     cells: Mapping[str, Mapping[str, Any]],
     metric: str,
 ) -> tuple[Variant, ...]:
-    """A row for each method, with those of the swept values that are hyper-parameters of it."""
+    """A row for each method, with those swept values that are hyper-parameters of it."""
     chosen = {
         method: {cell: {key: value for key, value in point.items() if key in names} for cell, point in cells.items()}
         for method, names in known.items()
@@ -153,7 +153,7 @@ def _variants_of(
 
 
 def _settings_by_method(settings: Mapping[str, Any], known: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
-    """Hyper-parameters of each method: those of its own name last."""
+    """Hyper-parameters of each method; a setting by METHOD.NAME overrides one by NAME."""
     found: dict[str, dict[str, Any]] = {method: {} for method in known}
     for name, value in sorted(settings.items(), key=lambda item: "." in item[0]):
         of, _, parameter = name.rpartition(".")

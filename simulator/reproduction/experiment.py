@@ -17,30 +17,29 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
 Statistic = Literal["best", "last", "last5", "mean", "reach"]
-"""What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
-round that reaches a mark, or a fraction of another variant's highest value, and what was spent until then."""
+"""Statistic of a run's rounds: the highest value, the last one, the mean of the last five or of all, or the first
+round that reaches a mark or a fraction of another variant's highest value, or the expense until then."""
 
 Optimum = Literal["", "lowest", "highest"]
-"""What is best of a column's numbers, where that is asked."""
+"""The best of a column's numbers, if it is wanted."""
 
 Plot = Literal["bars", "boxes", "curves", "lines", "map"]
 """Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
 
 Measure = Literal["simulation", "forgetting", "inversion", "timing"]
-"""What a run is: a simulation of the federation, FedReg's measurement of what local training forgets, training and then
-attacks on posts, or the processor time that training and aggregation take."""
+"""Kind of a run: a simulation of the federation, FedReg's measurement of forgetting in local training, training
+followed by attacks on posts, or a measurement of the processor time of training and aggregation."""
 
 FORGETTING_METRICS = ("loss_before", "forgetting", "forgetting_fedavg")
-"""What a measurement of forgetting has in a row: the mean loss of theta(t-1) on the data of the clients of round t - 1,
-by how much the models of round t raise it, and by how much FedAvg's do. All in nats."""
+"""Metrics of forgetting in a row: the mean loss of theta(t-1) on the data of the clients of round t - 1, its increase
+under the models of round t, and that under FedAvg's models. All in nats."""
 
 INVERSION_METRICS = ("psnr_cosine", "psnr_l2", "ssim_cosine", "ssim_l2", "labels_recovered", "psnr_class_mean")
-"""What attacks on one-step posts came to, in the last row: how like the originals the images are that either distance
-finds (PSNR in dB), the part of the labels that was known, and what the mean image of the class scores."""
+"""Metrics of attacks on one-step posts, in the last row: similarity to the originals of the images that either
+distance finds (PSNR in dB), the fraction of labels that was recovered, and the PSNR of the class's mean image."""
 
 TIMING_METRICS = ("training_cpu_s", "aggregation_cpu_s")
-"""What a measurement of time has in a row: processor seconds of a client's contribution, on average, and of one
-aggregation."""
+"""Metrics of time in a row: processor seconds of a client's contribution, on average, and of one aggregation."""
 
 METRICS = (
     *(item.name for item in fields(RoundMetrics)),
@@ -52,7 +51,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What is varied besides the method: a data set and its spread, or a point on a figure's axis."""
+    """Settings that vary besides the method: a data set and its partition, or a point on a figure's axis."""
 
     name: str
     scenario: Mapping[str, Any] = field(default_factory=dict)
@@ -68,24 +67,24 @@ class Column:
     name: str = ""
     statistic: Statistic = "best"
     rounds: int = 0
-    """Only the first so many rounds count; 0: all."""
+    """Number of first rounds that count; 0: all."""
     metric: str = ""
-    """Field of ``RoundMetrics``; empty: the variant's."""
+    """Field of ``RoundMetrics``; empty: the variant's metric."""
     fraction: float = 1.0
-    """reach: the part of ``of``'s highest value that must be reached."""
+    """reach: the fraction of ``of``'s highest value that must be reached."""
     of: str = ""
     """reach: the variant that sets the mark, in the same cell and under the same seed."""
     mark: float = 0.0
-    """reach: the mark itself, in place of another variant's; accuracies are fractions."""
+    """reach: the mark itself, in place of a fraction of another variant's value; accuracies are fractions."""
     is_optional: bool = False
     """Whether runs that do not measure the metric have no number here; otherwise that is an error."""
     spend: tuple[str, ...] = ()
-    """reach: fields of ``RoundMetrics`` whose sum over the rounds up to the mark is wanted, in place of the round."""
+    """reach: fields of ``RoundMetrics`` that are summed over the rounds up to the mark, in place of the round."""
     seek: Optimum = ""
-    """lowest, highest: the table ends with the cell in which each variant's mean is that; empty: neither."""
+    """lowest, highest: the table ends with the cell in which each variant's mean is lowest or highest; empty: none."""
 
     def validate(self, variants: Sequence[str]) -> None:
-        """Raise ScenarioError for a metric or variant that it names and that does not exist, or for two marks."""
+        """Raise ScenarioError for an unknown metric or variant, or for two marks."""
         if self.metric:
             _expect_known("column metric", self.metric, METRICS)
         if self.statistic != "reach":
@@ -110,19 +109,19 @@ class Variant:
     in_cell: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Hyper-parameters on top of these, by cell name."""
     metric: str = "taa"
-    """Field of ``RoundMetrics`` that is reported."""
+    """The field of ``RoundMetrics`` that is reported."""
     rounds_hyperparameter: str = ""
-    """The method's hyper-parameter that is the number of rounds. A run of ten rounds then does not begin like one of
-    six, and each column with rounds of its own has runs of its own."""
+    """The method's hyper-parameter that states the number of rounds. A run of ten rounds then does not begin like one
+    of six, so each column with its own number of rounds has its own runs."""
     paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """The paper's numbers by cell name, one per column, nan where it has none. Accuracies are in percent."""
+    """The paper's numbers by cell name, one per column, nan if it has none. Accuracies are in percent."""
     paper_best: str = ""
-    """The cell that is the paper's best; empty: it names none."""
+    """The paper's best cell; empty if it names none."""
     figure: str = ""
-    """Variants of one figure are drawn together, in a picture of that name; empty: all that name none."""
+    """Name of the picture in which the variant is drawn, with all others of that name; empty: one for those without."""
 
     def validate(self, cells: Sequence[str], columns: int) -> None:
-        """Raise ScenarioError for a metric or cell that it names and that does not exist, or for too few numbers."""
+        """Raise ScenarioError for an unknown metric or cell, for an invalid figure, or for a wrong count of numbers."""
         _expect_known(f"{self.name} metric", self.metric, METRICS)
         if self.paper_best:
             _expect_known(f"{self.name} paper_best", self.paper_best, cells)
@@ -137,7 +136,7 @@ class Variant:
 
 
 def first_seeds(listed: tuple[int, ...], wanted: int | None) -> tuple[int, ...]:
-    """The first ``wanted`` seeds of an experiment, None: all; where it lists fewer, the smallest that it does not."""
+    """The first ``wanted`` seeds of an experiment, None: all; if it lists fewer, the smallest others are added."""
     if wanted is None:
         return listed
     others = (seed for seed in itertools.count() if seed not in listed)
@@ -151,33 +150,33 @@ class Experiment:
     name: str
     title: str
     source: str = ""
-    """Where the paper's numbers stand; empty: there are none."""
+    """Source of the paper's numbers; empty if there are none."""
     scale: str = ""
-    """What was reduced so that a CPU can run it; empty: nothing."""
+    """Reductions that let a CPU run it; empty if there are none."""
     note: str = ""
-    """How to read the table; printed under it."""
+    """Note on reading the table; printed under it."""
     seeds: tuple[int, ...]
     measure: Measure = "simulation"
     plots: tuple[Plot, ...] = ("bars",)
     curves: tuple[str, ...] = ()
-    """curves: fields of ``RoundMetrics``, one row of panels each; none: the variants' own."""
+    """curves: fields of ``RoundMetrics``, one row of panels each; empty: the variants' metrics."""
     scenario: Mapping[str, Any]
     """Scenario values that all runs share."""
     columns: tuple[Column, ...] = (Column(),)
     reference: str = ""
-    """Name of a cell that the others are measured against: the table then ends with how far each variant falls below
-    its own number there. Empty: none."""
+    """Name of a cell of reference: the table then ends with the largest drop of each variant below its number there.
+    Empty if there is none."""
     expected: tuple[str, ...] = ()
-    """Cells among which the best ones are expected: the table then counts the variants of which that is so."""
+    """Cells that are expected to be best: the table then counts the variants whose best cell is one of them."""
     cells: tuple[Cell, ...]
     variants: tuple[Variant, ...]
 
     def runs(self, overrides: Mapping[str, Any], only: str = "*") -> Iterator["Run"]:
-        """Every run once, seed by seed, so that an interrupted experiment has whole columns; twins are merged.
+        """Every run once, seed by seed, so that an interrupted experiment has whole columns; equal runs are merged.
 
         Args:
-            overrides: scenario values over the file's.
-            only: pattern of the "cell/variant" that are wanted.
+            overrides: scenario values that override the file's.
+            only: pattern of the "cell/variant" to run.
         """
         seen = set()
         for seed in self.seeds:
@@ -195,7 +194,7 @@ class Experiment:
     def scenario_of(
         self, cell: Cell, variant: Variant, seed: int, overrides: Mapping[str, Any], rounds: int = 0
     ) -> Scenario:
-        """The scenario of one run, of which the first ``rounds`` rounds are wanted (0: all).
+        """The scenario of one run; only its first ``rounds`` rounds are used (0: all).
 
         Raises ScenarioError or ConfigurationError if it is impossible.
         """
@@ -215,7 +214,7 @@ class Experiment:
 
     @property
     def is_search(self) -> bool:
-        """Whether the best number of rounds is sought, so that each cell has one of its own."""
+        """Whether the experiment seeks the best number of rounds: each cell then has its own number."""
         return any(column.seek for column in self.columns) and all("rounds" in cell.scenario for cell in self.cells)
 
     def variant(self, name: str) -> Variant:
@@ -234,18 +233,18 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Names the run by what it computes; see :func:`key_of`."""
+        """Name of the run, derived from its settings; see :func:`key_of`."""
         return key_of(self.scenario)
 
 
 _LATER = (("private_seed", 0), ("classes", 0), ("feature_shift", "none"), ("task", ""), ("round_interval_s", 0.0))
-"""Scenario values that older results were named without, and what they were then."""
+"""Scenario values that the names of older results leave out, with their values then."""
 
 
 def key_of(scenario: Scenario) -> str:
-    """Names a simulation by what it computes: 16 hexadecimal digits over all settings that matter for its result.
+    """Name of a simulation: 16 hexadecimal digits of a hash over all settings that affect its result.
 
-    Of an n-way partition that is the range of classes: FedProto's sampler takes (4, 2) and (3, 3) for the same.
+    For an n-way partition that is the range of classes: FedProto's sampler treats (4, 2) and (3, 3) alike.
     """
     values = replace(scenario, data_dir="", workers=1, name="").to_dict()
     if scenario.partition == "n-way" and scenario.dataset in DATASETS:
@@ -270,7 +269,7 @@ def load_experiment(path: Path) -> Experiment:
 
 
 def validate_experiment(experiment: Experiment) -> None:
-    """Raise ScenarioError for the first thing that the experiment names and that does not exist."""
+    """Raise ScenarioError for the first error, such as a name that is unknown or given twice."""
     if not experiment.seeds:
         raise ScenarioError("seeds is empty, it must hold at least one number")
     cells, variants = ([item.name for item in items] for items in (experiment.cells, experiment.variants))

@@ -1,12 +1,12 @@
-"""How much a round of local training forgets: FedReg's Fig. 2 (Xu et al., ICLR 2022, appendices B.1 and B.3).
+"""Forgetting in a round of local training: FedReg's Fig. 2 (Xu et al., ICLR 2022, appendices B.1 and B.3).
 
-Clients C(t) are drawn in round t and start from theta(t-1); client j ends at theta(t, j). What was forgotten is by how
-much the loss on the data of the clients of round t - 1 is higher under the models of round t:
+Clients C(t) are drawn in round t and start from theta(t-1); client j ends at theta(t, j). Forgetting is the increase
+of the loss on the data of the clients of round t - 1 under the models of round t:
 
     mean over i in C(t-1) of [ mean over j in C(t) of L(theta(t, j); D_i) - L(theta(t-1); D_i) ]
 
-Both methods are measured on FedReg's way: in every round FedAvg, too, starts from where FedReg came to. There is no
-chain here and no network, which would change none of these numbers.
+Both methods are measured on FedReg's path: in every round FedAvg, too, starts from FedReg's model. There is no chain
+and no network here, as they would change none of these numbers.
 """
 
 import statistics
@@ -28,7 +28,7 @@ from fedchain.simulator.scenario import Scenario
 
 
 def run_forgetting(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Train round by round and measure; rows as :func:`fedchain.simulator.reproduction.parallel.run_one` gives them."""
+    """Train round by round and measure; rows as those of :func:`fedchain.simulator.reproduction.parallel.run_one`."""
     config = scenario.learning_config()
     rules, learner = Application(config), Learner(config)
     plain = {item.name for item in fields(FedAvg)} & set(scenario.hyperparameters)
@@ -62,14 +62,14 @@ def draw_clients(scenario: Scenario, number: int) -> list[int]:
 
 
 def _train(learner: Learner, clients: list[int], number: int, knowledge: bytes) -> dict[int, bytes]:
-    """The clients' posts."""
+    """The clients' payloads by client."""
     return {client: learner.contribute(client, "update", number, knowledge).payload for client in clients}
 
 
 def _loss_after(
     learner: Learner, rules: Application, earlier: list[int], posts: Mapping[int, bytes], knowledge: bytes
 ) -> float:
-    """Mean over i and j of L(theta(t, j); D_i). The aggregate of one post is the model that was posted."""
+    """Mean over i and j of L(theta(t, j); D_i). The aggregate of a single post is the posted model."""
     models = [rules.aggregate("update", 1, knowledge, [(b"", post)]) for post in posts.values()]
     return statistics.mean(_loss(learner, rules, client, model) for model in models for client in earlier)
 

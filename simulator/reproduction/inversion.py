@@ -1,7 +1,7 @@
-"""What a method's posts show, beside how well it learns: FedReg's Table 4 (Xu et al., ICLR 2022, section 4.5 and B.4).
+"""Leakage of a method's posts, and its accuracy: FedReg's Table 4 (Xu et al., ICLR 2022, section 4.5 and B.4).
 
-The accuracy is that of a federation without a chain, which would change none of it. The posts that are attacked are of
-one local step on one example from the initial model, from which the most can be seen.
+The accuracy is that of a federation without a chain, which would not change it. The attacked posts are of one local
+step on one example from the initial model, as such posts reveal most.
 """
 
 from typing import Any
@@ -18,13 +18,13 @@ VICTIMS = Victims(clients=10)
 """One image of each of the first ten clients."""
 
 SEARCH = Search(iterations=400)
-"""The paper takes 32,000 steps, which finds the same images more exactly."""
+"""Search with fewer steps than the paper's 32,000, which find the same images more exactly."""
 
 
 def run_inversion(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Train and measure, then attack; rows as :func:`fedchain.simulator.reproduction.parallel.run_one` gives them.
+    """Train and measure, then attack; rows as those of :func:`fedchain.simulator.reproduction.parallel.run_one`.
 
-    The last row holds what the attacks came to.
+    The last row holds the results of the attacks.
     """
     federation = Federation(scenario)
     rows: list[dict[str, Any]] = []

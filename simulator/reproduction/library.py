@@ -8,13 +8,13 @@ from fedchain.simulator.scenario import ScenarioError
 
 
 def experiment_files() -> dict[str, Path]:
-    """Name and file of every experiment that is installed, in the order of their names."""
+    """Name and file of every installed experiment, in the order of their names."""
     folder = Path(str(files("fedchain.experiments")))
     return {path.stem.replace("_", "-"): path for path in sorted(folder.glob("*.toml"))}
 
 
 def find_experiment(name: str) -> Path:
-    """The file of an installed experiment, or the file that ``name`` is; raises ScenarioError for neither."""
+    """The file of an installed experiment, or ``name`` itself if it is a file's; otherwise raises ScenarioError."""
     if name.endswith(".toml"):
         return Path(name)
     known = experiment_files()

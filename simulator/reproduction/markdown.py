@@ -1,4 +1,4 @@
-"""The table of an experiment as Markdown: the paper's numbers beside ours, their means, and what is best."""
+"""The table of an experiment as Markdown: the paper's numbers beside ours, their means, and the best cells."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from fedchain.simulator.reproduction.table import Entry
 from fedchain.wording import counted
 
 NEAR = 2.0
-"""Percentage points up to which an accuracy counts as the paper's."""
+"""Difference in percentage points up to which an accuracy counts as equal to the paper's."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -21,13 +21,13 @@ def to_markdown(
     changed: Mapping[str, Any] = NOTHING,
     lacking: Mapping[str, str] = NOTHING,
 ) -> str:
-    """A table of "paper | ours mean ± sd | difference", or of ours alone where no paper has numbers.
+    """A table of "paper | ours mean ± sd | difference", or of ours alone if no paper has numbers.
 
     Args:
-        experiment: what was run.
+        experiment: the experiment that was run.
         entries: the numbers.
-        changed: what was set otherwise than in the file.
-        lacking: data sets that are not here, and why.
+        changed: settings that differ from the file's.
+        lacking: missing data sets, and the reasons.
     """
     seeds = max((len(entry.values) for entry in entries), default=0)
     what = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
@@ -66,7 +66,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _means(entries: Sequence[Entry]) -> list[str]:
-    """Lines of means over the cells of each variant and column, of accuracies only: counts of rounds do not add up."""
+    """Lines of means over the cells of each variant and column, for accuracies only: counts have no meaningful mean."""
     rows = []
     accuracies = [entry for entry in entries if entry.kind == "accuracy"]
     with_paper = any(entry.paper is not None for entry in entries)
@@ -88,7 +88,7 @@ def _means(entries: Sequence[Entry]) -> list[str]:
 
 
 def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
-    """Lines of each variant's numbers across the cells, and of the largest difference to the cell of reference."""
+    """Lines of each variant's numbers across the cells, and of the largest drop below the cell of reference."""
     cells = [experiment.reference, *(cell.name for cell in experiment.cells if cell.name != experiment.reference)]
     lines = []
     for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries):
@@ -103,7 +103,7 @@ def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
 
 
 def _best(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
-    """Lines of the cell that is each variant's best by each column that seeks one, beside the paper's."""
+    """Lines of each variant's best cell by each column that seeks one, beside the paper's."""
     columns = [column for column in experiment.columns if column.seek]
     run = dict.fromkeys(entry.variant for entry in entries)
     variants = [variant for variant in experiment.variants if variant.name in run]
@@ -128,14 +128,14 @@ def _best(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
 
 
 def best_entry(entries: Sequence[Entry], column: Column) -> Entry | None:
-    """The one whose mean is what a column seeks, the first of equals and of none that diverged; None: there is none."""
+    """The first entry with the mean that a column seeks, among those without diverged seeds; None if there is none."""
     means = {place: entry.mean for place, entry in enumerate(entries) if entry.mean is not None and not entry.diverged}
     pick = min if column.seek == "lowest" else max
     return entries[pick(means, key=means.__getitem__)] if means else None
 
 
 def worst_drop(entries: Mapping[str, Entry], reference: str) -> float | None:
-    """How far the lowest mean among the other cells lies below the one of ``reference``; None: nothing to compare."""
+    """Drop from the mean of ``reference`` to the lowest mean of other cells; None if there is nothing to compare."""
     means = {cell: entry.mean for cell, entry in entries.items() if entry.mean is not None}
     start = means.pop(reference, None)
     return None if start is None or not means else start - min(means.values())

@@ -1,4 +1,4 @@
-"""Many simulations, several at a time, each in a process of its own; what is finished is handed over at once."""
+"""Many simulations, several at a time, each in a process of its own; results are handed over as runs finish."""
 
 import gc
 import json
@@ -23,15 +23,15 @@ from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 
 ESTIMATE_S = 1e6
-"""Over how long the speed is averaged from which the remaining time follows: rounds of one method take longer."""
+"""Seconds over which the speed is averaged for the remaining time: rounds of some methods take longer."""
 REFRESH_S = 1.0
 LINES = 10
-"""How many lines a log file gets about rounds, because it shows no bar."""
+"""Number of lines about rounds in a log file, which shows no bar."""
 
 OnRound = Callable[[int], None]
-"""Told the number of a round of a run when it is closed."""
+"""Called with the number of each round of a run when it is closed."""
 Runner = Callable[[Scenario, OnRound], dict[str, Any]]
-"""What is done with a scenario; it gives plain values, for a result file."""
+"""Runs a scenario; returns plain values, for a result file."""
 
 
 def run_all(
@@ -46,10 +46,10 @@ def run_all(
     Args:
         scenarios: validated.
         jobs: simulations at a time.
-        on_result: told the place of a scenario and its result (see :func:`run_one`) when it is finished, in whatever
-            order that is; returns the line to print about it.
-        console: where bar and lines go.
-        run: what is done with a scenario, a module's function; None: :func:`run_one`.
+        on_result: called with the place of a scenario and its result (see :func:`run_one`) when it is finished, in
+            order of completion; returns the line to print about it.
+        console: console for bar and lines.
+        run: runs a scenario, a function of a module; None: :func:`run_one`.
 
     Raises:
         LearningError: the data of the first scenario cannot be used, or training diverged.
@@ -57,7 +57,7 @@ def run_all(
     """
     if not scenarios:
         return
-    load_learner(scenarios[0])  # bad data shall be one line, not one per run
+    load_learner(scenarios[0])  # report bad data once, not for each run
     columns = (
         TextColumn("runs {task.fields[runs]}/{task.fields[runs_total]}, rounds {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(),
@@ -97,7 +97,7 @@ def run_all(
 
 
 class RunsProgress:
-    """How far all runs are: a bar on a terminal, lines in a log file."""
+    """Progress of all runs: a bar on a terminal, lines in a log file."""
 
     def __init__(self, progress: Progress, scenarios: Sequence[Scenario]) -> None:
         self._progress = progress
@@ -109,14 +109,14 @@ class RunsProgress:
         self._lines = 0
 
     def finish(self, line: str, rounds: int) -> None:
-        """A run is finished: ``line`` is said about it."""
+        """A run is finished: print ``line`` about it."""
         self._runs += 1
         self._lines = self._lines_at(rounds)
         self._progress.update(self._task, completed=rounds, runs=self._runs)
         self._say(f"{self._runs}/{self._runs_total}", line)
 
     def update(self, rounds: int) -> None:
-        """All runs together have closed so many rounds."""
+        """All runs together have closed ``rounds`` rounds."""
         self._progress.update(self._task, completed=rounds)
         if self._lines_at(rounds) > self._lines and not self._progress.console.is_terminal:
             self._lines = self._lines_at(rounds)
@@ -136,16 +136,16 @@ _closed: "Array[c_int64]"
 
 
 def _begin(closed: "Array[c_int64]") -> None:
-    """Begin a process of the pool. Ctrl-C is the parent's to handle: it ends this process."""
+    """Begin a process of the pool. The parent handles Ctrl-C, and ends this process."""
     global _closed  # noqa: PLW0603, shared memory cannot travel with a task
     _closed = closed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_one(scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | None = None) -> dict[str, Any]:
-    """Simulate one scenario in memory; plain values, for a result file.
+    """Simulate one scenario in memory; returns plain values, for a result file.
 
-    ``rows`` gets the row of each round as it closes, for who wants it should the training diverge.
+    Each round's row is appended to ``rows`` as the round closes, so that the caller has it even if training diverges.
     """
 
     def keep(row: RoundMetrics) -> None:
@@ -154,7 +154,7 @@ def run_one(scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | No
         on_round(row.round)
 
     outcome = simulate(scenario, load_learner(scenario), keep)
-    gc.collect()  # the peers know each other, and with them stays the data set, until somebody looks
+    gc.collect()  # the peers form cycles, which hold the data set until they are collected
     return {
         "scenario": scenario.to_dict(),
         "rows": [row.to_dict() for row in outcome.rows],
@@ -167,8 +167,8 @@ def run_one(scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | No
 def _run(run: Runner, place: int, scenario: Scenario) -> dict[str, Any]:
     """Run a scenario in a process of the pool.
 
-    The process ends if nobody is left to give it a next one, and when it is terminated: the pool would take that for a
-    result and begin the run that it holds ready.
+    The process exits if its parent is gone, and when it is terminated: the pool would take an exception for a result
+    and begin the next run.
     """
 
     def on_round(number: int) -> None:
@@ -177,7 +177,7 @@ def _run(run: Runner, place: int, scenario: Scenario) -> dict[str, Any]:
             raise _Orphaned
 
     with suppress(_Orphaned, KeyboardInterrupt):
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # it unwinds, which ends the processes it began
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinding ends the processes that it began
         try:
             result = run(scenario, on_round)
         finally:
@@ -197,7 +197,7 @@ def _has_parent() -> bool:
 
 
 def write_result(results: Path, key: str, result: dict[str, Any]) -> None:
-    """A result is there whole or not at all: its presence is what a resumed experiment goes by."""
+    """Write a result atomically: a resumed experiment skips runs whose result exists."""
     temporary = results / f"{key}.part"
     temporary.write_text(json.dumps(result), encoding="utf-8")
     temporary.rename(results / f"{key}.json")

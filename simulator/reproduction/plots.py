@@ -17,7 +17,7 @@ def draw(
 ) -> None:
     """Write one picture for each of the experiment's plots, named after it; the first one is ``table.png``.
 
-    Where variants name figures, there is one for each figure, named after that.
+    If variants name figures, there is one picture for each figure, named after the figure.
     """
     figures: dict[str, list[Variant]] = {}
     for variant in experiment.variants:
@@ -34,7 +34,7 @@ def draw(
 
 
 def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, path: Path) -> None:
-    """One panel for each column of the table; the paper's numbers are black marks."""
+    """Draw one panel for each column of the table; the paper's numbers are black marks."""
     from matplotlib.figure import Figure  # slow to import
 
     panels, cells = len(experiment.columns), [cell.name for cell in experiment.cells]
@@ -89,7 +89,7 @@ def _draw_variant(
 
 
 def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[Entry]) -> None:
-    """Variants down, cells across; the darker, the higher."""
+    """Draw a heat map: variants in rows, cells in columns, higher values darker."""
     cells, variants = [cell.name for cell in experiment.cells], [variant.name for variant in experiment.variants]
     grid = [[float("nan")] * len(cells) for _ in variants]
     for entry in shown:
@@ -106,9 +106,9 @@ def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[En
 
 
 def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, Any], path: Path) -> None:
-    """Mean over the seeds, round by round, in a band of one standard deviation: a row of panels for each metric.
+    """Draw the mean over the seeds by round, in a band of one standard deviation: a row of panels for each metric.
 
-    Cells and variants of which nothing was run are left out; without any result there is no picture.
+    Cells and variants without results are left out; without any result there is no picture.
     """
     from matplotlib.figure import Figure  # slow to import
 
@@ -164,7 +164,7 @@ def curve_of(
 
 
 def _heading(experiment: Experiment) -> str:
-    """What was run, and with how many seeds."""
+    """Title of the experiment, and its number of seeds."""
     count = len(experiment.seeds)
     return f"{experiment.title}; {f'{count} seeds' if count != 1 else f'seed {experiment.seeds[0]}'}"
 

@@ -1,6 +1,6 @@
 """``fedchain reproduce``: all runs of an experiment, in parallel and resumable, and the table that they make.
 
-Every finished run leaves a JSON file named after what it computed; a second start runs only what is missing.
+Every finished run leaves a JSON file named after its settings; a second start runs only missing ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,21 +28,21 @@ from fedchain.wording import counted
 def reproduce(
     experiment: Experiment, folder: Path, jobs: int, overrides: Mapping[str, Any], only: str = "*"
 ) -> list[Entry]:
-    """Run what is missing, ``jobs`` simulations at a time, and write tables and pictures.
+    """Run missing simulations, ``jobs`` at a time, and write tables and pictures.
 
-    They are ``table.md``, ``table.csv`` with each seed's number, and ``rounds.csv`` with all that was measured. What
-    cannot run because its data set is not here is left out, and the table says so.
+    The files are ``table.md``, ``table.csv`` with each seed's number, and ``rounds.csv`` with all measurements. Runs
+    whose data set is missing are left out, and the table says so.
 
     Args:
-        experiment: what to run.
-        folder: keeps results and table.
-        jobs: simulations at a time.
-        overrides: scenario values over the experiment's.
-        only: pattern of the "cell/variant" to run; the table holds whatever has results.
+        experiment: the experiment to run.
+        folder: folder of results and table.
+        jobs: number of simulations at a time.
+        overrides: scenario values that override the experiment's.
+        only: pattern of the "cell/variant" to run; the table holds every run with a result.
 
     Raises:
-        DatasetError: the data of none of the runs are here.
-        OwnCodeFailed: a method of the user's own fails; the table of the others is there, and nothing of it is kept.
+        DatasetError: the data sets of all runs are missing.
+        OwnCodeFailed: a method of the user's own fails; the others' table is written, and no result of it is kept.
     """
     runs = list(experiment.runs(overrides, only))
     if not runs:
@@ -57,7 +57,7 @@ def reproduce(
     if len(usable) < len(missing) == len(runs) and not usable:
         raise next(iter(lacking.values()))
     for dataset, error in lacking.items():
-        console.print(f"skipped: what needs {dataset}; {error}")
+        console.print(f"skipped: runs on {dataset}; {error}")
     failed = _run_all(experiment, usable, results, jobs, console)
     entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
@@ -74,7 +74,7 @@ def reproduce(
 
 
 def find_lacking(scenarios: Sequence[Scenario]) -> dict[str, DatasetError]:
-    """The built-in data sets among those of the scenarios that cannot be read here, and why."""
+    """The scenarios' built-in data sets that cannot be read here, with the errors."""
     found: dict[str, DatasetError] = {}
     for dataset, scenario in {scenario.dataset: scenario for scenario in scenarios}.items():
         if dataset != OWN:
@@ -83,14 +83,14 @@ def find_lacking(scenarios: Sequence[Scenario]) -> dict[str, DatasetError]:
             except DatasetError as error:
                 found[dataset] = error
             finally:
-                forget_datasets()  # each simulation reads its own; all of them at once may need much memory
+                forget_datasets()  # each simulation reads its own; all at once may need much memory
     return found
 
 
 def run_or_diverge(measure: Measure, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Run a scenario for a measure; if training diverges, what it measured until then is a result too.
+    """Run a scenario for a measure; if training diverges, the measurements until then are a result, too.
 
-    So it is if the peers' privacy budgets end before the rounds do. Of a method that fails there is only the reason.
+    The same holds if the peers' privacy budgets end before the rounds do. A method that fails leaves only the reason.
     """
     rows: list[RoundMetrics] = []
     runners: Mapping[Measure, Runner] = {
@@ -108,7 +108,7 @@ def run_or_diverge(measure: Measure, scenario: Scenario, on_round: OnRound) -> d
 
 
 def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> dict[str, str]:
-    """Run what is missing and keep the results; why variants failed, by name."""
+    """Carry out runs and keep the results; returns reasons by name of the variants that failed."""
     failed: dict[str, str] = {}
 
     def keep(place: int, result: dict[str, Any]) -> str:

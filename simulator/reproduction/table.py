@@ -1,4 +1,4 @@
-"""The table of an experiment: the paper's numbers beside ours, from what the runs left."""
+"""The table of an experiment: the paper's numbers beside ours, from the results of the runs."""
 
 import csv
 import itertools
@@ -16,15 +16,15 @@ from fedchain.simulator.scenario import ScenarioError
 PERCENT = 100.0
 
 Kind = Literal["accuracy", "count", "other"]
-"""What a number is: accuracies are printed in percent and averaged over the cells."""
+"""Kind of a number: accuracies are printed in percent and averaged over the cells."""
 
 Rows = Sequence[Mapping[str, Any]]
-"""What a run measured, one row a round."""
+"""Measurements of a run, one row a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a finished run left: its rows, and whether they end early because its training diverged."""
+    """Result of a finished run: its rows, and whether they end early because training diverged."""
 
     rows: Rows
     diverged: bool = False
@@ -38,47 +38,47 @@ class Entry:
     cell: str
     column: str
     paper: float | None
-    """The paper's number; None: it has none."""
+    """The paper's number; None if it has none."""
     values: tuple[float | None, ...]
-    """Ours, one for each seed that was run; None: the mark was not reached, or training diverged before it told."""
+    """Our numbers, one for each seed that was run; None if the mark was not reached, or training diverged before."""
     kind: Kind
     diverged: int = 0
-    """Seeds whose training diverged; their numbers are of the rounds before."""
+    """Number of seeds whose training diverged; their numbers come from the rounds before."""
     lacks: str = ""
-    """The data set for want of which nothing was run; empty: none."""
+    """The missing data set for which nothing was run; empty if there is none."""
 
     @property
     def decimals(self) -> int:
-        """How many of them are printed."""
+        """Number of decimals to print."""
         return {"accuracy": 2, "count": 0, "other": 4}[self.kind]
 
     @property
     def known(self) -> tuple[float, ...]:
-        """Those of ours that exist."""
+        """Our numbers that exist."""
         return tuple(value for value in self.values if value is not None)
 
     @property
     def mean(self) -> float | None:
-        """Mean over the seeds."""
+        """Mean over the seeds; None if there is no number."""
         return statistics.mean(self.known) if self.known else None
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation over the seeds (n − 1); None for one seed, which has none."""
+        """Standard deviation over the seeds (n − 1); None for a single seed."""
         return statistics.stdev(self.known) if len(self.known) > 1 else None
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's."""
+        """Our mean minus the paper's number; None if one of them is missing."""
         return None if self.paper is None or self.mean is None else self.mean - self.paper
 
 
 def tabulate(
     experiment: Experiment, results: Path, overrides: Mapping[str, Any], lacking: Collection[str] = ()
 ) -> list[Entry]:
-    """The numbers of the table, from the results that there are; what has none is left out.
+    """The numbers of the table, from the results that exist; entries without results are left out.
 
-    Unless that is for want of data: ``lacking`` are the data sets that are not here.
+    Entries whose data set is missing are kept: ``lacking`` holds these data sets.
     """
 
     def result(cell: Cell, variant: Variant, seed: int, column: Column) -> Result | None:
@@ -125,10 +125,10 @@ def _values(
 
 
 def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> float | None:
-    """The reported number of one run; accuracies in percent. None: there is none.
+    """The reported number of one run; accuracies in percent.
 
-    That is so if the mark was never reached, if training diverged before anything was measured, and if the number is
-    of how a run ends and training diverged.
+    None if the mark was never reached, if an optional metric was not measured, if training diverged before the first
+    measurement, or if training diverged and the statistic takes the end or the mean of a run.
 
     Raises:
         ScenarioError: the run did not measure ``metric``.
@@ -164,7 +164,7 @@ def _highest(rows: Rows, metric: str) -> float | None:
 
 
 def read_result(path: Path) -> Result | None:
-    """What a finished run left. None: it was not run yet.
+    """The result of a finished run; None if it was not run yet.
 
     Raises:
         ScenarioError: the file is damaged.
@@ -182,12 +182,12 @@ def read_result(path: Path) -> Result | None:
 
 
 def scale_of(metric: str) -> float:
-    """What a metric is multiplied by in tables: accuracies are fractions, and printed in percent."""
+    """Factor of a metric in tables: accuracies are fractions, and printed in percent."""
     return PERCENT if metric.startswith(("taa", "test_accuracy")) else 1.0
 
 
 def kind_of(column: Column, variant: Variant) -> Kind:
-    """What the numbers of ``variant`` in ``column`` are; counts are of rounds, or of things that were sent."""
+    """Kind of the numbers of ``variant`` in ``column``; counts are of rounds, or of sent or mined objects."""
     metric = column.metric or variant.metric
     if column.statistic == "reach" or metric in (
         "scalars_posted",
@@ -207,7 +207,7 @@ def kind_of(column: Column, variant: Variant) -> Kind:
 
 
 def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> None:
-    """All entries with the value of each seed."""
+    """Write all entries with the value of each seed."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         seeds = [f"seed {seed}" for seed in experiment.seeds]
@@ -219,10 +219,10 @@ def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> N
 
 
 def write_rounds(path: Path, experiment: Experiment, results: Path, overrides: Mapping[str, Any]) -> None:
-    """All that was measured, tidily: a line for each variant, cell, seed, round and measure.
+    """Write all measurements as tidy data: a line for each variant, cell, seed, round and measure.
 
-    What the cells set has columns of its own. Accuracies are fractions; what was not measured has no line. A run that
-    several variants share stands under each of them; ``run`` is the name of its file among the results.
+    Settings of the cells have their own columns. Accuracies are fractions; missing measurements have no line. A run
+    that several variants share appears under each of them; ``run`` is the name of its file among the results.
     """
     cells = itertools.product(experiment.cells, experiment.variants)
     settings = list(dict.fromkeys(name for cell, variant in cells for name in _set_by(cell, variant)))
@@ -248,6 +248,6 @@ def write_rounds(path: Path, experiment: Experiment, results: Path, overrides: M
 
 
 def _set_by(cell: Cell, variant: Variant) -> dict[str, Any]:
-    """What a cell sets, for all or for a variant, to a single value."""
+    """Settings of a cell, for all variants or for this one, that are single values."""
     found = {**cell.scenario, **cell.hyperparameters, **variant.in_cell.get(cell.name, {})}
     return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}

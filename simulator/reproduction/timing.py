@@ -1,4 +1,4 @@
-"""What training and aggregation cost on this machine: DFPL's Fig. 11 (arXiv:2505.04947, section V-H).
+"""Time of training and aggregation on this machine: DFPL's Fig. 11 (arXiv:2505.04947, section V-H).
 
 Processor seconds of one thread, without chain and network. They differ from machine to machine and from run to run.
 """
@@ -14,10 +14,11 @@ from fedchain.simulator.scenario import Scenario
 
 
 def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Play rounds of one client after the other; rows are as ``parallel.run_one`` gives them.
+    """Play rounds of one client after the other; rows as those of ``parallel.run_one``.
 
-    A training time is the whole contribution's: steps, what the method prepares for them, the post and the client's
-    measurements, which are the same for all methods. The first round is warm-up, in which contrasts have no past.
+    A training time covers the whole contribution: the steps, the method's preparation for them, the post and the
+    client's measurements, which are the same for all methods. The first round is a warm-up, as contrasts have no past
+    in it.
     """
     config = scenario.learning_config()
     learner, rules = Learner(config), Application(config)

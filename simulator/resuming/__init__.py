@@ -1,1 +1,1 @@
-"""What a run keeps so that it can go on after an interruption."""
+"""The record of a run, with which it can go on after an interruption."""

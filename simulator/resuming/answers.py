@@ -1,4 +1,4 @@
-"""What training clients were asked and what came of it, as a record keeps it."""
+"""Questions to training clients and their answers, as a record keeps them."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -11,33 +11,33 @@ from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, Relea
 from fedchain.learning.worker.learner import Contribution
 
 REFUSALS = {kind.__name__: kind for kind in (NothingToPost, DecryptionRefused, ReleaseRefused, TrainingDiverged)}
-"""Why a client has nothing to post, by the name that a record gives it."""
+"""Errors that leave a client with nothing to post, by the name that a record has for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a client was asked to contribute to."""
+    """A request to a client for a contribution."""
 
     phase: str
     """Name of the phase."""
     round: int
-    """Its round."""
+    """Round of the phase."""
     knowledge: Hash
-    """SHA-256 of what the client was given."""
+    """SHA-256 of the knowledge that the client got."""
     evaluate_test: bool
-    """Whether it was to be measured on the whole test set."""
+    """Whether its model was to be measured on the whole test set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Calls that a training process was given at once: where several are computed together, one shows in the others."""
+    """Calls that a training process got at once: computed together, each affects the results of the others."""
 
     client: int
-    """Of the first call."""
+    """Client of the first call."""
     number: int
-    """Which of that client's answers it is, from 1."""
+    """Number of that call among the client's answers, from 1."""
     size: int
-    """Calls."""
+    """Number of calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ class Content:
     hash: Hash
     """Its SHA-256."""
     data: bytes | None
-    """The bytes themselves; None: they are in a file."""
+    """The bytes themselves; None if they are in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a question."""
+    """Answer to a question."""
 
     question: Question
     """The question itself."""
     made: Contribution | NothingToPost
-    """A contribution, which lacks its payload here, or why there is none."""
+    """A contribution, which lacks its payload here, or the reason for which there is none."""
     payload: Content | None
-    """The payload; None beside an error."""
+    """The payload; None if there is no contribution."""
     parts: tuple[Content, ...] = ()
     """The parts that it lists."""
 
@@ -77,7 +77,7 @@ def write_answer(answer: Answer) -> list[Any]:
 
 
 def read_answer(plain: Sequence[Any]) -> Answer:
-    """What :func:`write_answer` wrote."""
+    """Read an answer from the values of :func:`write_answer`."""
     asked, made, kept = plain
     question, contents = Question(*asked), tuple(Content(*content) for content in kept)
     if isinstance(made, list):

@@ -1,14 +1,14 @@
-"""The record of a run: what was trained and found, as it came, so that an interrupted run is repeated and not redone.
+"""The record of a run: its contributions and nonces in order, so that an interrupted run can be replayed cheaply.
 
-A run follows from its scenario. Who has what its peers contributed, and the nonces that they found, gets to the same
-place by letting everything else happen again. What is in the folder::
+A run follows from its scenario. Given the peers' contributions and the nonces that they found, replaying everything
+else reproduces the same run. The folder holds::
 
     record.log          frames, appended one after the other: size (4), check (8), content as MessagePack
     contents/abcd…      payloads and parts that are too large for a frame, under the hexadecimal of their SHA-256
-    states/3-17         client 3 as it was after its 17th answer; of each client the newest
+    states/3-17         state of client 3 after its 17th answer; the newest one of each client
 
-A frame that was being written when its process was killed is cut off, and what it said is computed again. A process
-that is killed leaves everything that it wrote; after a failure of power, the rounds that were closed are there.
+If a process was killed while it wrote a frame, the frame is cut off, and its content is computed again. A process that
+is killed leaves everything that it wrote; after a power failure, the rounds that were closed are there.
 """
 
 import fcntl
@@ -37,14 +37,14 @@ from fedchain.simulator.scenario import ScenarioError
 LOG, CONTENTS, STATES = "record.log", "contents", "states"
 
 FORMAT = 2
-"""Changes with the meaning of frames."""
+"""Version of the frames' format."""
 
 SIZE_SIZE, CHECK_SIZE = 4, 8
 HEAD_SIZE = SIZE_SIZE + CHECK_SIZE
 
 
 class RecordError(ScenarioError):
-    """A run cannot go on from its record; the message says why."""
+    """A run cannot continue from its record; the message says why."""
 
 
 class Record:
@@ -52,19 +52,19 @@ class Record:
 
     def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
         self.rounds: list[bytes] = []
-        """What the trace was when each round was closed."""
+        """Hash of the trace at the end of each closed round."""
         self.resumptions = 0
-        """How often the run was gone on with."""
+        """Number of times that the run was resumed."""
         self.rounds_before = 0
-        """Rounds that were closed when it was opened."""
+        """Number of rounds that were closed when the record was opened."""
         self._folder, self._identity = folder, dict(identity)
-        self._offsets: dict[int, array[int]] = {}  # by client: where its answers' frames begin
-        self._states: dict[int, set[int]] = defaultdict(set)  # by client: after which answers there are states
+        self._offsets: dict[int, array[int]] = {}  # by client: offsets of its answers' frames
+        self._states: dict[int, set[int]] = defaultdict(set)  # by client: numbers of the answers with a state
         self._nonces: dict[bytes, int] = {}
         self._size = 0  # of all whole frames
         self._file: BinaryIO = (folder / LOG).open("r+b", buffering=0)
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a child process does not have it, too
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # child processes do not inherit it
         except OSError:
             self._file.close()
             raise RecordError(f"{folder.parent} is in use by another process") from None
@@ -74,8 +74,8 @@ class Record:
         """Begin a record in a folder that does not exist.
 
         Args:
-            folder: of the record.
-            identity: what a run depends on beside its scenario: names of programs, and their versions.
+            folder: folder of the record.
+            identity: dependencies of a run beside its scenario: names of programs, and their versions.
         """
         for path in (folder, folder / CONTENTS, folder / STATES):
             path.mkdir(mode=0o700)
@@ -103,40 +103,40 @@ class Record:
         return record
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Close it, so that another process can open it."""
         self._file.close()
 
     def delete(self) -> None:
-        """Close it and delete it: the run is finished."""
+        """Close and delete it: the run is finished."""
         self.close()
         shutil.rmtree(self._folder)
 
-    # what was contributed
+    # contributions
 
     def clients(self) -> list[int]:
-        """Who has answered."""
+        """Clients with answers, ascending."""
         return sorted(self._offsets)
 
     def count(self, client: int) -> int:
-        """How many answers of a client there are; they are numbered from 1."""
+        """Number of a client's answers; they are numbered from 1."""
         return len(self._offsets.get(client, ()))
 
     def answer(self, client: int, number: int) -> Answer:
         """One of a client's answers."""
         found = read_frame(self._file.fileno(), self._offsets[client][number - 1])
-        assert found is not None, "it was whole when it was written or read"
+        assert found is not None, "the frame was whole when it was written or read"
         return read_answer(found[0][-1])
 
     def add(self, client: int, number: int, batch: Batch, answer: Answer) -> None:
-        """Write an answer down. If it is there already, it must be the same; raises RecordError where it is not."""
+        """Write an answer. If the record has it already, it must be the same; raises RecordError if it is not."""
         plain = write_answer(answer)
         self._states[client].add(number)
         if number <= self.count(client):
             if msgpack.packb(write_answer(self.answer(client, number))) != msgpack.packb(plain):
                 asked = answer.question
                 raise RecordError(
-                    f"peer {client} contributes something else to phase {asked.phase} of round {asked.round} than "
-                    f"{self._folder.parent} has of it: it was computed by another program or machine"
+                    f"peer {client}'s contribution to phase {asked.phase} of round {asked.round} differs from the "
+                    f"record in {self._folder.parent}, which another program or machine computed"
                 )
             return
         assert number == self.count(client) + 1, "a client's answers come in order"
@@ -144,7 +144,7 @@ class Record:
         self._offsets.setdefault(client, array("Q")).append(offset)
 
     def put(self, content: bytes | Path) -> Content:
-        """Keep a payload or part, whose bytes are here or in a file; what is large is not read into memory."""
+        """Keep a payload or part, given as bytes or as a file; a large file is not read into memory."""
         if isinstance(content, Path):
             if content.stat().st_size < LARGE_SIZE:
                 return self.put(content.read_bytes())
@@ -165,36 +165,36 @@ class Record:
         return Content(content_hash, None)
 
     def read(self, content: Content) -> bytes:
-        """The bytes of a payload or part. Raises RecordError where the disk has lost them."""
+        """The bytes of a payload or part. Raises RecordError if their file is damaged."""
         if content.data is not None:
             return content.data
         path = self._content_path(content.hash)
         data = path.read_bytes()
         if sha256(data) != content.hash:
-            path.unlink()  # the next time, whoever made it makes it again
-            raise RecordError(f"{path} is damaged; go on once more, and it is computed again")
+            path.unlink()  # the next resumption computes it again
+            raise RecordError(f"{path} is damaged; resume once more, and it is computed again")
         return data
 
-    # clients as they were
+    # states of clients
 
     def state_path(self, client: int, number: int) -> Path:
-        """Where a training process leaves a client after one of its answers."""
+        """File of a client's state after one of its answers; a training process writes it."""
         return self._folder / STATES / f"{client}-{number}"
 
     def states(self, client: int) -> list[int]:
-        """After which of its answers there are states of a client, the newest first."""
+        """Numbers of a client's answers with a state after them, the newest first."""
         return sorted(self._states[client], reverse=True)
 
     def forget_states(self, client: int, number: int) -> None:
-        """Delete a client's states that are older than the one after an answer."""
+        """Delete a client's states that are older than the one after answer ``number``."""
         for older in [known for known in self._states[client] if known < number]:
             self.state_path(client, older).unlink(missing_ok=True)
             self._states[client].remove(older)
 
-    # what was found
+    # nonces and rounds
 
     def remembering(self, seal: Seal) -> Seal:
-        """The same search for nonces, which knows those that are in the record, and puts others there."""
+        """The same search for nonces, which returns those in the record, and adds others to it."""
 
         def sealed(header: Header, start: int) -> Header:
             key = header.seal() + start.to_bytes(8, "big")
@@ -208,18 +208,18 @@ class Record:
         return sealed
 
     def close_round(self, round_number: int, trace: bytes, timeline: Mapping[tuple[int, int], Span]) -> None:
-        """A round was closed. Raises RecordError where it was closed in another way when it was computed.
+        """Note that a round was closed. Raises RecordError if the record has another trace of it.
 
         Args:
-            round_number: from 1.
-            trace: SHA-256 over everything that has happened.
-            timeline: who did what when, by peer number and round.
+            round_number: number of the round, from 1.
+            trace: SHA-256 over all events of the run so far.
+            timeline: times of each peer's work, by peer number and round.
         """
         if round_number <= len(self.rounds):
             if self.rounds[round_number - 1] != trace:
                 raise RecordError(
-                    f"round {round_number} comes out otherwise than {self._folder.parent} has it: it was computed by "
-                    "another program or machine"
+                    f"round {round_number} differs from the record in {self._folder.parent}, which another program or "
+                    "machine computed"
                 )
             return
         self.rounds.append(trace)
@@ -230,7 +230,7 @@ class Record:
     # frames
 
     def _append(self, content: Any) -> int:
-        """Write one frame; where it begins."""
+        """Write one frame; returns its offset."""
         data, begun = msgpack.packb(content), self._size
         size = len(data).to_bytes(SIZE_SIZE, "big")
         frame = memoryview(size + _check(size, data) + data)
@@ -245,14 +245,14 @@ class Record:
         return begun
 
     def _read(self) -> None:
-        """Read all frames, and cut off what comes after the last whole one."""
+        """Read all frames, and cut off the bytes after the last whole one."""
         found = read_frame(self._file.fileno(), 0)
-        if found is None:  # the process was killed before it had begun
+        if found is None:  # the process was killed before it wrote the first frame
             os.ftruncate(self._file.fileno(), 0)
             self._append(["begun", FORMAT, self._identity])
             return
         self._validate_begin(found[0])
-        answers: dict[int, dict[int, int]] = defaultdict(dict)  # by client and number: where the frame begins
+        answers: dict[int, dict[int, int]] = defaultdict(dict)  # by client and number: offset of the frame
         batches: dict[Batch, set[tuple[int, int]]] = defaultdict(set)
         while found is not None:
             content, end = found
@@ -291,7 +291,7 @@ class Record:
                 )
 
     def _find_states(self) -> None:
-        """Find the states that clients were left in, and delete those that were never whole, or are of no answer."""
+        """Find the states of clients, and delete those that were never whole, or belong to no answer."""
         for path in (self._folder / STATES).iterdir():
             client, _, number = path.name.partition("-")
             if not number.isdecimal() or int(number) > self.count(int(client)):
@@ -307,7 +307,7 @@ class Record:
 
 
 def read_timeline(folder: Path) -> dict[tuple[int, int], Span]:
-    """Who did what when in the rounds that were closed, by peer number and round; nothing where there is no record."""
+    """Times of each peer's work in the closed rounds, by peer number and round; empty if there is no record."""
     timeline: dict[tuple[int, int], Span] = {}
     with suppress(FileNotFoundError), (folder / LOG).open("rb") as file:
         found = read_frame(file.fileno(), 0)
@@ -320,7 +320,7 @@ def read_timeline(folder: Path) -> dict[tuple[int, int], Span]:
 
 
 def read_frame(descriptor: int, offset: int) -> tuple[Any, int] | None:
-    """Return the content of a frame and where it ends; None where there is no whole one."""
+    """Return the content of a frame and its end; None if there is no whole frame at ``offset``."""
     head = os.pread(descriptor, HEAD_SIZE, offset)
     size = int.from_bytes(head[:SIZE_SIZE], "big")
     end = offset + HEAD_SIZE + size

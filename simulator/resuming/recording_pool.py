@@ -1,9 +1,9 @@
-"""Training that is remembered: a run that goes on is given its own answers again, as far as it had got.
+"""Training with a record: a resumed run gets its own answers again, up to the interruption.
 
-What a client computes follows from the client and from what it is asked, and its questions come in the same order
-whenever a run is repeated. So its answers are numbered. Up to the newest state that is left of the client they come
-from the record, and it goes on from that state. Should none be left it begins again, and what it computes then must be
-what the record says.
+A client's results follow from the client and its questions, and the questions come in the same order whenever a run is
+replayed. So its answers are numbered. The answers up to the client's newest surviving state come from the record, and
+the client goes on from that state. If no state is left, the client begins again, and its results must equal those in
+the record.
 """
 
 import threading
@@ -23,19 +23,19 @@ from fedchain.simulator.resuming.answers import Answer, Batch, Question
 from fedchain.simulator.resuming.record import Record, RecordError
 
 KEYS_KEPT = 4
-"""Phases that a client was asked for last. Who was restarted may be asked for one of them again."""
+"""Number of a client's latest phases to remember: a restarted peer may ask for one of them again."""
 
 
 class RecordingPool(TrainingPool):
-    """Worker processes as :class:`TrainingPool`, beside a record.
+    """Worker processes as :class:`TrainingPool`, with a record.
 
     Args:
-        learner: with its data loaded, and no client built.
+        learner: has its data loaded, and no client built.
         workers: number of processes.
-        record: of this run.
-        clients_max: how many clients each process holds; None: all that it serves.
+        record: this run's record.
+        clients_max: number of clients that each process holds; None if it holds all that it serves.
         together: see :class:`TrainingPool`.
-        stop: set by another thread that waits for nothing any more.
+        stop: see :class:`TrainingPool`.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class RecordingPool(TrainingPool):
         self._counts: dict[int, int] = defaultdict(int)  # questions of each client
         self._keys: dict[int, deque[tuple[str, int]]] = defaultdict(lambda: deque(maxlen=KEYS_KEPT))
         self._made: dict[int, tuple[tuple[str, int], int]] = {}  # each client's last contribution: phase, round, number
-        self._asked: dict[int, _Asked] = {}  # by call, until its answer is written down
-        self._restoring: set[int] = set()  # calls that put a client back to a state
+        self._asked: dict[int, _Asked] = {}  # by call, until its answer is written
+        self._restoring: set[int] = set()  # calls that restore a client's state
         self._known: tuple[bytes, Hash] = b"", sha256(b"")
 
     def contribute(
@@ -80,7 +80,7 @@ class RecordingPool(TrainingPool):
         return self._call("contribute", client, (phase, round_number, knowledge), evaluate_test, state)
 
     def recorded(self, client: int, number: int) -> Contribution:
-        """One of a client's answers, as who waits for it gets it. Calls that are held go out, as with any wait."""
+        """One of a client's answers, as the result of a job. Calls that are held are sent, as with any wait."""
         self._send_held()
         answer = self._record.answer(client, number)
         if isinstance(answer.made, NothingToPost):
@@ -89,7 +89,7 @@ class RecordingPool(TrainingPool):
         return replace(answer.made, payload=self._record.read(answer.payload))
 
     def _made_before(self, client: int, key: tuple[str, int]) -> int:
-        """Which answer is the client's last contribution, if it is the one to this question; else 0."""
+        """Number of the client's last contribution if it is to this phase and round; otherwise 0."""
         self._send_held()
         while any(asked.client == client for asked in self._asked.values()):
             self._receive()
@@ -97,13 +97,13 @@ class RecordingPool(TrainingPool):
         return number if made == key else 0
 
     def _repeat(self, client: int, number: int, question: Question) -> None:
-        """Have an answer of the record do what it did when it was computed."""
+        """Replay an answer of the record, which must be to the same question: note it, and write its parts again."""
         answer = self._record.answer(client, number)
         if answer.question != question:
             raise RecordError(
-                f"the record has peer {client} asked for phase {answer.question.phase} of round "
-                f"{answer.question.round} where it is asked for phase {question.phase} of round {question.round} now, "
-                "or given something else: it was made by another program or machine"
+                f"the record has peer {client} contribute to phase {answer.question.phase} of round "
+                f"{answer.question.round}, and the run to phase {question.phase} of round {question.round} or from "
+                "other knowledge: another program or machine made the record"
             )
         if isinstance(answer.made, Contribution):
             self._made[client] = (question.phase, question.round), number
@@ -117,7 +117,7 @@ class RecordingPool(TrainingPool):
         return super()._call(method, client, arguments, evaluate_test, state)
 
     def _restore(self, client: int) -> None:
-        """Have a client's process put it back to what it was, before it is asked for anything."""
+        """Have a client's process restore its state before any other call."""
         path = self._states.pop(client, None)
         if path is not None:
             self._count += 1
@@ -133,7 +133,7 @@ class RecordingPool(TrainingPool):
         super()._send(process, calls)
 
     def _on_reply(self, reply: Reply) -> None:
-        """Write an answer down. When all that were computed with it are, nobody needs the states before them."""
+        """Write an answer. When the whole batch is written, older states of its clients are deleted."""
         if reply.number in self._restoring:
             self._restoring.remove(reply.number)
             self._done.pop(reply.number)
@@ -166,16 +166,16 @@ class RecordingPool(TrainingPool):
         return PartFolder(self.parts / str(client), is_durable=False)
 
     def _hash(self, knowledge: bytes) -> Hash:
-        """SHA-256 of what peers in turn are given, once for all of them."""
+        """SHA-256 of a knowledge; calculated once for consecutive peers with the same one."""
         if self._known[0] is not knowledge:
             self._known = knowledge, sha256(knowledge)
         return self._known[1]
 
 
 def _answered(record: Record, *, together: bool) -> dict[int, int]:
-    """How many of each client's answers are taken from the record: those up to the newest state of it that is whole.
+    """Number of each client's answers to take from the record: those up to its newest whole state.
 
-    What was computed together is taken together: then it is all of them, or none.
+    If contributions were computed together, either all answers are taken or none.
     """
     answered = {}
     for client in record.clients():
@@ -192,10 +192,10 @@ class _Asked:
 
     client: int
     number: int
-    """Which of the client's answers it will be."""
+    """Number of the answer among the client's."""
     question: Question
     batch: Sequence["_Asked"] = ()
-    """All calls that were sent with it, and it."""
+    """All calls that were sent together, this one included."""
     is_answered: bool = False
 
 

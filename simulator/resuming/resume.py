@@ -1,4 +1,4 @@
-"""Which interrupted run goes on: its folder, its scenario, and whether it can."""
+"""Finding an interrupted run: its folder, its scenario, and whether it can go on."""
 
 import inspect
 import json
@@ -21,11 +21,11 @@ from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
 CHANGES_NOTHING = ("data_dir", "workers")
-"""Settings that may be others when a run goes on."""
+"""Settings that may differ when a run goes on."""
 
 
 def resumed_run(scenario_file: Path | None, overrides: Mapping[str, Any], out: Path | None) -> tuple[Scenario, Path]:
-    """Find the interrupted run that is to go on, as :func:`interrupted_run`. Raises ScenarioError if it cannot."""
+    """Find the interrupted run to resume, as :func:`interrupted_run`. Raises ScenarioError if it cannot go on."""
     scenario, folder = interrupted_run(scenario_file, overrides, out)
     _require_record(folder)
     return scenario, folder
@@ -37,12 +37,12 @@ def interrupted_run(
     """Find the interrupted run that a command means.
 
     Args:
-        scenario_file: of the run; None: the one in its folder.
-        overrides: settings over the file's.
+        scenario_file: scenario file of the run; None: the one in its folder.
+        overrides: settings that override the file's.
         out: the run's folder; None: the newest of the scenario's name.
 
     Returns:
-        What is run, and the run's folder.
+        The scenario, and the run's folder.
 
     Raises:
         ScenarioError: there is no such run, or it is finished, or it is another scenario's.
@@ -64,7 +64,7 @@ def require_interrupted(folder: Path, scenario: Scenario) -> None:
 
 
 def require_new(folder: Path) -> None:
-    """Raise ScenarioError where something is already, for runs are never mixed, or where nothing can be made."""
+    """Raise ScenarioError if a folder exists, since runs are never mixed, or cannot be made."""
     if folder.exists():
         raise ScenarioError(f"{folder} exists already; name another folder with --out")
     try:
@@ -87,7 +87,7 @@ def holds_finished(folder: Path) -> bool:
 
 
 def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str, Any]]:
-    """What a finished run has left: its scenario, its rounds, and its result. Raises ScenarioError."""
+    """Read a finished run: its scenario, its rounds, and its result. Raises ScenarioError."""
     if not holds_finished(folder):
         raise ScenarioError(f"{folder} holds no finished run")
     scenario = load_scenario(folder / SCENARIO_FILE, {})
@@ -105,7 +105,7 @@ def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str,
 
 
 def require_same(folder: Path, asked: Scenario) -> None:
-    """Raise ScenarioError unless a folder's run is of this scenario, but for what changes nothing."""
+    """Raise ScenarioError unless a folder's run is of this scenario, except for settings without effect."""
     begun = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError))
     free = () if begun.vectorize_clients else CHANGES_NOTHING
     values = asked.to_dict()
@@ -120,22 +120,22 @@ def _require_record(folder: Path) -> None:
 
 
 def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, str]:
-    """What a run depends on beside its scenario: the programs that compute, and the user's own code.
+    """Dependencies of a run beside its scenario: versions of the programs that compute, and the user's own code.
 
     Args:
-        scenario: which may name a task and a method.
-        task: the function itself, where the scenario cannot name it.
+        scenario: the scenario, which may name a task and a method.
+        task: the function itself, if the scenario cannot name it.
     """
     known = {"fedchain": fedchain.__version__, "torch": version("torch"), "numpy": version("numpy")}
     own = {name: code for name in (scenario.task, scenario.method) if (code := _source(name)) is not None}
     if task is not None and not scenario.task:
-        with suppress(OSError, TypeError):  # nobody knows the source of what was typed
+        with suppress(OSError, TypeError):  # code that was typed has no source
             own["task"] = inspect.getsource(task).encode()
     return known | {name: f"of SHA-256 {sha256(code).hex()[:16]}" for name, code in own.items()}
 
 
 def _source(name: str) -> bytes | None:
-    """The code behind 'FILE.py:name' or 'module:name'; None for what is built in."""
+    """The code behind 'FILE.py:name' or 'module:name'; None if the name is built in."""
     module_name, _, _ = name.rpartition(":")
     if not module_name:
         return None
@@ -150,7 +150,7 @@ def _source(name: str) -> bytes | None:
 
 
 def _newest(name: str) -> Path:
-    """The last of ``runs/NAME``, ``runs/NAME-2``, … that is there."""
+    """The last of ``runs/NAME``, ``runs/NAME-2``, … that exists."""
     path, count = RUNS_FOLDER / name, 1
     while (following := RUNS_FOLDER / f"{name}-{count + 1}").exists():
         path, count = following, count + 1

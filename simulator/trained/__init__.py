@@ -1,1 +1,1 @@
-"""Trained models after a run: read from what it left behind, written as files, and measured."""
+"""Trained models after a run: read from its folder, written as files, and measured."""

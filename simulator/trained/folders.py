@@ -1,7 +1,7 @@
-"""Folders that hold trained models: a simulated run's, a node's, and a test network's, which holds its nodes'.
+"""Folders that hold trained models: a simulated run's, a node's, and a test network's, which holds its nodes' folders.
 
-Whatever the folder, the common model is read from the chain in it. Local models are on no chain: a run keeps them where
-it was asked to, and a node keeps its own, after its last contribution.
+The common model is read from the chain in the folder. Local models are on no chain: a run keeps them if it was asked
+to, and a node keeps its own, as of its last contribution.
 """
 
 from abc import ABC, abstractmethod
@@ -42,23 +42,23 @@ from fedchain.simulator.trained.origins import origin_of, read_file
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A model, and where it is from."""
+    """A model, and its origin."""
 
     state: ModelState
     origin: Origin
 
     def to_file(self) -> bytes:
-        """The bytes of a safetensors file; the same model and origin give the same."""
+        """The bytes of a safetensors file; the same model and origin give the same bytes."""
         return write_model(self.state, write_origin(self.origin))
 
 
 class ModelFolder(ABC):
-    """A folder in which models of one federation are.
+    """A folder with models of one federation.
 
     Args:
-        folder: that folder.
+        folder: the folder.
         chain: the folder of a chain in it.
-        data_dir: folder of the data set, where it is not the one that the folder names.
+        data_dir: folder of the data set, if it is not the one that the folder names.
         task: the function that loads own data, likewise.
 
     Raises ChainError if the chain cannot be read.
@@ -73,7 +73,7 @@ class ModelFolder(ABC):
     @property
     @abstractmethod
     def config(self) -> LearningConfig:
-        """The task, with the shapes of the models and what this machine chose for itself."""
+        """The task, with the shapes of the models and this machine's own settings."""
 
     @property
     @abstractmethod
@@ -83,11 +83,11 @@ class ModelFolder(ABC):
     @property
     @abstractmethod
     def sites(self) -> tuple[int, ...]:
-        """Members whose test sets can be had here."""
+        """Members whose test sets are available here."""
 
     @abstractmethod
     def learner(self) -> Learner:
-        """What measures models on the members' data; raises LearningError if these cannot be had."""
+        """A learner that measures models on the members' data; raises LearningError if these are not available."""
 
     @abstractmethod
     def _local(self, member: int) -> TrainedModel:
@@ -95,14 +95,14 @@ class ModelFolder(ABC):
 
     @abstractmethod
     def _why_none(self, member: int) -> str:
-        """Why a member's model is not here, and what would be right."""
+        """Message that a member's model is not here, with advice."""
 
     def reported(self, round_number: int) -> Mapping[str, Any]:
-        """What the run measured of the aggregate of a round, by field of `Origin`; {}: nothing."""
+        """The run's measurements of the aggregate of a round, by field of `Origin`; {} if there are none."""
         return {}
 
     def find(self, name: str) -> int:
-        """The place of a member that is named by it or by its address. Raises NotFound or InvalidAddress."""
+        """The place of a member, given as this number or as its address. Raises NotFound or InvalidAddress."""
         if name.isdecimal():
             if int(name) >= len(self.genesis.members):
                 raise NotFound(f"member {name}: the members of this federation are 0 to {self._last_member}")
@@ -110,7 +110,7 @@ class ModelFolder(ABC):
         return self.genesis.index[find_member(name, self.genesis.members)]
 
     def member(self, member: int, round_number: int | None = None) -> TrainedModel:
-        """The local model of a member, as its last contribution left it.
+        """The local model of a member after its last contribution.
 
         Raises `ConfigurationError` if it is not here, or not as it was after ``round_number``.
         """
@@ -127,7 +127,7 @@ class ModelFolder(ABC):
         return found
 
     def aggregate(self, round_number: int | None = None) -> TrainedModel:
-        """The common model that a round, by default the newest finished one, left behind.
+        """The common model after a round, by default the newest finished one.
 
         Raises `ConfigurationError` if the method has none, and NotFound if the chain does not keep it.
         """
@@ -167,15 +167,15 @@ class RunFolderModels(ModelFolder):
 
     @property
     def sites(self) -> tuple[int, ...]:
-        """Everybody's: a simulation has all data."""
+        """All members: a simulation has all data."""
         return tuple(range(self.config.clients))
 
     def learner(self) -> Learner:
-        """The run's own."""
+        """The run's own learner."""
         return load_learner(self._scenario)
 
     def reported(self, round_number: int) -> Mapping[str, Any]:
-        """The row of the round."""
+        """See :class:`ModelFolder`: from the row of the round."""
         for row in read_metrics(self.folder):
             if row["round"] == round_number:
                 return {
@@ -200,8 +200,8 @@ class NodeModels(ModelFolder):
     """The data folders of nodes of one federation.
 
     Args:
-        folder: the one that was asked for.
-        nodes: the data folders, whose own models are here.
+        folder: the folder that was asked for.
+        nodes: the nodes' data folders, with their own models.
         data_dir: folder of the data set.
         task: the function that loads own data.
     """
@@ -226,17 +226,17 @@ class NodeModels(ModelFolder):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The nodes' own."""
+        """Members of the nodes whose models are here."""
         return tuple(sorted(self._files))
 
     @property
     def sites(self) -> tuple[int, ...]:
-        """Everybody's, where a known data set is spread over the members; where each has its own, the nodes'."""
+        """All members; if data are the members' own and the folder is a single node's, members with a model here."""
         is_elsewhere = self.config.dataset == OWN and self._is_one
         return self.kept if is_elsewhere else tuple(range(self.config.clients))
 
     def learner(self) -> Learner:
-        """One that has the members' data, and none of their secrets."""
+        """A learner with the members' data, and none of their secrets."""
         use_current_folder()
         config = self.config
         validate_choice(config, config.task)
@@ -264,13 +264,13 @@ class NodeModels(ModelFolder):
 
 
 def open_models(folder: Path, data_dir: str = "", task: str = "", method: str = "") -> ModelFolder:
-    """Find out what kind of folder it is.
+    """Open a folder by its kind.
 
     Args:
-        folder: of a simulated run, a node, or a test network.
+        folder: folder of a simulated run, a node, or a test network.
         data_dir: folder of the data set; empty: the run's own, or the environment's.
         task: the function that loads own data, as module:function.
-        method: the file of the learning method, as FILE.py:Class, where Python does not find it by itself.
+        method: the file of the learning method, as FILE.py:Class, if Python does not find it by itself.
 
     Raises:
         NotFound: it is none of these.

@@ -1,4 +1,4 @@
-"""Trained models, measured again: on one member's test set, on all of them, on the whole test set of a data set."""
+"""Measuring trained models: on one member's test set, on all of them, on the whole test set of a data set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,47 +10,47 @@ from fedchain.simulator.trained.folders import ModelFolder, TrainedModel
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How good one model is."""
+    """Measurements of one model."""
 
     sites: tuple[int, ...]
     """Members on whose own test sets it was measured."""
     accuracies: tuple[float, ...]
-    """One for each of them, as fractions."""
+    """Accuracies on these, as fractions."""
     losses: tuple[float, ...]
-    """Mean cross-entropy on the same, in nats."""
+    """Mean cross-entropies on these, in nats."""
     test_accuracy: float | None
-    """On the whole test set; None: the members have none in common."""
+    """Accuracy on the whole test set; None if the members have none in common."""
 
     @property
     def accuracy(self) -> float:
-        """Mean over the members' test sets (TAA), added up in their order, as a run does."""
+        """Mean over the members' test sets (TAA), summed in their order, as in a run."""
         return sum(self.accuracies) / len(self.accuracies)
 
     @property
     def loss(self) -> float:
-        """Mean over the same (TAL)."""
+        """Mean loss over the members' test sets (TAL)."""
         return sum(self.losses) / len(self.losses)
 
 
 @dataclass(frozen=True, slots=True)
 class CrossSite:
-    """Models of members, each on the own test set of each member."""
+    """Models of members, each measured on the own test set of each member."""
 
     owners: tuple[int | None, ...]
-    """Whose model each row is; None: the common one."""
+    """Owner of each row's model; None: the common model."""
     sites: tuple[int, ...]
-    """Whose test set each column is."""
+    """Owner of each column's test set."""
     accuracies: tuple[tuple[float, ...], ...]
-    """A row for each model, as fractions."""
+    """Accuracies as fractions, a row for each model."""
 
 
 def measure(learner: Learner, state: ModelState, owner: int, sites: Sequence[int]) -> Measured:
-    """Measure a model on the own test sets of members, and on the whole test set where there is one.
+    """Measure a model on the own test sets of members, and on the whole test set if there is one.
 
     Args:
         learner: has the members' data.
-        state: the model's.
-        owner: a member whose model is built in the same way.
+        state: the model's state.
+        owner: a member whose model has the same architecture.
         sites: members, at least one.
 
     Raises:
@@ -67,7 +67,7 @@ def measure(learner: Learner, state: ModelState, owner: int, sites: Sequence[int
 
 
 def measure_trained(folder: ModelFolder, learner: Learner, model: TrainedModel) -> Measured:
-    """Measure a model as its run did: a member's on its own test set, the aggregate on everybody's."""
+    """Measure a model as its run did: a member's on its own test set, the aggregate on all members' test sets."""
     member = model.origin.member
     return measure(learner, model.state, member or 0, folder.sites if member is None else (member,))
 

@@ -1,4 +1,4 @@
-"""Where models in files are from: the members' of a run that has ended, and files that come from elsewhere."""
+"""Origins of models in files: those of a finished run's members, and files from elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from fedchain.simulator.engine.simulation import Outcome
 
 @dataclass(frozen=True, slots=True)
 class FileModel:
-    """The model of a safetensors file, and what the file says of it."""
+    """The model of a safetensors file, and the origin that the file states."""
 
     state: ModelState
     origin: Origin | None
-    """None: another program wrote it."""
+    """Origin of the model; None if another program wrote the file."""
 
 
 def read_file(path: Path) -> FileModel:
@@ -33,7 +33,7 @@ def read_file(path: Path) -> FileModel:
 
 
 def origin_of(config: LearningConfig, chain_id: bytes, *, member: int | None, **values: Any) -> Origin:
-    """Where a model is from; ``values`` are the other fields of `Origin`."""
+    """The origin of a model; ``values`` are the other fields of `Origin`."""
     model = OWN if config.dataset == OWN else config.model_of(member or 0)
     return Origin(
         chain_id=chain_id.hex(), method=config.method, dataset=config.dataset, model=model, member=member, **values
@@ -41,13 +41,13 @@ def origin_of(config: LearningConfig, chain_id: bytes, *, member: int | None, **
 
 
 def add_origins(files: Mapping[int, Path], config: LearningConfig, chain_id: bytes, outcome: Outcome) -> None:
-    """Have the files of final models say where they are from, and how good the run found them.
+    """Add origins to the files of final models, with the run's measurements.
 
     Args:
-        files: of the clients, by number.
+        files: the clients' files, by number.
         config: the task of the run.
-        chain_id: of the run's federation.
-        outcome: what came out.
+        chain_id: the chain ID of the run's federation.
+        outcome: the result of the run.
     """
     for member, path in files.items():
         found: dict[str, Any] = {"round": None}

@@ -1,4 +1,4 @@
-"""The cross-site matrix for people."""
+"""The cross-site matrix as a table."""
 
 from rich.table import Table
 
@@ -6,7 +6,7 @@ from fedchain.simulator.trained.measure import CrossSite
 
 
 def cross_site_table(matrix: CrossSite, title: str) -> Table:
-    """A row for each model: its accuracy on each test set in percent, on its own, and on average over the others."""
+    """A row for each model: its accuracy in percent on each test set, on its own, and on average over the others."""
     table = Table(title=title, box=None, padding=(0, 1), header_style="bold")
     table.add_column("model", no_wrap=True)
     for site in matrix.sites:

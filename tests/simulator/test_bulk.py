@@ -157,7 +157,7 @@ def test_rounds_close_although_parts_are_listed_that_nobody_has() -> None:
 
 
 def test_parts_need_everybody_connected_to_all() -> None:
-    with pytest.raises(ScenarioError, match="needs everybody connected to all"):
+    with pytest.raises(ScenarioError, match="needs every peer connected to all others"):
         run(replace(SCENARIO, peers=6, degree=3))
 
 

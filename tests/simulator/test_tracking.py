@@ -164,7 +164,7 @@ def test_a_server_that_goes_ends_no_simulation(
     with open_tracker("mlflow=http://127.0.0.1:5000", Scenario(), tmp_path) as tracker:
         clients[0].is_gone = True
         play(tracker)
-    assert [record.getMessage() for record in caplog.records] == ["MLflow is not told any more: gone"]
+    assert [record.getMessage() for record in caplog.records] == ["MLflow gets no more rounds: gone"]
 
 
 @pytest.mark.parametrize(

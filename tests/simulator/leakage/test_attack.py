@@ -135,7 +135,7 @@ def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no common model"):
         next(attack_methods(SCENARIO, [Setting(name="-", method="solo")], Victims(clients=1), noise=0, search=QUICK))
     wrong = [Setting(name="-", method="fedavg", informed=True)]
-    with pytest.raises(ConfigurationError, match="one on FedReg, not on FedAvg"):
+    with pytest.raises(ConfigurationError, match="needs FedReg, not FedAvg"):
         next(attack_methods(SCENARIO, wrong, Victims(clients=1), noise=0, search=QUICK))
 
 
@@ -191,7 +191,7 @@ def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("two", "--round", "1"), "a post of this federation is of 2 local steps"),
+        (("two", "--round", "1"), "posts of this federation take 2 local steps"),
         (("one", "--round", "9"), "the chain ended with round 2"),
     ],
 )
@@ -223,7 +223,7 @@ def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[
     [
         (("--store", "."), "give both or neither"),
         (("--set", "learning_rate=1"), "are for the method that --method names"),
-        (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack is one on FedReg, not on FedAvg"),
+        (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack needs FedReg, not FedAvg"),
         (("--method", "fedavgg"), "did you mean 'fedavg'"),
         (("--known-pairs", "3", "--method", "fedavg"), "--known-pairs are of encrypted images"),
         (("--method", "fededs", "--model", "digits-mlp"), "ends with a pooling"),
