@@ -1,4 +1,4 @@
-"""What all tests need."""
+"""Set-up that all tests need."""
 
 import os
 import signal

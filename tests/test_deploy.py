@@ -1,4 +1,4 @@
-"""What operators are given: unit, image, compose file, alerts and dashboard name what exists, in forms that hold."""
+"""Files for operators: unit, image, compose file, alerts and dashboard name what exists, in forms that hold."""
 
 import json
 import operator
@@ -39,7 +39,7 @@ OF_PROMETHEUS = {"up"}
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any]:
-    """What a command line after ``fedchain`` means; raises where the program would refuse it."""
+    """Parameters of a command line after ``fedchain``; raises if the program would refuse it."""
     command: Any = typer.main.get_command(app)
     rest = list(words)
     while True:

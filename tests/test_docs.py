@@ -1,4 +1,4 @@
-"""What the documentation names exists, and the numbers that it states are those of the code."""
+"""Everything that the documentation names exists, and the numbers that it states are those of the code."""
 
 import ast
 import re

@@ -36,7 +36,7 @@ def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
 
 
 def _description(page: str, name: str) -> str:
-    """What a page says of a function: up to the next one."""
+    """A page's description of a function, up to the next one."""
     start = page.index(f'id="{name}"')
     return page[start : page.index('<dt class="sig', start)]
 

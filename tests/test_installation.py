@@ -16,11 +16,11 @@ from fedchain.node.operating.preflight import LIBP2P_VERSION
 from tests.support.paths import ROOT
 
 NEVER_IMPORTED = {"exceptiongroup", "grpcio", "lru-dict", "mypy-protobuf", "rpcudp", "types-requests"}
-"""What libp2p asks for and does not import on the way to what is used of it, or needs on older Pythons alone."""
+"""Requirements of libp2p that are not imported by the parts in use, or are needed on older Pythons alone."""
 
 
 def names(requirements: list[str]) -> set[str]:
-    """Of the packages in a list of requirements, without those of extras."""
+    """Names of the packages in a list of requirements, without those of extras."""
     found = [re.match(r"[\w.-]+", line) for line in requirements if "extra ==" not in line]
     return {name[0].lower().replace("_", "-") for name in found if name is not None}
 
@@ -92,7 +92,7 @@ case "$*" in *--index-url*torch) exit "$TORCH_STATUS";; esac
 
 
 def installed(folder: Path, *settings: str, torch_status: int = 0) -> list[str]:
-    """What ``make install`` has pip install, in order; of torch from an index of its own with this exit code."""
+    """Arguments of pip under ``make install``, in order; torch's own index answers with this exit code."""
     python, seen = folder / "python", folder / "seen"
     python.write_text(STAND_IN, encoding="utf-8")
     python.chmod(0o755)

@@ -92,7 +92,7 @@ def _imported(source: str) -> set[str]:
 
 
 def _circle(imports: Mapping[str, Collection[str]]) -> list[str]:
-    """What is left when modules that import nothing that is left are taken away; empty if there is no circle."""
+    """Modules that are left when those without imports among the rest are taken away; empty if there is no circle."""
     left = dict(imports)
     while done := [name for name, needed in left.items() if not any(other in left for other in needed)]:
         left = {name: needed for name, needed in left.items() if name not in done}
@@ -125,7 +125,7 @@ def test_nothing_is_unpickled(path: Path) -> None:
 
 
 def _unpicklers(source: str) -> list[str]:
-    """What in ``source`` would run code that came in as data."""
+    """Names in ``source`` that would run code that came in as data."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

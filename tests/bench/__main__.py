@@ -22,7 +22,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one process cost."""
+    """Cost of one process."""
 
     cpu_s: float
     wall_s: float
@@ -191,7 +191,7 @@ ENCRYPTION = {
     "encrypt 33,200, randomizers ready": ("≤ 0.05 s", 0.05),
     "round": ("≤ 12 s", 12.0),
 }
-"""What is promised of threshold encryption: the text and the seconds."""
+"""Promised cost of threshold encryption: the text and the seconds."""
 
 
 def bench_encryption(*, quick: bool) -> Table:
@@ -264,7 +264,7 @@ PARTS = (
     "web",
     "live",
 )
-"""What can be measured, in this order."""
+"""Names of the measurements, in this order."""
 
 DATA = {"training": "fashion-mnist", "logistic": "fashion-mnist", "memory": "cifar10"}
 """The data set that a part needs."""

@@ -23,7 +23,7 @@ from fedchain.node.founding.task import found_federation, rules_of
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
 
 MEMBERS = 10
-"""Of chains of class prototypes."""
+"""Number of members in chains of class prototypes."""
 
 BLOCKS_AT_ONCE = 50
 """Blocks that are written at once."""
@@ -109,7 +109,7 @@ def _forget(chain: ChainBuilder) -> None:
 
 
 def _prototypes(config: LearningConfig, classes: int) -> Payloads:
-    """Of four classes each, which move a little from round to round."""
+    """Prototypes of four classes each, which move a little from round to round."""
     info = infos_of(config)[0]
     base = np.random.default_rng(0).normal(size=(classes, info.embedding_size))
 
@@ -123,7 +123,7 @@ def _prototypes(config: LearningConfig, classes: int) -> Payloads:
 
 
 def _models(config: LearningConfig) -> Payloads:
-    """Of parameters that move a little from round to round."""
+    """Models whose parameters move a little from round to round."""
     spec = parameter_spec(infos_of(config)[0])
     base = {item.name: np.abs(np.random.default_rng(0).normal(size=item.shape)) for item in spec}
 

@@ -1,4 +1,4 @@
-"""What threshold encryption costs at 2048 bits: operations on one core, and a whole round of FedPH on two.
+"""Cost of threshold encryption at 2048 bits: operations on one core, and a whole round of FedPH on two.
 
 FedPH's Table 3 gives 0.039 s for 384 numbers, its embeddings, and 3.37 s for 33,200, its model, one number in a
 ciphertext; that fits a key of 128 bits. Here 68 numbers lie in a ciphertext, with 24 bits behind the point and room for
@@ -144,7 +144,7 @@ def _take(dealt: Dealt) -> None:
 
 
 def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What a piece of work gives, and its CPU seconds."""
+    """Result of a piece of work, and its CPU seconds."""
     begun = time.process_time()
     result = work(*arguments)
     return result, time.process_time() - begun

@@ -1,7 +1,7 @@
-"""What a local step costs in each method, beside FedAvg's: CPU time of a client's work in round 2.
+"""Cost of a local step in each method, beside FedAvg's: CPU time of a client's work in round 2.
 
-By then clients have received knowledge and remember what they remember. Images are random, in Fashion-MNIST's shape.
-A step is measured as the difference between a long update and a usual one: what is done once a round cancels out.
+By then clients have received knowledge and have their memories. Images are random, in Fashion-MNIST's shape.
+A step is measured as the difference between a long update and a usual one: work that is done once a round cancels out.
 """
 
 import time
@@ -24,7 +24,7 @@ from fedchain.learning.worker.learner import Learner
 
 CLIENTS = 4
 EXAMPLES, CLASSES_OF_CLIENT = 300, 3
-"""Of each client: what DFPL's tables deal on average."""
+"""Examples and classes of each client, as DFPL's tables deal them on average."""
 
 STEPS, STEPS_LONG, BATCH_SIZE = 20, 60, 32
 
@@ -34,10 +34,10 @@ class StepCost:
     """CPU milliseconds."""
 
     step_ms: float
-    """Of one more local step; not a number for SGD, which takes exactly one."""
+    """Time of one more local step; not a number for SGD, which takes exactly one."""
 
     update_ms: float
-    """Of a usual update: receive, train, make the post."""
+    """Time of a usual update: receive, train, make the post."""
 
 
 def run(repetitions: int) -> dict[str, list[float]]:

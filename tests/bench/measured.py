@@ -1,4 +1,4 @@
-"""What is measured, each as one fresh process: ``python -m tests.bench.measured NAME SCENARIO``."""
+"""The measurements, each in a fresh process: ``python -m tests.bench.measured NAME SCENARIO``."""
 
 import hashlib
 import json

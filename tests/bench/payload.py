@@ -1,4 +1,4 @@
-"""What ResNet-18's payload costs: decoded and checked, encoded, and eight of them aggregated, on one core.
+"""Cost of ResNet-18's payload: decoded and checked, encoded, and eight of them aggregated, on one core.
 
 The posts are encoded before the clock starts. `aggregate` is the application's, from bytes to bytes: it decodes,
 checks, averages, and encodes the knowledge. Memory is the peak of what numpy and Python allocate beside the posts.

@@ -20,7 +20,7 @@ from tests.bench.chains import MEMBERS, long_chain, model_chain, wide_chain
 BLOCKS, BLOCKS_OF_LARGE_KNOWLEDGE = 10_000, 60
 
 REQUESTS = 300
-"""Of each page; no two in a row ask for the same, and none is answered from memory."""
+"""Requests of each page; no two in a row ask for the same, and none is answered from memory."""
 
 TABS = 100
 WATCHED_S = 30.0

@@ -13,7 +13,7 @@ from tests.support.chain.builders import ChainBuilder, double_post, double_vote,
 from tests.support.chain.peer import Peer, encode_final
 
 FLIPS = 2_000
-"""Of each kind."""
+"""Number of flips of each kind."""
 
 KINDS = ("block", "final", "transaction", "vote", "evidence", "payload")
 
@@ -61,7 +61,7 @@ def test_a_flipped_bit_is_refused_and_changes_nothing(kind: str) -> None:
         flipped = _flip(data, rng.randrange(8 * len(data)))
         with pytest.raises(Refused) as caught:
             receive(flipped)
-        # What only time can heal is said of nothing but a height or round that is not open.
+        # Only a height or round that is not open may be refused as something that time can heal.
         assert isinstance(caught.value, Invalid | UnknownParent | OutOfWindow), repr(caught.value)
         assert str(caught.value).startswith(f"{caught.value.rule}: ")
         assert len(str(caught.value)) > len(caught.value.rule) + 2

@@ -135,7 +135,7 @@ def test_each_vote_is_judged() -> None:
 
 @pytest.mark.parametrize("changes", [{"attempt": 1}, {"height": 4}, {"block_hash": sha256(b"x")}, {"kind": PREVOTE}])
 def test_votes_for_different_things_do_not_add_up(changes: dict[str, Any]) -> None:
-    """What they share stands once: a vote that said something else is no vote here."""
+    """Their common part stands once: a vote for something else is no vote here."""
     mixed = certify([*_votes(4), _votes(5, **changes)[4]])
     assert _refusal(mixed).startswith("certificate's vote: slot ")
     assert _refusal(Certificate.from_record(mixed.to_record())).startswith("certificate's vote: signature: ")

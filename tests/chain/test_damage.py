@@ -117,7 +117,7 @@ def test_a_changed_body_is_refused_also_when_a_member_mines_it(path: Path, data:
 
 HEADER = {item.name for item in fields(Header) if item.init}
 FREE = {"miner", "nonce"}
-"""What a miner may choose."""
+"""Fields that a miner may choose."""
 FITTING = {"transactions_root", "certificate_root", "evidence_root"}
 
 

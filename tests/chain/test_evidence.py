@@ -79,7 +79,7 @@ def _resized() -> Statement:
 
 
 def test_one_payload_with_two_sizes_is_a_crime() -> None:
-    """One of them is a lie, and whoever holds that post first could never use the payload."""
+    """One of them is a lie, and a peer that holds that post first could never use the payload."""
     assert excludes(POST, _resized())
     validate_evidence(GENESIS, STATE, evidence_of(POST, _resized()), is_valid_signature)
 

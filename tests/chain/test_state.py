@@ -1,4 +1,4 @@
-"""What the chain says after a block: whose turn it is, who votes, how hard the next block is, what time it was."""
+"""The state after a block: whose turn it is, who votes, how hard the next block is, what time it was."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One function decides a block's fate; who catches up or joins asks it too, and cannot be told another chain."""
+"""One function decides a block's fate; peers that catch up or join ask it too, and cannot be told another chain."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -318,7 +318,7 @@ class Forger:
         self.scene, self.league, self.judge = scene, league, judge
 
     def tell(self, state: State) -> State:
-        """What somebody makes of it who joins here."""
+        """The state that a peer computes if it joins here."""
         scene, key = self.scene, self.league[0]
         parent = certify(self._votes(state.height, state.block_hash))
         header = Header(
@@ -390,7 +390,7 @@ def test_strangers_cannot_be_the_members_of_a_state_that_they_make_up() -> None:
 
 
 def test_a_parent_that_was_chosen_cannot_draw_a_committee_of_liars() -> None:
-    """A committee follows from the parent's hash, and who makes a state up may try as many hashes as it likes."""
+    """A committee follows from the parent's hash, and a forger of a state may try as many hashes as it likes."""
     scene = Scene(10, committee_size=4, contributors_per_round=3)  # 3 of 10 may lie, 3 of 4 decide
     league = KEYS[:3]
     liars = frozenset(key.public_key for key in league)

@@ -555,7 +555,7 @@ def test_a_valid_block_is_taken() -> None:
     assert scene.peer.snapshot() != before
 
 
-# --- what its miner did not write is the fault of whoever sent it
+# --- bytes that its miner did not write are the sender's fault
 
 
 def _miner_stranger() -> tuple[Scene, Block, str]:

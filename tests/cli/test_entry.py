@@ -1,4 +1,4 @@
-"""What a command imports before it does its work: what it does not need, nobody shall wait for."""
+"""Imports of a command before it does its work: nobody shall wait for a module that it does not need."""
 
 import subprocess
 import sys

@@ -127,7 +127,7 @@ def test_a_narrow_terminal_loses_nothing(
         wide = explore(command, run_folder, *names, rules=FakeRules(many)).stdout
         monkeypatch.setenv("COLUMNS", str(width))
         assert {*wide.split()} == {*narrow.split()}, command
-        # What is longer than a line ends in a word that is, which the terminal breaks, and joins when it is copied.
+        # A line that is too long ends in such a word, which the terminal breaks, and joins when it is copied.
         assert all(len(line.split()) <= 2 for line in narrow.splitlines() if len(line.rstrip()) > width), command
     assert head.hash.hex() in explore("block", run_folder, 3).stdout
 

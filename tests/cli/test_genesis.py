@@ -123,7 +123,7 @@ def test_help_shows_options_under_headings_and_none_beside(command: str, heading
 
 
 def lines_of(document: Genesis) -> dict[str, str]:
-    """What is shown, by name; members have no name."""
+    """Values shown, by name; members have no name."""
     return {line[:34].strip(): line[34:] for line in genesis_lines(document) if len(line) > 34}
 
 

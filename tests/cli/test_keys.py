@@ -1,4 +1,4 @@
-"""What is done with a key file after it was made: one line and exit code 2 where it cannot be."""
+"""Commands on an existing key file: one line and exit code 2 if they cannot be carried out."""
 
 import logging
 from collections.abc import Mapping

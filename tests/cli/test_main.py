@@ -1,4 +1,4 @@
-"""What all commands have in common: wrong input is one line and exit code 2, and a closed pipe is no error."""
+"""All commands alike: wrong input is one line and exit code 2, and a closed pipe is no error."""
 
 import os
 import re

@@ -18,7 +18,7 @@ POOL_MAX = 512
 """Inputs that are mutated further."""
 
 MEASURED_EVERY = 8
-"""Of so many executions one has its allocations measured, which makes it slower."""
+"""One execution in so many has its allocations measured, which makes it slower."""
 
 ALLOCATED_PER_BYTE_MAX = 192
 """An empty list is one byte on the wire and 80 in memory; a decoder also writes it anew to compare."""
@@ -69,7 +69,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a target did under a number of inputs."""
+    """Behaviour of a target under a number of inputs."""
 
     executions: int = 0
     seconds: float = 0.0

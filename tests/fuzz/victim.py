@@ -173,14 +173,14 @@ class Victim:
             assert not any(isinstance(item, Final) for item in finals), "something of a damaged message is final"
         refused = [effect.error for effect in effects if isinstance(effect, Refuse)]
         assert len(refused) <= 1, f"{len(refused)} refusals of one message"
-        # What our own key signed is noted, whatever comes with it.
+        # Statements of our own key are noted, whatever comes with them.
         is_ours = isinstance(message, PostMessage) and message.post.sender == self._peer.key.public_key
         if not is_ours and any(isinstance(error, Invalid) for error in refused):
             assert self._digest() == before, "an invalid message changed the node"
         return f"{type(message).__name__} {refused[0].rule if refused else 'taken'}"
 
     def _digest(self) -> str:
-        """What the node says it holds."""
+        """Digest of everything that the node says it holds."""
         node = self.node
         agreement = node.voting.agreement
         votes = [
@@ -191,7 +191,7 @@ class Victim:
 
     @staticmethod
     def _look_at(effects: list[Effect]) -> None:
-        """What is said can be said, and what is refused says why."""
+        """Every message can be encoded, and every refusal gives a reason."""
         for effect in effects:
             match effect:
                 case Publish(message) | Send(_, message):

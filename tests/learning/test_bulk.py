@@ -69,7 +69,7 @@ class Players:
 
 
 def total(players: Players) -> float:
-    """What the aggregator has summed up."""
+    """The sum that the aggregator has computed."""
     ref = next(part for _, part, _ in players.rules.parts_known(players.known) if part[2] == NEXT_AGGREGATOR)
     return float(decode_part(players.store.read(ref[0]), (TensorSpec("total", (64,)),))["total"][0])
 

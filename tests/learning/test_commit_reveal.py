@@ -24,7 +24,7 @@ MEMBERS = [b"\1" * 32, b"\2" * 32, b"\3" * 32]
 
 @dataclass(slots=True)
 class Trained:
-    """What a client will reveal."""
+    """The model that a client will reveal."""
 
     model: dict[str, torch.Tensor] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ def config(monkeypatch: pytest.MonkeyPatch) -> LearningConfig:
 
 
 def post(rules: Application, learner: Learner, phase: str, number: int, known: bytes) -> list[tuple[bytes, bytes]]:
-    """What all members post, checked."""
+    """Posts of all members, checked."""
     posts = [(MEMBERS[k], learner.contribute(k, phase, number, known).payload) for k in range(3)]
     for sender, payload in posts:
         rules.check(phase, sender, number, known, payload)

@@ -1,4 +1,4 @@
-"""What every registered method must do, on the digits: repeat itself, start again from a checkpoint, stay in bounds."""
+"""Every registered method, on the digits, repeats itself, starts again from a checkpoint and stays in bounds."""
 
 import math
 import re

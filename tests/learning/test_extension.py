@@ -185,7 +185,7 @@ def test_a_phase_of_every_round_leaves_nothing_for_ever() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Keys(Census):
-    """What the setup left stands beside the knowledge in every round."""
+    """A method whose setup leaves something that stands beside the knowledge in every round."""
 
     @property
     def setup(self) -> tuple[Phase, ...]:

@@ -33,7 +33,7 @@ MEMBERS = [bytes([place]) * 32 for place in range(4)]
 
 @dataclass(frozen=True, kw_only=True)
 class EncryptedSum(Method):
-    """The sum of all members' numbers of examples; who does not take part in the second phase is not needed."""
+    """The sum of all members' numbers of examples; a member that takes no part in the second phase is not needed."""
 
     threshold: int = 3
 

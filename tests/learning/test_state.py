@@ -1,4 +1,4 @@
-"""What a method remembers survives a checkpoint, field by field."""
+"""A method's memory survives a checkpoint, field by field."""
 
 from dataclasses import dataclass, field
 from typing import Any

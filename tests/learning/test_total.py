@@ -1,4 +1,4 @@
-"""What `check` lets pass, `aggregate` takes, whatever it is: a post that only `aggregate` refuses would end a chain.
+"""`aggregate` takes every post that passes `check`: a post that only `aggregate` refuses would end a chain.
 
 Posts are drawn from each method's own specs, with a liking for their edges, and damaged; a small model with batch
 normalization stands for all.

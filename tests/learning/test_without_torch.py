@@ -1,4 +1,4 @@
-"""Who judges a chain needs no torch: not to read a genesis document, nor to check and aggregate any method's posts."""
+"""Judging a chain needs no torch: not to read a genesis document, nor to check and aggregate any method's posts."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Contents come in chunks from several at once, whole and right, or not at all; who is slow makes way for others."""
+"""Contents come in chunks from several at once, whole and right, or not at all; slow providers make way for others."""
 
 import heapq
 import random
@@ -119,7 +119,7 @@ def test_who_sends_less_than_it_has_is_found_out_by_the_hash(wrong: bytes) -> No
 
 @pytest.mark.parametrize("size", [10, CHUNK_SIZE, len(DATA) - 1, len(DATA) + 1, 2**20])
 def test_a_wrong_size_is_no_lie_of_who_has_the_content(size: int) -> None:
-    """Who signs another's hash with another size would otherwise have honest providers banned."""
+    """A member that signs another's hash with another size would otherwise have honest providers banned."""
     downloads = Downloads(2**20)
     requests, content = downloads.want(DATA_HASH, size, A, 0), None
     for _ in range(10):
@@ -592,7 +592,7 @@ def test_one_provider_owes_a_bounded_number_of_chunks() -> None:
 def test_a_silent_peer_that_is_named_first_for_everything_costs_seconds(
     contents: int, size: int, are_others_named: bool
 ) -> None:
-    """Of what a provider is too busy for, others are asked, whether or not anybody said that they have it."""
+    """If a provider is too busy, others are asked, whether or not anybody said that they have the content."""
     downloads = Downloads(2**20)
     data = {sha256(part): part for part in (b"%08d" % number * (size // 8) for number in range(contents))}
     asked: list[Request] = []

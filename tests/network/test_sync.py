@@ -1,4 +1,4 @@
-"""Of whom final blocks are asked: nobody gets a seat for a claim, and who lies costs copies, not time."""
+"""The peers that final blocks are asked of: a claim gets nobody a seat, and a liar costs copies, not time."""
 
 from fedchain.network.messages import FINALS_MAX, GetFinal
 from fedchain.network.sync import (
@@ -19,7 +19,7 @@ FAR = 10**9
 
 
 def a_catch_up(faulty: int = 1) -> CatchUp:
-    """Of a federation in which these four are members."""
+    """Catching up in a federation of these four members."""
     return CatchUp([HONEST, OTHER, LIAR, SECOND_LIAR], faulty)
 
 

@@ -1,1 +1,1 @@
-"""What the documentation shows is what the program does: its blocks are read, checked, and run."""
+"""The documentation shows what the program does: its blocks are read, checked, and run."""

@@ -54,7 +54,7 @@ class Block:
     line: int
     """Line of the fence, from 0."""
     said: dict[str, str] = field(default_factory=dict)
-    """What comments say of it: file, slow, not run, before, typed, quiet."""
+    """Values of the comments before it: file, slow, not run, before, typed, quiet."""
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Block:
 
     @property
     def typed_as(self) -> list[tuple[str, str]]:
-        """What stands for something, and what is typed in its place."""
+        """Pairs of a text on the page and the text that is typed in its place."""
         lines = self.said.get("typed", "").splitlines()
         return [(shown.strip(), typed.strip()) for shown, _, typed in (line.partition("=>") for line in lines)]
 

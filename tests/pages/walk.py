@@ -20,7 +20,7 @@ from tests.pages.shell import Shell
 from tests.support.paths import ROOT
 
 LANGUAGES = {"console", "python", "toml", "text", "indented", "{toctree}", "{eval-rst}", "{include}", "{glossary}"}
-"""What a block may be; ``text`` is drawings and formulas. Indented ones are not run."""
+"""Languages of blocks; ``text`` is drawings and formulas. Indented ones are not run."""
 
 PRINTED_ON = "dd0faae7"
 """`arithmetic` of the machine that the pages' runs were printed on."""
@@ -28,7 +28,7 @@ PRINTED_ON = "dd0faae7"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a command printed and the page does not, or the other way round."""
+    """A command whose output is not what the page shows."""
 
     block: Block
     typed: str

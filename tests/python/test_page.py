@@ -34,7 +34,7 @@ def test_every_block_runs_and_the_first_one_in_a_notebook_too(tmp_path: Path) ->
 
 
 def printed_by_notebook(code: str, folder: Path) -> str:
-    """What a fresh kernel prints."""
+    """Output of a fresh kernel."""
     with warnings.catch_warnings():
         from_dict: Any = nbformat.from_dict
         warnings.simplefilter("ignore")  # a kernel on loopback warns of its own transport

@@ -153,7 +153,7 @@ def test_a_centralized_federation_s_aggregator_writes_every_block_while_it_is_up
 
 
 def producers(simulation: Simulation, posts: int) -> set[int]:
-    """Who mined the final blocks that count so many posts."""
+    """Numbers of the peers that mined the final blocks with so many posts."""
     storage, index = simulation.peers[0].storage, simulation._genesis.index
     head = storage.head()
     assert head is not None

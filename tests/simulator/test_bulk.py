@@ -150,7 +150,7 @@ def test_a_thief_gets_no_byte_of_a_part_that_others_read(monkeypatch: pytest.Mon
 
 
 def test_rounds_close_although_parts_are_listed_that_nobody_has() -> None:
-    """Who reads them waits for their author for some rounds as for one that is silent, and not after that."""
+    """Readers wait for their author for some rounds as for one that is silent, and not after that."""
     liar = run(replace(SCENARIO, rounds=8, adversaries=(Traitors(behaviour="part-claimer", peers=(3,)),)))
     silent = run(replace(SCENARIO, rounds=8, adversaries=(Traitors(behaviour="silent", peers=(3,)),)))
     assert liar.virtual_s <= 1.5 * silent.virtual_s

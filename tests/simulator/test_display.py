@@ -1,4 +1,4 @@
-"""What a simulation prints: a legend of the columns that are there, and all of it on a narrow terminal, too."""
+"""Output of a simulation: a legend of the columns that are there, and all of it on a narrow terminal, too."""
 
 import io
 

@@ -63,7 +63,7 @@ def test_a_run_repeats_with_keys_from_its_seed(outcome: Outcome) -> None:
 
 
 def test_what_the_dealer_draws_is_private() -> None:
-    """Who knows the seed of learning, which the chain shows, cannot calculate the members' shares."""
+    """The seed of learning, which the chain shows, does not give away the members' shares."""
     (config, shares), (other, others) = (simulated_dealing(replace(SCENARIO, private_seed=seed)) for seed in (0, 1))
     assert config.seed == other.seed
     assert config.material != other.material

@@ -1,6 +1,6 @@
 """The fault campaign: fifty seeds, each with its own mix of loss, delay, replay, mesh, partition and crashes.
 
-Whatever the mix, the federation agrees on one head soon after the network is whole again, loses nothing, and no side
+With any mix, the federation agrees on one head soon after the network is whole again, loses nothing, and no side
 of a partition extends the chain beyond what was under way when it began.
 """
 
@@ -56,7 +56,7 @@ def draw_scenario(seed: int) -> Scenario:
 
 @dataclass(slots=True)
 class Sighting:
-    """What was seen of the heads at one moment."""
+    """Heads as they were at one moment."""
 
     heights: list[int]
     heads: set[bytes]

@@ -1,4 +1,4 @@
-"""What a run says before it starts."""
+"""Warnings of a run before it starts."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """``python -m tests.soak [CAMPAIGN [OPTION …]]``: faults, load and attacks against real processes, for minutes.
 
 Each campaign is a module beside this one; it prints what it measured and exits with 1 where that falls short.
-Without a name all of them run, one after another. What begins with an underscore is shared by them.
+Without a name all of them run, one after another. Modules that begin with an underscore are shared by them.
 """
 
 import pkgutil

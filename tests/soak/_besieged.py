@@ -75,7 +75,7 @@ class Net:
             _ask(node, {"ask": "unban", "address": address(self.key.public_key)})
 
     def memory_mb(self) -> list[float]:
-        """Of each node that runs."""
+        """Memory of each node that runs, in MB."""
         return [rss_mb(node.process.pid) for node in self.nodes if node.process is not None]
 
     def speaks_first(self, joiner: LocalNode) -> None:
@@ -91,7 +91,7 @@ class Net:
                 node.process.send_signal(signal.SIGCONT)
 
     def judge(self) -> "Judged":
-        """What the chain proves, and what was said beside it; the nodes are stopped."""
+        """Find honest members that the chain convicts, and their posts beside final ones; the nodes are stopped."""
         convicted, posted, own = set[bytes](), dict[PostKey, Hash](), list[Post]()
         for node in self.nodes:
             with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
@@ -109,7 +109,7 @@ class Net:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What honest members did wrong."""
+    """Wrongs that honest members did."""
 
     convicted: frozenset[bytes]
     """Those that the chain proves a crime of."""

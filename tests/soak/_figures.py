@@ -1,4 +1,4 @@
-"""What campaigns share: figures that are printed as they come, and a folder that is kept where one falls short."""
+"""Common parts of campaigns: figures printed as they come, and a folder that is kept if one falls short."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.short: list[str] = []
-        """What fell short."""
+        """Figures that fell short."""
 
     def show(self, text: str) -> None:
         """Print a figure that nothing is asked of."""

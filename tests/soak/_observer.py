@@ -31,7 +31,7 @@ ASK_INTERVAL_S = 0.3
 
 
 class Observer:
-    """What left any node, as far as one peer that is connected to all of them can see."""
+    """Statements of all nodes, as far as one peer that is connected to all of them can see."""
 
     def __init__(self, genesis: Genesis, network: Libp2pNetwork) -> None:
         self.heard = Promises()

@@ -1,7 +1,7 @@
 """``python -m tests.soak aggregator [METHOD …]``: the aggregator is killed in the middle of its phase, and comes back.
 
 The members of `same_knowledge` learn. In the first round the aggregator is killed when its phase opens, in the second
-while it trains, and started again at once. What all know after each phase is what a simulation without any kill says:
+while it trains, and started again at once. The knowledge after each phase is that of a simulation without any kill:
 no state of the server was lost, counted twice or made anew.
 """
 

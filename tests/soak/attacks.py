@@ -41,7 +41,7 @@ HEIGHT = 6
 
 @dataclass(slots=True)
 class Measured:
-    """What an attack did to the node."""
+    """Effect of an attack on the node."""
 
     name: str
     sent: int = 0

@@ -1,7 +1,7 @@
 """``python -m tests.soak capture``: one of ten members tries for three hours of virtual time to take the federation.
 
-In version 1 of the protocol it was the only elector after some 150 seconds. What it may have is what its hash power
-gives it: a tenth of the blocks, give or take what chance does; what it must not have is anybody's posts.
+In version 1 of the protocol it was the only elector after some 150 seconds. It may have the share that its hash power
+gives it: a tenth of the blocks, give or take the chance; it must not suppress anybody's posts.
 """
 
 import argparse

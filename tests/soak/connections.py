@@ -1,7 +1,7 @@
-"""``python -m tests.soak.connections``: whether a node takes in all who come, and lets go of all who leave.
+"""``python -m tests.soak.connections``: whether a node takes in all peers that come, and lets go of all that leave.
 
 Members connect to one node process from one address, one after another and many at once; then some come while
-strangers hold connections open that never say a word. What the node holds afterwards must be what it held before.
+strangers hold connections open that never say a word. The node must hold the same afterwards as before.
 """
 
 import argparse

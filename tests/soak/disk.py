@@ -29,7 +29,7 @@ MORE_ROOM = "64m"
 
 @dataclass(slots=True)
 class Confined:
-    """The node with the small disk. What it prints is elsewhere: a full disk takes no log lines either."""
+    """The node with the small disk. Its log is elsewhere: a full disk takes no log lines either."""
 
     node: LocalNode
     disk: Path
@@ -48,7 +48,7 @@ class Confined:
         return self.node.process.poll() is not None
 
     def height(self) -> int:
-        """Of its head; 0 while it does not answer."""
+        """Height of its head; 0 while it does not answer."""
         return int((ask_status(self.disk) or {}).get("height", 0))
 
     def mount(self, size: str, *, again: bool = False) -> None:

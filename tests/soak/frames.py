@@ -55,7 +55,7 @@ HELLO = b"\x13/multistream/1.0.0\n"
 
 @dataclass(slots=True)
 class Tally:
-    """What was sent to one node, and what it did about it."""
+    """Frames sent to one node, and its reactions."""
 
     frames: Counter[str] = field(default_factory=Counter)
     """By what they were damaged forms of."""
@@ -151,7 +151,7 @@ async def _look(victim: Target, tally: Tally, asked: Asked) -> None:
 
 
 async def _members(victim: Target, tally: Tally, number: int, rng: Random) -> None:
-    """Members attack, one after another, each until it is turned out; whoever was not banned comes back."""
+    """Members attack, one after another, each until it is turned out; those that were not banned come back."""
     for key in victim.keys[2:]:
         while tally.total() < number and victim.is_alive():
             try:

@@ -48,9 +48,9 @@ class Killer:
 
     def __init__(self, nodes: list[LocalNode], late: LocalNode, kills: int, every: int, rng: Random) -> None:
         self.rejoined: list[tuple[int, float]] = []
-        """Of every kill: rounds that the others closed until the node had caught up, and seconds."""
+        """For every kill: rounds that the others closed until the node had caught up, and seconds."""
         self.starts: list[float] = []
-        """Of every kill, seconds until the new process answered."""
+        """Seconds until the new process answered, for every kill."""
         self.moments: list[float] = []
         """When in its round each kill came, in seconds."""
         self.late_s: float | None = None

@@ -138,7 +138,7 @@ Answer = Callable[[GetFinal | GetPayloads], Iterator[bytes]]
 
 @contextmanager
 def answers_of(teacher: Peer, height: int) -> Iterator[Answer]:
-    """What a node says of its blocks, encoded before anybody asks: as if it ran on a machine of its own."""
+    """Answers of a node about its blocks, encoded before anybody asks: as if it ran on a machine of its own."""
     places: dict[tuple[type, int], tuple[int, int]] = {}
     stranger = keys(1)[0].public_key
     with tempfile.TemporaryFile() as file:

@@ -80,7 +80,7 @@ def spend_before(node: LocalNode, genesis: Path, releases: Sequence[Release]) ->
 
 
 def refusal(node: LocalNode) -> str:
-    """What a node waits for, if that is its own budget."""
+    """The node's reason to wait, if that is its own budget; otherwise empty."""
     found = str(look(node).get("waiting_for", ""))
     return found if "total epsilon would be" in found else ""
 

@@ -51,9 +51,9 @@ class Attack:
     what: str
     parameters: Mapping[str, float] = field(default_factory=dict)
     befalls: Callable[[Net, LocalNode], None] = lose_chain
-    """What happens to the store of an honest node that is down."""
+    """Changes the store of an honest node that is down."""
     said: str = ""
-    """What that node has to say of it."""
+    """Log line that the node has to write about it; empty if none."""
     alone_s: float = 0.0
     """How long nobody but the attacker speaks to it when it comes back."""
     height: int = HEIGHT

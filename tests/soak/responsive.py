@@ -31,7 +31,7 @@ CORES_MIN = 0.5
 
 START_S = 120.0
 STEPS, HASHES = 1_000_000, 10**10
-"""Of one training and one block; no machine gets to their end in time."""
+"""Length of one training and one block; no machine gets to their end in time."""
 
 SETTLE_S = 2.0
 

@@ -32,10 +32,10 @@ SETTINGS = (
     *("--peers", "4", "--workers", "2", "--mining-attempts", "16", "--test-every", "5"),
     *("--iteration-s", "0.0003"),  # so that all of them train within a second
 )
-"""Of the long run."""
+"""Options of the long run."""
 
 IMPORTING = (sys.executable, "-c", "import fedchain.simulator.console")
-"""What every run begins with."""
+"""The imports that every run begins with."""
 
 POLL_S = 0.05
 
@@ -43,7 +43,7 @@ PR_SET_CHILD_SUBREAPER = 36
 """Linux's prctl: orphans of this process's children become its own, so that their time is counted."""
 
 INTERRUPTIONS, FRAMES = 4, 4
-"""Of each small run, and fewer than so many frames are written before each."""
+"""Interruptions of each small run; fewer than so many frames are written before each."""
 
 SAME = ("metrics.jsonl", "timeline.jsonl", "scenario.toml", "curves.png", "timeline.png", "classes.png")
 

@@ -1,11 +1,11 @@
-"""What a round costs beyond training and mining: ``python -m tests.soak rounds20 [--nodes 20 --rounds 3]``.
+"""Cost of a round beyond training and mining: ``python -m tests.soak rounds20 [--nodes 20 --rounds 3]``.
 
-Twenty node processes close three rounds on digits. Of each round three parts are measured, from the times in the
+Twenty node processes close three rounds on digits. Three parts of each round are measured, from the times in the
 nodes' logs:
 
 * *posts to head*: from the moment when the last node whose post is counted had trained to the moment when the last node
   has the block as its head. In it: the post is stored and reaches all, they check it and draft a block; mining; the
-  block reaches all, who check it and vote twice; the votes reach all.
+  block reaches all, and they check it and vote twice; the votes reach all.
 * *mining*: how long the block's miner searched.
 * *head to training*: the longest time between a node's head and the begin of its next training.
 
@@ -34,7 +34,7 @@ LINE = re.compile(r"^(\S+) INFO fedchain\.node (head|trained|mined) (.*)$", re.M
 
 @dataclass(slots=True)
 class Log:
-    """What one node's log says, in seconds since the Unix epoch."""
+    """Moments in one node's log, in seconds since the Unix epoch."""
 
     heads: dict[int, float] = field(default_factory=dict)
     """By height."""
@@ -67,7 +67,7 @@ class Round:
 
     posts: int
     training: float
-    """Of the slowest node."""
+    """Training time of the slowest node."""
     posts_to_head: float
     mining: float
     head_to_training: float

@@ -41,7 +41,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "feddkc": SPLIT_MLPS,
     "fededs": {"dataset": "fashion-mnist", "model": "plain-cnn", "partition": "dirichlet", "train_examples": 500},
 }
-"""What is learned with each method."""
+"""Task of each method."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "feddkc": {"peak": 0.3},

@@ -1,8 +1,8 @@
 """``python -m tests.soak silence``: links between real processes swallow all packets for minutes, and heal.
 
 Five processes speak to each other all the time, each with the limits that nodes have. Then the packets of some vanish
-before the system of others sees them: of one link in one direction, in both, and of all links between two parties.
-What is measured is how long it takes until the dead links are given up, and, after healing, until everybody hears
+before the system of others sees them: on one link in one direction, in both, and on all links between two parties.
+The campaign measures how long it takes until the dead links are given up, and, after healing, until everybody hears
 everybody again, directly and by gossip, with nobody started again.
 """
 
@@ -28,7 +28,7 @@ BACK_MAX_S = 15.0
 """Longest time from healing until all links are back."""
 
 Deaf = dict[int, list[int]]
-"""Who hears nothing of whom."""
+"""Numbers of the members that each member hears nothing of."""
 
 SILENCES: dict[str, Deaf] = {
     "one way": {0: [1]},

@@ -42,7 +42,7 @@ WAL_HEADER_SIZE, FRAME_HEADER_SIZE, SECTOR_SIZE = 32, 24, 512
 
 
 class Appends:
-    """What each append holds: the final block of its height, own statements, two contents. Always the same bytes."""
+    """Content of each append: the final block of its height, own statements, two contents. Always the same bytes."""
 
     def __init__(self) -> None:
         self._chain = ChainBuilder(GENESIS)

@@ -1,8 +1,8 @@
 """``python -m tests.soak.transfer``: how long a large payload takes to reach all nodes, also when its source dies.
 
 Ten node processes on loopback, with nothing faked but training and disk. One posts a payload: it is announced by
-gossip and fetched in chunks from whoever has it. In the last part two nodes have it, all others join them at once, and
-the one that posted it is killed when half of all bytes have arrived.
+gossip and fetched in chunks from peers that have it. In the last part two nodes have it, all others join them at once,
+and the one that posted it is killed when half of all bytes have arrived.
 """
 
 import argparse

@@ -15,7 +15,7 @@ def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Result:
 
 
 def done(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
-    """What a command prints that works."""
+    """Output of a command that must succeed."""
     result = run(*arguments, env=env)
     assert result.exit_code == 0, result.output
     return result.stdout.strip()

@@ -1,4 +1,4 @@
-"""Test vectors of the chain: bytes and hashes of one of everything, for whoever writes a peer in another language.
+"""Test vectors of the chain: bytes and hashes of one of everything, for authors of a peer in another language.
 
 Byte strings are in hexadecimal, and numbers above 2⁵³ too, behind 0x. Under ``fields`` stand a record's fields by
 name, under ``bytes`` its one encoding, under ``hash`` what it is known by.
@@ -27,7 +27,7 @@ from fedchain.crypto.vectors import signature_cases
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 
 INTEGER_EXACT_MAX = 2**53
-"""What every reader of JSON reads exactly."""
+"""Largest integer that every reader of JSON reads exactly."""
 
 
 def vectors() -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _documents() -> tuple[Genesis, Genesis]:
 
 
 def _signing_messages(chain: VectorChain) -> Iterator[dict[str, Any]]:
-    """What is signed, for each kind of statement."""
+    """Signed bytes, for each kind of statement."""
     chain_id, block = chain.genesis.chain_id, chain.steps[0].block
     post, vote = block.transactions[0], chain.steps[0].certificate.votes[0]
     for kind, message, signer, signature in (

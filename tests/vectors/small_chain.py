@@ -22,7 +22,7 @@ from fedchain.crypto.keys import PrivateKey, is_valid_signature
 CREATED_MS = 1_700_000_000_000
 
 KEYS = tuple(PrivateKey(bytes([number]) * 32) for number in (1, 2, 3, 4))
-"""Of the members, in order; the seeds are 32 times the byte 1, 2, 3, 4."""
+"""Keys of the members, in order; the seeds are 32 times the byte 1, 2, 3, 4."""
 
 CLOCKS_MS = (10_000, 10_200, 9_000, 60_000)
 """How far the members' clocks have gone on since the block before, in milliseconds; the last one is wrong."""
@@ -79,7 +79,7 @@ class Step:
     """A block of the chain, and what surrounds it."""
 
     before: State
-    """What the block stands on."""
+    """State that the block stands on."""
     block: Block
     certificate: Certificate
     """Precommits that make the block final; the next one carries them."""

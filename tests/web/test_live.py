@@ -1,4 +1,4 @@
-"""Who watches the chains: a node that hangs keeps no new block off the pages."""
+"""Watching chains: a node that hangs keeps no new block off the pages."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the pages say, to whom they say it, and what happens where something is missing."""
+"""Content of the pages, the clients that may read them, and the answer where something is missing."""
 
 import base64
 import hashlib

@@ -42,7 +42,7 @@ def seen(block: Block, trained_ms: int | None, final_ms: int, *candidates: SeenC
 
 
 def line_of(chain: ChainBuilder, folder: Path) -> Line:
-    """What is kept of the only block of a chain."""
+    """The line that is kept of the only block of a chain."""
     with Store.create(folder / "chain", chain.genesis) as store:
         write(store, chain)
         columns = Columns(chain.genesis)

@@ -1,4 +1,4 @@
-"""What every storage does: the conformance suite that the one in memory and the one on disk pass."""
+"""The conformance suite of storages, which the one in memory and the one on disk pass."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace

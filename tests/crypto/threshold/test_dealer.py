@@ -1,4 +1,4 @@
-"""What a dealer makes: safe primes, a public key without the secret, shares that nobody else can open or replace."""
+"""Output of a dealer: safe primes, a public key without the secret, shares that nobody else can open or replace."""
 
 from dataclasses import fields, replace
 
@@ -65,7 +65,7 @@ def test_the_public_key_does_not_hold_the_secret(s: int) -> None:
     assert {field.name for field in fields(ThresholdPublicKey)} == {
         *("modulus", "s", "threshold", "randomizer_base", "verification_base", "verification_keys")
     }
-    # Whoever knows a multiple of the order of the squares decrypts: no number that is public is one, nor its square.
+    # Anybody that knows a multiple of the order of the squares decrypts: no public number is one, nor its square.
     numbers = [key.modulus, key.randomizer_base, key.verification_base, *key.verification_keys]
     for number in numbers:
         assert powmod(4, number, key.modulus) != 1

@@ -1,4 +1,4 @@
-"""What is encrypted, added and decrypted by t members is the plain sum; fewer than t learn nothing of it."""
+"""Numbers that t members encrypt, add and decrypt give the plain sum; fewer than t learn nothing of it."""
 
 from itertools import combinations
 

@@ -46,7 +46,7 @@ def test_bad_posts_are_passed_over_and_named() -> None:
 
 
 def test_a_share_with_the_other_sign_and_its_own_proof_changes_nothing() -> None:
-    # A root of 1 times a share has the same square. Whoever holds the share can prove it, and it decrypts the same.
+    # A root of 1 times a share has the same square. The holder of the share can prove it, and it decrypts the same.
     dealt = small_key()
     key = dealt[0]
     decryption = occasion(dealt, encrypt(dealt, PLAINTEXTS))

@@ -169,7 +169,7 @@ def test_a_python_file_that_wants_anything_else_is_refused(content: bytes, messa
 
 
 ASKED: list[str] = []
-"""What was imported or unpickled while it was listened to."""
+"""Names that were imported or unpickled while the test listened."""
 
 
 def _listen(event: str, arguments: tuple[object, ...]) -> None:

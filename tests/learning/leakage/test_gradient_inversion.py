@@ -1,4 +1,4 @@
-"""What a step shows is read back from the post that it left: the gradient, the labels, and the image."""
+"""The post of a step gives away the gradient, the labels, and the image."""
 
 from dataclasses import replace
 

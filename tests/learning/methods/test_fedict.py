@@ -145,7 +145,7 @@ def test_distributions_are_stated_once_and_averaged_by_examples() -> None:
     round = federation.learner._round(federation.client(0), 1, federation.knowledge)
     labels = federation.client(1).train_labels
     unheard = replace(round, beside={"labels": {name: left[name][[0, 2]] for name in left}})
-    for beside in (round, unheard):  # of who was not heard, both are counted from its labels
+    for beside in (round, unheard):  # for a client not heard, both are counted from its labels
         given = method.given_to_server(1, labels, beside)
         assert given.own is not None
         assert given.common is not None

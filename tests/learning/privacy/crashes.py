@@ -69,7 +69,7 @@ class CrashingDisk:
 
 
 class Member:
-    """What one member computes, keeps and sends, over all its lives."""
+    """A member over all its lives: what it computes, keeps and sends."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)

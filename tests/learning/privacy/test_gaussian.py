@@ -1,4 +1,4 @@
-"""What noise hides is computed as an independent accountant does, and as its definition says."""
+"""Epsilon and delta are computed as an independent accountant does, and as their definition says."""
 
 import json
 import math

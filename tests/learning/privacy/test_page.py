@@ -127,7 +127,7 @@ HELD = {
         "test_the_same_release_is_charged_once_and_another_of_the_same_phase_again"
     ),
 }
-"""What a sentence says, and the tests that hold it."""
+"""Words of a sentence, and the tests that hold it."""
 
 PROMISES = re.compile(
     r"\b(never|at most|at least|no noise|twice|nobody|refuse[sd]?|always|only)\b|\d %|ε = |10⁻|\d\.\d|nowhere"
@@ -139,7 +139,7 @@ def joined(text: str) -> str:
 
 
 def sentences() -> list[str]:
-    """Of paragraphs and lists; what tables say is said in sentences, too."""
+    """Sentences of paragraphs and lists; everything in tables is said in sentences, too."""
     parts = (joined(part) for part in re.split(r"\n\n|\n(?=\*)", TEXT) if not part.strip().startswith("|"))
     return [sentence for part in parts for sentence in re.split(r"(?<=[.:]) (?=[A-Z`*])", part)]
 

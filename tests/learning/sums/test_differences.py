@@ -78,7 +78,7 @@ def test_noise_hides_it_where_it_is_large(monkeypatch: pytest.MonkeyPatch) -> No
 def test_models_that_still_move_blur_the_difference_and_settle(
     method: str, after_six: float, after_sixteen: float
 ) -> None:
-    """Whose learning rates are a hundred times larger. In clear: what is opened are the same sums."""
+    """Their learning rates are a hundred times larger. Everything is in clear: encryption opens the same sums."""
     config = LearningConfig(method=method, clients=MEMBERS, partition="iid", seed=3)
     rules, learner = Application(config, SENDERS), Learner(config, members=SENDERS)
     spec = rules.method.payload_spec(rules.method.phases[0], rules.info)

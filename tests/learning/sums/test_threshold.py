@@ -219,7 +219,7 @@ def test_whatever_a_member_encrypts_no_mean_is_beyond_its_bound_and_the_federati
 
 
 def test_nobody_posts_what_is_made_of_others_ciphertexts() -> None:
-    """Who could post A over the product of all others' would have the sum opened as twice A's vector."""
+    """A member that could post A over the product of all others' would have the sum opened as twice A's vector."""
     game, key = Game(task()), dealing().public_key
     modulus = int(key.ciphertext_modulus)
     posts = dict(game.posts("update", 1))

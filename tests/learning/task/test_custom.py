@@ -189,7 +189,7 @@ def test_a_member_may_lack_classes_and_images_may_have_colours() -> None:
 
 
 class Output:
-    """What a Hugging Face model returns, as far as it matters."""
+    """The result of a Hugging Face model, as far as it matters."""
 
     def __init__(self, **named: Any) -> None:
         self.__dict__.update(named)
@@ -320,7 +320,7 @@ def stops() -> Any:
 
 
 async def later() -> None:
-    """What nobody awaits."""
+    """A coroutine function that nobody awaits."""
 
 
 GOOD = points(9)

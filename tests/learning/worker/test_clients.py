@@ -24,7 +24,7 @@ class Building:
 
 @dataclass(slots=True)
 class Remembered:
-    """What a client remembers."""
+    """Memory of a client."""
 
     value: torch.Tensor | None = None
 

@@ -175,7 +175,7 @@ async def test_what_is_of_no_use_is_ignored() -> None:
         inbox = Inbox(network)
         for number, (name, (protocol, data)) in enumerate(HARMLESS.items()):
             stream = await bad.send(protocol, data)
-            # What follows on the same stream shows that the frame was read.
+            # A message that follows on the same stream shows that the frame was read.
             await stream.write(rpc(said(post(number))) if protocol == GOSSIP else framed(post(number)))
             await until(lambda number=number: len(inbox.messages) > number, f"a message behind {name}")  # type: ignore[misc]
         assert [sender for sender, _ in inbox.heard] == [ATTACKER.public_key] * len(HARMLESS)

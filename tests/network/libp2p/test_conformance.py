@@ -65,7 +65,7 @@ class Libp2pWire:
         trio.from_thread.run(self._stop_peer, number, trio_token=self._token)
 
     def settle(self) -> None:
-        # What was sent to a socket of this process can be read from the other one at once, so when all tasks wait
+        # Bytes sent to a socket of this process can be read from the other one at once, so when all tasks wait
         # and nothing wakes one, nothing is on its way.
         trio.from_thread.run(trio.testing.wait_all_tasks_blocked, 0.01, trio_token=self._token)
 

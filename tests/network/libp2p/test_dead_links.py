@@ -37,7 +37,7 @@ HASTY = Limits(
     unacknowledged_s=0.5,
 )
 PATIENT = Limits(redial_min_s=0.1, redial_max_s=0.5, peers_wanted=0, unacknowledged_s=0.5, keepalive_s=0.1)
-"""Who is silent is borne with; what is not acknowledged is not."""
+"""Limits that bear a silent peer, but not one that acknowledges nothing."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who makes way at the door when it is full."""
+"""The peer that makes way when all places for handshakes are taken."""
 
 import pytest
 

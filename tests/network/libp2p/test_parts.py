@@ -36,7 +36,7 @@ LIMITS = Limits(frame_timeout_s=0.1, idle_timeout_s=0.1, keepalive_s=0.01)
 
 
 class FakeStream:
-    """What a frame reader uses of a stream: bytes in pieces, then silence, and window updates."""
+    """The side of a stream that a frame reader uses: bytes in pieces, then silence, and window updates."""
 
     def __init__(self, *pieces: bytes) -> None:
         self.muxed_stream = self.conn = self

@@ -1,4 +1,4 @@
-"""What libp2p imports and is never used may be absent, and whoever calls for it is turned away like any stranger."""
+"""Modules that libp2p imports without use may be absent, and peers that ask for one are turned away as strangers."""
 
 import subprocess
 import sys

@@ -199,7 +199,7 @@ def test_a_block_proves_few_crimes_and_the_next_one_the_others() -> None:
 
 
 def test_a_crime_that_was_proven_while_we_were_away_is_forgotten() -> None:
-    """Who joins at the head passes over the block that proved it, and would put it into invalid blocks for ever."""
+    """A node that joins at the head skips the block that proved it, and would put it into invalid blocks for ever."""
     stage = Stage(genesis(5))
     culprit = stage.chain.key(stage.others[0])
     evidence = double_vote(culprit, stage.genesis, 1)

@@ -1,4 +1,4 @@
-"""Whose clock a node warns of: one that is wrong, its own too, and none because blocks are old."""
+"""A node warns of clocks that are wrong, its own too, and of none because blocks are old."""
 
 import pytest
 

@@ -227,14 +227,14 @@ def test_for_a_forged_post_who_sent_it_is_to_blame() -> None:
 
 def test_a_post_that_can_never_be_counted_is_refused() -> None:
     stage = Stage(genesis(4, payload_size_max=32, inline_size_max=32))
-    """Its author is blamed, and who passed it on may have known less."""
+    """Its author is blamed, and its sender may have known less."""
     for item in (_post(stage, phase=1), _post(stage, data=bytes(33))):
         effects = stage.receive(PostMessage(item, None))
         assert (refused(effects), len(blamed(effects))) == (["OutOfWindow"], 1)
 
 
 def test_for_a_wrong_size_its_author_is_to_blame_and_not_who_has_the_payload() -> None:
-    """Whoever copies another's hash and lies about the size would else have honest providers banned."""
+    """A member that copies another's hash and lies about the size would else have honest providers banned."""
     stage = Stage(genesis(4))
     honest = _post(stage, 1)
     key = stage.chain.key(stage.others[0])

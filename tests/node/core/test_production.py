@@ -1,4 +1,4 @@
-"""What a node owes the open phase: its own post, once and never before it is written down, and blocks."""
+"""A node's duties in the open phase: its own post, once and never before it is written down, and blocks."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,7 +7,7 @@ from tests.support.chain.builders import keys
 from tests.support.node.recombination import MEMBERS, SITUATIONS, Trial, every_message, hoard, messages, shuffled
 
 THINNED = 9
-"""Of so many messages one is handed out in each situation; ``make soak ARGS='messages'`` hands out all of them."""
+"""One message in so many is handed out in each situation; ``make soak ARGS='messages'`` hands out all of them."""
 
 AT_ONCE = 150
 """Messages that a victim gets one upon the other, before it hears of the honest ones again."""

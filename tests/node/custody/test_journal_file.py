@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> list[list[Piece]]:
-    """What is written between one fsync and the next. Nothing waits for the real disk."""
+    """The pieces written between one fsync and the next. Nothing waits for the real disk."""
     batches: list[list[Piece]] = [[]]
     write = os.pwrite
 
@@ -61,7 +61,7 @@ def opened(path: Path) -> JournalFile:
 
 
 def read(path: Path) -> bytes | None:
-    """What a node that starts now believes."""
+    """The journal as a node that starts now reads it."""
     with opened(path) as journal:
         return journal.content()
 

@@ -1,4 +1,4 @@
-"""Who aggregates: what the method wants, unless something else is asked for that does not contradict it."""
+"""The aggregator is as the method wants, unless something else is asked for that does not contradict it."""
 
 import re
 from pathlib import Path

@@ -15,7 +15,7 @@ from tests.support.paths import DOCS
 
 
 def guide_s_module() -> dict[str, Any]:
-    """What the guide's section on successors defines."""
+    """Names that the guide's section on successors defines."""
     section = (DOCS / "operating.md").read_text(encoding="utf-8").split("## A successor federation")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
     names: dict[str, Any] = {}

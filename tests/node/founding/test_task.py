@@ -1,4 +1,4 @@
-"""What the genesis document says about learning is complete, and can be read back."""
+"""The learning part of the genesis document is complete, and can be read back."""
 
 import json
 import sys

@@ -274,7 +274,7 @@ def test_a_port_in_use_and_a_place_for_metrics_that_is_none(config: NodeConfig) 
 
 @contextmanager
 def answering(data: bytes) -> Iterator[int]:
-    """A port where somebody says this to whoever comes first."""
+    """A port where somebody says this to the first client."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()

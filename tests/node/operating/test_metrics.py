@@ -1,4 +1,4 @@
-"""Metrics of who aggregates; what a running node serves is in ``test_testnet.py``."""
+"""Metrics of the aggregator; the metrics that a running node serves are tested in ``test_testnet.py``."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""What a node would fail of later is one line before anything slow is imported, and its folder is its owner's alone."""
+"""A node reports later failures in one line before slow imports, and its folder is its owner's alone."""
 
 import os
 import resource
@@ -149,7 +149,7 @@ def test_the_limit_of_open_files_is_raised_or_both_numbers_are_told(
 
 
 def python(code: str) -> str:
-    """What a fresh process prints."""
+    """Output of a fresh process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 

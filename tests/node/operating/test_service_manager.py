@@ -1,4 +1,4 @@
-"""What systemd hears of a node: it is ready, how it is, that its loop turns; and silence where nobody listens."""
+"""Messages of a node to systemd: it is ready, how it is, that its loop turns; and none where nobody listens."""
 
 import os
 import socket

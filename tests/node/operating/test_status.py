@@ -26,7 +26,7 @@ class Talker:
 
 
 async def answered(folder: Path) -> dict[str, Any]:
-    """The first answer; whoever gives it has to begin first."""
+    """The first answer; the node that gives it has to begin first."""
     while (answer := await to_thread.run_sync(ask_status, folder)) is None:
         await anyio.sleep(0.005)
     return answer

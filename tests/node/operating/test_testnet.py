@@ -96,7 +96,7 @@ def _knowledge_roots(storage: Storage) -> list[Hash]:
 
 @dataclass
 class Story:
-    """What happened to a network in which one node was killed and one came late."""
+    """History of a network in which one node was killed and one came late."""
 
     nodes: list[LocalNode]
     orphans: list[int]
@@ -106,9 +106,9 @@ class Story:
     has_torch: tuple[bool, bool]
     """Whether torch is in the memory of a node that has judged posts and aggregates, and of its trainer."""
     metrics: str
-    """What a node said about itself."""
+    """Metrics of a node about itself."""
     height: int
-    """Of the others when the killed node came back."""
+    """Height of the others when the killed node came back."""
 
 
 @pytest.mark.long

@@ -82,7 +82,7 @@ def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_veri
 
 
 def knowledge_roots(folder: Path) -> list[Hash]:
-    """What a chain's members knew after each block."""
+    """Roots of the members' knowledge after each block of a chain."""
     with Store.open(folder / CHAIN_FOLDER, read_only=True) as store:
         roots: list[Hash] = []
         while (found := store.final(len(roots) + 1)) is not None:
@@ -91,7 +91,7 @@ def knowledge_roots(folder: Path) -> list[Hash]:
 
 
 def knowledge_of_learner(genesis: Genesis, rounds: int) -> bytes:
-    """What the same members learn in one process, all of them posting in every round."""
+    """Knowledge of the same members in one process, all of them posting in every round."""
     config = learning_from_genesis(genesis)
     rules, learner, knowledge = Application(config), Learner(config, load_task("mytask.py:load")), b""
     for number in range(1, rounds + 1):

@@ -1,4 +1,4 @@
-"""What a node writes down of blocks before they are final."""
+"""Notes of a node on blocks before they are final."""
 
 import json
 import logging

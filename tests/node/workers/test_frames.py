@@ -30,7 +30,7 @@ BROKEN = {
 
 
 class Pipe:
-    """What is sent to it can be received, in pieces of any size."""
+    """A pipe whose receiving end gives the bytes sent, in pieces of any size."""
 
     def __init__(self, data: bytes = b"", piece: int = 3) -> None:
         self._send, receive = anyio.create_memory_object_stream[bytes](10_000)

@@ -99,7 +99,7 @@ def test_a_post_is_put_together_as_it_was_taken_apart() -> None:
 
 
 def lie(behaviour: str, own: Any, others: list[Any], **parameters: float) -> Any:
-    """What a behaviour makes of one vector."""
+    """Result of a behaviour for one vector."""
     made = getattr(poisoners, behaviour)(None, random.Random(0), parameters)
     vectors = [{("w", -1): np.array(value, dtype=float)} for value in (own, *others)]
     return made.lie(vectors[0], vectors[1:])["w", -1]

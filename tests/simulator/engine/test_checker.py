@@ -25,7 +25,7 @@ def simulation() -> Simulation:
 
 
 def violations(simulation: Simulation) -> list[str]:
-    """What is found at the end, without the moment at which it is."""
+    """Violations found at the end, without their moments."""
     simulation.checker.check_end()
     return [found.rpartition(" (at ")[0] for found in simulation.checker.violations]
 

@@ -190,7 +190,7 @@ def test_a_large_payload_is_handed_over_as_it_was_although_the_next_one_is_made_
 
 
 def _read(made: LastContributions, client: int) -> Contribution:
-    """What the other process makes of the answer."""
+    """The contribution that the other process reads from the answer."""
     answer = made.answer(client, client)
     value: Contribution = answer.value
     return value if answer.payload is None else replace(value, payload=take_over(answer.payload))

@@ -1,4 +1,4 @@
-"""What a run tells of its blocks before they were final."""
+"""A run's record of its blocks before they were final."""
 
 from fedchain.crypto.address import address
 from fedchain.simulator.disturbances import Fault, Traitors

@@ -1,4 +1,4 @@
-"""What local training forgets, against the formula worked out with the methods' own parts."""
+"""Forgetting in local training, against the formula worked out with the methods' own parts."""
 
 from dataclasses import replace
 

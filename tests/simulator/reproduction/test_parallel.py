@@ -1,4 +1,4 @@
-"""What is said while runs go on: how far they are, on a terminal and in a log file."""
+"""Messages about the progress of runs, on a terminal and in a log file."""
 
 from io import StringIO
 

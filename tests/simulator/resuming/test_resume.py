@@ -69,7 +69,7 @@ def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
-    """What a run found out, and its record."""
+    """Results of a run, and its record."""
     folder = tmp_path_factory.mktemp("run") / "record"
     whole = play(scenario_of("noise", rounds=2), folder)
     assert whole is not None

@@ -300,7 +300,7 @@ class ChainBuilder:
         return seal(self.genesis, replace(block.header, **(fields | changes)), posts, certificate, evidence, key)
 
     def final(self, block: Block, certificate: Certificate | None = None) -> Final:
-        """What a node stores of a block that is final, with the state before it."""
+        """Record that a node stores of a final block, with the state before it."""
         state = self.states[block.header.parent_hash]
         return Final(block, certificate or self.certificate(block), state.encode())
 

@@ -28,7 +28,7 @@ MESSAGE_SIZE_MAX = 2**20
 
 
 def encode_final(block: Block, certificate: Certificate) -> bytes:
-    """What :meth:`Peer.receive_final` reads."""
+    """Encode a final block as :meth:`Peer.receive_final` reads it."""
     return encode([block.to_record(), certificate.to_record()])
 
 

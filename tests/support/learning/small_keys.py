@@ -14,7 +14,7 @@ from fedchain.learning.methods.fedproto import FedProto
 
 
 class SmallKeys:
-    """What takes the place of a dealer of proper keys."""
+    """Stand-in for a dealer of proper keys."""
 
     decryption_threshold: int
     key_bits_allowed: ClassVar[tuple[int, ...]] = (KEY_BITS_MIN_TESTING,)

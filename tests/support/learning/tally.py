@@ -30,9 +30,9 @@ class Book:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally(Method):
-    """Clients count their examples; the aggregator announces how many it was told of in all rounds.
+    """Clients count their examples; the aggregator announces the sum over all rounds.
 
-    What it announces is its whole state, so another aggregator can go on from the knowledge.
+    Its announcement is its whole state, so another aggregator can go on from the knowledge.
     """
 
     aggregator: ClassVar[str] = "dedicated"

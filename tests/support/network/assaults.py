@@ -1,4 +1,4 @@
-"""What an attacker with a member's key, or with none, does to a node for as long as it is let: one coroutine each.
+"""Attacks on a node by an attacker with a member's key, or with none, for as long as it is let: one coroutine each.
 
 Each uses the strongest form of its idea that the rules of the protocol do not punish at once; what is punished at
 once is in ``test_libp2p_attacks.py``.
@@ -61,7 +61,7 @@ BATCH_SIZE = 2**16
 
 @dataclass(slots=True)
 class Offender:
-    """Who attacks, whom, and what came of it."""
+    """An attacker, its target, and the result."""
 
     place: str
     """Multiaddr of the node, with its peer id."""

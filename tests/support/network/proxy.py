@@ -1,6 +1,6 @@
 """A TCP relay on loopback whose links can be slow, fall silent without a word, stand still, break, and heal.
 
-Whoever dials the relay reaches its target through two links, one each way. A silent link swallows what is sent into it
+A client of the relay reaches its target through two links, one each way. A silent link swallows what is sent into it
 while both sockets stay open; one that stands still takes nothing any more, so that the sender's buffers fill up.
 """
 
@@ -17,7 +17,7 @@ CHUNK_SIZE = 2**14
 
 
 class State(Enum):
-    """What a link does with what is sent into it."""
+    """Treatment of bytes that are sent into a link."""
 
     OPEN = "open"
     SILENT = "silent"

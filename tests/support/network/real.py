@@ -77,7 +77,7 @@ async def meshed(*networks: Libp2pNetwork) -> None:
 
 
 class Inbox:
-    """What a network received."""
+    """Messages that a network received."""
 
     def __init__(self, network: Libp2pNetwork, verdict: Verdict = Verdict.ACCEPT) -> None:
         self.heard: list[tuple[PublicKey, Message]] = []
@@ -132,11 +132,11 @@ async def works(network: Libp2pNetwork, number: int = 8) -> None:
     question = GetContent(bytes(32), 77)
     async with peer(number, network) as good:
         await until(good.peers, "a connection")
-        # What is on its way when a connection ends is lost, and hasty limits end one that a busy machine keeps waiting.
+        # A message under way when a connection ends is lost; hasty limits end one that a busy machine keeps waiting.
         good.watch(lambda who, is_connected: good.send(who, question) if is_connected else None)
         await until(lambda: (KEYS[number].public_key, question) in inbox.heard, "a message from a good peer")
 
 
 def network_key(network: Libp2pNetwork) -> PublicKey:
-    """Who a network is."""
+    """Public key of a network's host."""
     return network.host.get_public_key().to_bytes()

@@ -60,7 +60,7 @@ DELAY_MAX_MS = 100
 MINING_MAX_MS = 2_000
 
 Payloads = Callable[[int, Contribute], bytes]
-"""What a peer (by number) answers to a ``Contribute`` effect."""
+"""Payload with which a peer (by number) answers a ``Contribute`` effect."""
 
 Spoken = type[PostMessage] | type[CandidateMessage] | type[VoteMessage]
 
@@ -187,7 +187,7 @@ class Peer:
         return self.handle(MessageReceived(peer, message), now_ms)
 
     def published(self, kind: Spoken) -> list[Message]:
-        """What this peer told everyone, in order."""
+        """Messages that this peer published, in order."""
         return [
             effect.message
             for effect in self.effects
@@ -376,7 +376,7 @@ def check_agreement(federation: Federation) -> None:
 
 
 def check_promises(peer: Peer) -> None:
-    """What a peer says in its own name was persisted before, and it never says two things where one is allowed."""
+    """Check that a peer persisted its own statements before it sent them, and never made two where one is allowed."""
     stored: set[Post | Vote | Block] = set()
     slots: dict[tuple[int, ...], Post | Vote] = {}
     for effect in peer.effects:

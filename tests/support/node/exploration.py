@@ -39,7 +39,7 @@ Polka = tuple[int, Hash]
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What one honest member did."""
+    """History of one honest member."""
 
     attempt: int = -1
     said: tuple[Said, ...] = ()
@@ -50,7 +50,7 @@ class Local:
         return max(((a, block) for a, kind, block in self.said if kind == 2 and block != NIL), default=None)
 
     def now(self) -> "Local":
-        """What it still acts on: its lock, and its votes in this attempt."""
+        """The part that it still acts on: its lock, and its votes in this attempt."""
         held = None if (lock := self.lock) is None else (lock[0], int(VoteKind.PRECOMMIT), lock[1])
         return Local(self.attempt, tuple(item for item in self.said if item[0] == self.attempt or item == held))
 
@@ -90,7 +90,7 @@ HOLDINGS = [
 
 @dataclass
 class Found:
-    """What an exploration came to."""
+    """Result of an exploration."""
 
     states: int = 0
     """Different states of all honest members together."""
@@ -178,7 +178,7 @@ class Explorer:
         return reached
 
     def _views(self, local: Local, others: list[Local]) -> Iterator[tuple[object, ...]]:
-        """What of the others' votes may matter, a part at a time: alone, in its attempt, and in later ones."""
+        """The others' votes that may matter, a part at a time: alone, in its attempt, and in later ones."""
         said = [item for other in others for item in other.said]
         polkas = self._possible_polkas([*said, *local.said])
         if (lock := local.lock) is not None:  # older ones change nothing

@@ -46,7 +46,7 @@ def log_of(node: LocalNode) -> str:
 
 @dataclass(slots=True)
 class Promises:
-    """What members signed: an honest one signs one post for a phase and one vote in a slot, whatever happens."""
+    """Members' signed statements: an honest one signs one post for a phase and one vote in a slot, whatever happens."""
 
     posts: dict[PostKey, set[bytes]] = field(default_factory=dict)
     votes: dict[tuple[PublicKey, Slot], set[bytes]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Promises:
         return sum(len(different) > 1 for different in (*self.posts.values(), *self.votes.values()))
 
     def missing_in(self, stored: "Promises", member: PublicKey) -> list[str]:
-        """What ``member`` said here and ``stored``, what it has stored, does not hold."""
+        """Statements of ``member`` here that ``stored``, its own store, does not hold."""
         posts = [
             f"post {key[:2]}"
             for key, said in self.posts.items()

@@ -114,7 +114,7 @@ class Story:
     """The history of a federation."""
 
     finals: tuple[Final, ...]
-    """Of the victim's store, by height."""
+    """Final blocks of the victim's store, by height."""
     records: tuple[Record, ...]
     """All that the victim stored before height ``FIRST`` was open."""
     journal: Journal

@@ -25,7 +25,7 @@ CANDIDATES_MAX = 8
 
 @dataclass
 class Outcome:
-    """What came of one schedule."""
+    """Result of one schedule."""
 
     agrees: bool = True
     is_decided: bool = False
@@ -37,7 +37,7 @@ class Outcome:
 
 @dataclass
 class Rules:
-    """What a schedule allows."""
+    """Bounds of a schedule."""
 
     members: int
     traitors: int
@@ -46,7 +46,7 @@ class Rules:
     relays: bool = True
     """Whether honest members pass on the first vote of a slot that they see of a traitor."""
     hands_out: bool = True
-    """Whether a quorum of prevotes is handed out by who knows it."""
+    """Whether a quorum of prevotes is handed out by members that know it."""
 
 
 class Member:
@@ -251,7 +251,7 @@ class Schedule:
 
 @dataclass
 class Figures:
-    """What came of many schedules."""
+    """Results of many schedules."""
 
     schedules: int
     disagreements: int

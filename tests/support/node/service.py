@@ -180,5 +180,5 @@ async def serving(
 
 
 def status_at(document: Genesis, height: int) -> Status:
-    """What a peer with nothing but a height says."""
+    """Status of a peer that has nothing but a height."""
     return Status(height, document.chain_id, b"", (), (), None)

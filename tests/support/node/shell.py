@@ -1,4 +1,4 @@
-"""What tests of the shell share: trio, waiting on conditions, and looking at the processes of this machine."""
+"""Common parts of tests of the shell: trio, waiting on conditions, and looking at the processes of this machine."""
 
 import os
 import signal

@@ -145,7 +145,7 @@ class Stage:
             self.receive(self.status(), other)
 
     def status(self, **changes: Any) -> Status:
-        """What a peer says that is where the node is and holds nothing."""
+        """Status of a peer that is where the node is and holds nothing."""
         fields: dict[str, Any] = {
             "height": self.node.head.height,
             "head_hash": self.node.head.block_hash,
@@ -243,11 +243,11 @@ class Stage:
         return to_bitmap((self.genesis.index[member] for member in members), len(self.genesis.members))
 
     def held(self, kind: VoteKind, attempt: int, *voters: PublicKey) -> HeldVotes:
-        """What a status says of votes."""
+        """Entry of a status about votes."""
         return HeldVotes(kind, attempt, self.holds(*voters))
 
     def digest(self) -> Hashable:
-        """What the node holds: a refused message leaves it as it was."""
+        """Everything that the node holds: a refused message leaves it as it was."""
         context, agreement = self.node._context, self.node.voting.agreement
         slots = tuple(agreement.ballots.slots(agreement.attempt))
         return (
@@ -267,12 +267,12 @@ class Stage:
 
 
 def published(effects: Iterable[Effect], kind: type[M]) -> list[M]:
-    """What was told everyone, of one kind."""
+    """Published messages of one kind."""
     return [item.message for item in effects if isinstance(item, Publish) and isinstance(item.message, kind)]
 
 
 def sent(effects: Iterable[Effect], kind: type[M]) -> list[M]:
-    """What was sent to single peers, of one kind."""
+    """Messages of one kind sent to single peers."""
     return [item.message for item in effects if isinstance(item, Send) and isinstance(item.message, kind)]
 
 
@@ -287,7 +287,7 @@ def refused(effects: Iterable[Effect]) -> list[str]:
 
 
 def blamed(effects: Iterable[Effect]) -> list[tuple[PublicKey, str]]:
-    """Who is to blame for what it signed, and the errors' names."""
+    """Members that are blamed for statements that they signed, and the errors' names."""
     return [(item.member, type(item.error).__name__) for item in effects if isinstance(item, Blame)]
 
 

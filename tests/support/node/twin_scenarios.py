@@ -19,12 +19,12 @@ OWNER = 0
 """The peer whose key is used twice, or whose memory is lost."""
 
 MEMORIES = ("journal and store", "journal", "store", "nothing", "old journal and store", "old journal")
-"""What a node may begin with that is started again, or beside another one."""
+"""Memories with which a node may be started again, or beside another one."""
 
 
 @dataclass
 class Outcome:
-    """What became of the nodes with the owner's key."""
+    """Fate of the nodes with the owner's key."""
 
     stopped: tuple[bool, ...]
     """Whether each of them ended itself."""
@@ -35,7 +35,7 @@ class Outcome:
     stopped_after: int
     """Heights between the second node's start and the end of the last of the nodes; -1: not all of them ended."""
     height: int
-    """What the others reached."""
+    """Height that the others reached."""
 
 
 def noisy_payload(number: int, effect: Contribute) -> bytes:

@@ -15,7 +15,7 @@ def attacked(behaviour: str, traitors: tuple[int, ...], **values: Any) -> Scenar
 
 
 def miners(simulation: Simulation) -> list[int]:
-    """Who mined each final block."""
+    """Number of the peer that mined each final block."""
     storage = simulation.peers[0].storage
     head = storage.head()
     assert head is not None

@@ -65,7 +65,7 @@ class Schedule:
     seed: int
     peers: int
     behaviour: str
-    """What the traitors do; ``mixture-3``: each something else; ``nobody``: there are none."""
+    """Behaviour of the traitors; ``mixture-3``: each has another; ``nobody``: there are none."""
     excess: int = 0
     """Traitors above f, to see that agreement can break."""
     losses: bool = False
@@ -76,7 +76,7 @@ class Schedule:
 
     @property
     def command(self) -> str:
-        """What plays it again."""
+        """Command line that plays it again."""
         excess = f" --excess {self.excess}" if self.excess else ""
         excess += " --losses" if self.losses else ""
         return (
@@ -87,7 +87,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class Played:
-    """What became of a schedule."""
+    """Result of a schedule."""
 
     schedule: Schedule
     violations: list[str]
@@ -103,7 +103,7 @@ class Played:
 
 _UNUSED = ("adversary.", "poisoners.", "part_liars.")
 _BEHAVIOURS = sorted(name for name, place in BEHAVIOURS.items() if not place.startswith(_UNUSED))
-"""Who follows the protocol, or lies only about what it learned, breaks no rule of it; and posts list no parts here."""
+"""Behaviours that can break a rule; others follow the protocol or lie only about what they learned. No parts here."""
 
 
 def behaviours() -> list[str]:
@@ -112,7 +112,7 @@ def behaviours() -> list[str]:
 
 
 def draw_scenario(schedule: Schedule) -> Scenario:
-    """What happens in a schedule."""
+    """Draw the events of a schedule."""
     draw, peers = Random(f"schedule {schedule.seed} {schedule.peers} {schedule.behaviour}"), schedule.peers
     numbers = draw.sample(range(peers), peers)
     faulty = FaultModel.BYZANTINE.faulty(peers) + schedule.excess
@@ -300,7 +300,7 @@ def _crashes(draw: Random, honest: Sequence[int]) -> list[Fault]:
 
 
 def _clocks(draw: Random, numbers: Sequence[int]) -> tuple[Clock, ...]:
-    """Of at most f members, the traitors if there are any."""
+    """Wrong clocks of at most f members, the traitors if there are any."""
     if draw.random() < 0.5:
         return ()
     return tuple(
@@ -322,7 +322,7 @@ def _traitors(behaviour: str, numbers: Sequence[int]) -> tuple[Traitors, ...]:
 
 
 def _attempts(simulation: Simulation) -> list[int]:
-    """Of the final heights that an honest peer still has in its storage."""
+    """Attempts of the final heights that an honest peer still has in its storage."""
     found = []
     for height in range(1, len(simulation.checker.finals.hashes)):
         records = (peer.storage.final(height) for peer in simulation.peers if peer.is_honest)

@@ -97,7 +97,7 @@ class TrivialCompute:
 
 
 def contribution(client: int, round_number: int, knowledge: bytes) -> Contribution:
-    """What a client makes of a round."""
+    """Contribution of a client to a round."""
     seen = int.from_bytes(sha256(knowledge)[:4], "little")
     accuracy = client / (client + round_number)
     return Contribution(

@@ -21,7 +21,7 @@ from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, ke
 from tests.support.chain.explored import write
 
 SCRIPT = "<script>alert('name')</script>"
-"""What a federation may be called, for all that its members know."""
+"""A name that a federation may have, for all that its members know."""
 
 PEERS = 4
 

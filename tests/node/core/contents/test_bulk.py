@@ -405,7 +405,7 @@ def test_everybody_that_lists_a_part_is_asked_for_it() -> None:
 
 
 def chunk_alone(at: Stage, data: bytes) -> tuple[KeepPart, list[Effect]]:
-    """A part comes, from whoever is asked, and the disk is slow: its job, and what else follows."""
+    """A part comes from the peer that is asked, and the disk is slow: its job, and the effects that follow."""
     moment, effects = Moment(at.now_ms - CREATED_MS, at.now_ms), list[Effect]()
     for provider in (*at.others, *at.others, *at.others):  # a size that is a lie makes it begin again
         effects += at.node.handle(MessageReceived(provider, Chunk(sha256(data), 0, data)), moment)
@@ -481,7 +481,7 @@ def test_a_lie_about_the_size_of_a_large_part_is_no_fault_of_who_gives_it() -> N
     liar = post(at.chain.key(at.others[0]), at.genesis, 1, lie)
     item, payload = a_post(at, (data, AGGREGATOR), author=1)
     effects = [*at.receive(PostMessage(liar, lie)), *at.receive(PostMessage(item, payload))]
-    for effect in effects:  # which grow: whoever is asked gives what it is asked for
+    for effect in effects:  # which grow: every peer gives what it is asked for
         if isinstance(effect, Send) and isinstance(effect.message, GetContent):
             start = effect.message.offset
             effects += at.receive(Chunk(sha256(data), start, data[start : start + CHUNK_SIZE]), effect.peer)

@@ -1,4 +1,4 @@
-"""What a node holds in memory beside its store."""
+"""Contents that a node holds in memory beside its store."""
 
 from collections.abc import Iterable
 

@@ -199,7 +199,7 @@ def rotating() -> Genesis:
 
 
 def lists_of(document: Genesis, number: int, open_round: int) -> PartLists:
-    """What a member reads of lists in some round."""
+    """The lists that a member reads in some round."""
     context = Stage(document, number, PartRules(document.members), contributes=False).node._context
     context.ledger.head = replace(context.head, round=open_round)
     return PartLists(context)

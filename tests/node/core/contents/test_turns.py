@@ -1,4 +1,4 @@
-"""Turns: whoever gives slowly, together with however many others, holds up nobody for longer than its share."""
+"""Turns: an author that gives slowly, with however many others, holds up nobody for longer than its share."""
 
 import heapq
 from collections.abc import Callable
@@ -171,7 +171,7 @@ def hold(turns: Turns, name: PublicKey, for_ms: int) -> None:
 
 
 def way_made(turns: Turns, now_ms: int, free: int = 0, **arrived: int) -> list[Hash]:
-    """What makes way where something of each download has come since the last look; of some it is said how much."""
+    """Downloads that make way if something of each has come since the last look; ``arrived`` names amounts."""
     return turns.make_way(everything, BOTH, lambda part: arrived.get(part.decode()[0], now_ms), free, now_ms)
 
 

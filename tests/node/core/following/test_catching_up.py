@@ -1,4 +1,4 @@
-"""Who was away follows a few blocks, joins far ones by their state, replays all if it must; no liar holds it up."""
+"""A returning peer follows a few blocks, joins far ones by their state, replays all if it must; no liar stops it."""
 
 from dataclasses import replace
 
@@ -175,7 +175,7 @@ def test_large_blocks_of_which_few_fit_an_answer_are_fetched_without_a_pause(
     federation = away(height)
     late = federation.peers[LATE]
     monkeypatch.setattr(answers, "FINALS_SIZE_MAX", fit * answers.RECORD_SIZE * (4 + 2 * 4))
-    if not knows_the_limit:  # as if whoever answers had a lower one
+    if not knows_the_limit:  # as if the answering peer had a lower one
         for module in (catching_up, backfill):
             monkeypatch.setattr(module, "finals_that_fit", lambda head: FINALS_MAX)
     federation.restart(LATE)
@@ -193,7 +193,7 @@ def test_large_blocks_of_which_few_fit_an_answer_are_fetched_without_a_pause(
     begun_ms = federation.now_ms
     federation.run(lambda: is_back(federation) and late.store.base() == 1, 100 * SECONDS_MAX)
     answered = height // fit + 2
-    # Older blocks are asked for at the ticks. Who does not know how many fit waits for each answer in vain once.
+    # Older blocks are asked for at ticks. A peer that does not know how many fit waits for each answer in vain once.
     allowed_ms = 1_500 * answered if knows_the_limit else (STALL_MS + 1_500) * answered
     assert federation.now_ms - begun_ms <= allowed_ms
     check_promises(late)

@@ -1,4 +1,4 @@
-"""Who catches up is lied to: far heads that nobody has, blocks that are not final, bodies under foreign headers."""
+"""Lies to a peer that catches up: far heads that nobody has, blocks that are not final, bodies of foreign headers."""
 
 from dataclasses import replace
 

@@ -62,7 +62,7 @@ def missing(peer: Peer, first: int = 1) -> set[Hash]:
 @pytest.mark.long
 @pytest.mark.parametrize("liar", ["none", "silent", "lacking", "wrong"])
 def test_a_member_whose_contents_are_gone_gets_them_back_and_goes_on(liar: str) -> None:
-    """Whatever one of the others does; it only costs time."""
+    """A lie of one of the others only costs time."""
     federation = Federation(genesis(4))
     federation.run_to_height(20, 200)
     late = federation.peers[LATE]

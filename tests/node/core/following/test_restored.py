@@ -1,4 +1,4 @@
-"""What a store holds is judged like messages from others: a wrong head, certificates, votes, posts and candidates."""
+"""The content of a store is judged like messages from others: wrong heads, certificates, votes, posts, candidates."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -89,7 +89,7 @@ BLOCKS = 12
 
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
 def test_a_wrong_certificate_below_the_head_of_a_store_is_handed_out_to_nobody(forge: Forge) -> None:
-    """What proves each block is handed out in its place, so that a peer far behind can follow."""
+    """The proof of each block is handed out in its place, so that a peer far behind can follow."""
     at = Stage(genesis(4))
     blocks = at.accept(BLOCKS)
     at.victim.store = MemoryStore()

@@ -1,4 +1,4 @@
-"""Whatever arrives in whatever order: no two blocks are decided as long as traitors are few, and no lock is broken.
+"""In any order of any messages, no two blocks are decided as long as traitors are few, and no lock is broken.
 
 ``python -m tests.soak exploration`` goes one attempt further.
 """

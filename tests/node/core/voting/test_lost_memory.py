@@ -13,7 +13,7 @@ from tests.support.node.stage import PREVOTE, Stage, published, votes
 
 @pytest.mark.parametrize("is_heard", [False, True])
 def test_what_the_store_remembered_outlives_the_store(is_heard: bool) -> None:
-    """Whatever a node learns from its store at the start is in the journal before anything else happens."""
+    """Everything that a node learns from its store at the start is in the journal before anything else happens."""
     stage = Stage(genesis(4))
     block, rival = stage.block(), stage.block(without=stage.others[:1], miner=stage.chain.key(stage.others[1]))
     assert votes(stage.candidate(block)) == [(PREVOTE, 0, block.hash)]

@@ -164,7 +164,7 @@ def test_what_we_said_ourselves_makes_nobody_silent() -> None:
 
 
 def test_what_is_closed_or_far_away_makes_nobody_silent() -> None:
-    """Whoever kept an old statement of ours could silence us with it as often as it likes."""
+    """Otherwise a peer that kept an old statement of ours could silence us with it as often as it likes."""
     stage = Stage(genesis(4), contributes=False)
     for _ in range(3):
         _others_finalize(stage)
@@ -443,7 +443,7 @@ def test_a_federation_whose_nodes_all_restart_goes_on() -> None:
 
 
 def test_evidence_against_ourselves_is_believed() -> None:
-    """It is true, whoever did it; our operator hears of it when it stands in a block."""
+    """It is true, no matter which node did it; our operator hears of it when it stands in a block."""
     stage = Stage(genesis(4))
     other = Stage(genesis(4), 1)
     for block in (NIL, ELSEWHERE):

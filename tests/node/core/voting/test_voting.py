@@ -130,7 +130,7 @@ def _of_another_height(chain: ChainBuilder, block: Block) -> Certificate:
 
 
 TRUE = ("prevotes", "prevotes, relabelled")
-"""What is forged as a decision, and is just what a lock needs once it is called prevotes."""
+"""Forged decisions that are just what a lock needs once they are called prevotes."""
 
 PROOFS = [
     *(forge for name, forge in FORGED.items() if name != TRUE[0]),
@@ -308,7 +308,7 @@ def test_votes_beyond_the_next_height_are_not_kept() -> None:
 
 
 def test_no_vote_ends_the_attempts_that_there_are() -> None:
-    """Of three members one may take the others to its attempt; they have to be able to go on from there."""
+    """One of three members may take the others to its attempt; they have to be able to go on from there."""
     stage = Stage(genesis(3))
     stage.vote(NIL, stage.others[:1], attempt=2**64 - 1)
     assert stage.node.voting.agreement.attempt < 1
