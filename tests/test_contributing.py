@@ -41,7 +41,7 @@ def install(folder: Path, points: str, package: str = "fedmedian") -> None:
 
 def simulate(folder: Path, method: str) -> None:
     """Run two rounds on the digits in a process of their own, and verify the chain that they leave."""
-    few = ("--peers", "3", "--rounds", "2", "--mining-attempts", "8", "--set", "local_steps=2")
+    few = ("--peers", "3", "--rounds", "2", "--set", "mining_attempts=8", "--set", "local_steps=2")
     for command in (("simulate", "--method", method, *few, "--out", "run"), ("explorer", "verify", "run")):
         path = f"import sys; sys.path.insert(0, {str(folder)!r}); from fedchain.cli.main import main; main()"
         done = subprocess.run(
@@ -69,7 +69,7 @@ def test_who_reads_a_chain_names_the_file_of_its_method(folder: Path) -> None:
         command = [sys.executable, "-P", "-m", "fedchain", *words]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
-    few = ("--peers", "3", "--rounds", "1", "--mining-attempts", "8", "--set", "local_steps=2")
+    few = ("--peers", "3", "--rounds", "1", "--set", "mining_attempts=8", "--set", "local_steps=2")
     done = run("simulate", "--method", "apart/fedmedian.py:FedMedian", *few, "--out", "run")
     assert done.returncode == 0, done.stderr
     refused = run("explorer", "verify", "run")

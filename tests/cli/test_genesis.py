@@ -48,14 +48,15 @@ def found(path: Path, *words: str) -> Result:
     return CliRunner().invoke(app, ["genesis", "new", str(path), *MEMBERS, *words])
 
 
-def test_every_field_has_an_option_in_a_group() -> None:
+def test_every_field_is_a_setting_in_a_group() -> None:
     assert {item.name for item in fields(Genesis) if item.init} == OTHERWISE | {setting.field for setting in SETTINGS}
     assert {setting.panel for setting in SETTINGS} == {"Federation", "Consensus", "Network"}
 
 
 def test_what_is_chosen_stands_in_the_document(tmp_path: Path) -> None:
     assert {setting.field for setting in SETTINGS} == CHOSEN.keys()
-    words = [word for setting in SETTINGS for word in (f"--{setting.name.replace('_', '-')}", CHOSEN[setting.field][0])]
+    chosen = {setting.name: CHOSEN[setting.field][0] for setting in SETTINGS}
+    words = ["--rounds", chosen.pop("rounds"), *(word for item in chosen.items() for word in ("--set", "=".join(item)))]
     result = found(tmp_path / "g", *words)
     assert result.exit_code == 0, result.output
     document = Genesis.decode((tmp_path / "g").read_bytes())
@@ -73,15 +74,15 @@ def test_what_is_not_chosen_is_as_the_document_has_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--round-interval-s", "-1"), "round_interval_s is -1.0, it must be above 0"),
-        (("--phase-floor-s", "nan"), "phase_floor_s is nan"),
-        (("--vote-timeout-s", "0"), "vote_timeout_s is 0.0, it must be above 0"),
-        (("--proof-function", "md5"), "proof_function is 'md5', not"),
-        (("--fault-model", "evil"), "fault_model is 'evil', it must be one of byzantine, crash"),
-        (("--committee-size", "9"), "committee_size is 9, it must be between 0 and 4"),
-        (("--payload-mib-max", "5000"), "payload_size_max is 5242880000"),
-        (("--inline-kib-max", "-1"), "inline_size_max is -1024"),
-        (("--attempts", "0"), "attempts is 0, it must be from 1 to 1,099,511,627,776"),
+        (("--set", "round_interval_s=-1"), "round_interval_s is -1.0, it must be above 0"),
+        (("--set", "phase_floor_s=nan"), "phase_floor_s is nan"),
+        (("--set", "vote_timeout_s=0"), "vote_timeout_s is 0.0, it must be above 0"),
+        (("--set", "proof_function=md5"), "proof_function is 'md5', not"),
+        (("--set", "fault_model=evil"), "fault_model is 'evil', it must be one of byzantine, crash"),
+        (("--set", "committee_size=9"), "committee_size is 9, it must be between 0 and 4"),
+        (("--set", "payload_mib_max=5000"), "payload_size_max is 5242880000"),
+        (("--set", "inline_kib_max=-1"), "inline_size_max is -1024"),
+        (("--set", "attempts=0"), "attempts is 0, it must be from 1 to 1,099,511,627,776"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -105,10 +106,10 @@ def test_an_aggregator_without_anybody_to_aggregate_is_said(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("command", "headings"),
     [
-        ("genesis new", ["Federation", "Learning", "Data", "Consensus", "Network"]),
+        ("genesis new", ["Federation", "Learning", "Settings", "Data"]),
         ("node start", ["Federation", "Data", "Network", "Start and end", "Output", "Resources"]),
         ("node check", ["Federation", "Data", "Network", "Start and end", "Output", "Resources"]),
-        ("node testnet", ["Federation", "Learning", "Data", "Consensus", "Output"]),
+        ("node testnet", ["Federation", "Learning", "Settings", "Data", "Output"]),
     ],
 )
 def test_help_shows_options_under_headings_and_none_beside(command: str, headings: list[str]) -> None:

@@ -215,8 +215,8 @@ simulate --set learning_rate
 simulate --set nonsense=3
 simulate --set learning_rate=fast
 simulate --set learning_rate=-1
-simulate --delay-min-ms 200 --delay-max-ms 100
-simulate --committee-size 99
+simulate --set delay_min_ms=200 --set delay_max_ms=100
+simulate --set committee_size=99
 simulate --aggregator nobody
 simulate --encryption nonsense
 simulate --name a/b
@@ -274,12 +274,12 @@ genesis new {0}/new --member nobody
 genesis new {0}/new
 genesis new {0}/genesis --member {1}
 genesis new {0}/none/new --member {1}
-genesis new {0}/new --member {1} --attempts 0
-genesis new {0}/new --member {1} --attempts 99999999999999999999999
-genesis new {0}/new --member {1} --phase-timeout-s 1 --phase-floor-s 5
+genesis new {0}/new --member {1} --set attempts=0
+genesis new {0}/new --member {1} --set attempts=99999999999999999999999
+genesis new {0}/new --member {1} --set phase_timeout_s=1 --set phase_floor_s=5
 genesis new {0}/new --member {1} --name 
-genesis new {0}/new --member {1} --fault-model brave
-genesis new {0}/new --member {1} --mining-s -1
+genesis new {0}/new --member {1} --set fault_model=brave
+genesis new {0}/new --member {1} --set mining_s=-1
 genesis new {0}/new --member {1} --rounds -1
 genesis new {0}/new --member {1} --method nonsense
 genesis show {0}/none
@@ -360,8 +360,8 @@ simulate --task {0}/x.py:load
 simulate --task os:nonsense
 simulate --dataset own
 genesis new {0}/new --member {1} --task {0}/none.py:load
-genesis new {0}/new --member {1} --committee-size 9
-genesis new {0}/new --member {1} --phase-timeout-s 0
+genesis new {0}/new --member {1} --set committee_size=9
+genesis new {0}/new --member {1} --set phase_timeout_s=0
 genesis new {0}/new --member {1} --member {1}
 """
 

@@ -10,7 +10,7 @@ import pytest
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
-from fedchain.cli.common.learning_options import LEARNING_OPTIONS
+from fedchain.cli.common.learning_options import NAMED, SETTABLE
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
@@ -74,7 +74,7 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
     members = [address(key.public_key) for key in keys(3)]
     path = tmp_path / "genesis"
     words = [word for member in members for word in ("--member", member)]
-    chain_id = done("genesis", "new", path, *words, "--rounds", "7", "--set", "local_steps=3", "--mining-s", "1.5")
+    chain_id = done("genesis", "new", path, *words, "--rounds", "7", "--set", "local_steps=3", "--set", "mining_s=1.5")
     document = Genesis.decode(path.read_bytes())
     assert document.chain_id.hex() == chain_id
     assert (document.rounds, document.target_mining_time_ms) == (7, 1_500)
@@ -106,14 +106,16 @@ def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path)
         "classes": 8,
         "feature_shift": "none",
     }
-    assert set(words) == set(LEARNING_OPTIONS)
-    options = [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert set(words) == {*NAMED, *SETTABLE}
+    options = [word for name in NAMED for word in (f"--{name}", str(words[name]))]
+    options += [word for name in words if name not in NAMED for word in ("--set", f"{name}={words[name]}")]
     done("genesis", "new", tmp_path / "genesis", *members, *options)
     config = learning_from_genesis(Genesis.decode((tmp_path / "genesis").read_bytes()))
     assert {name: getattr(config, name) for name in words} == words
     for command in (("genesis", "new"), ("node", "testnet"), ("simulate",)):
-        shown = done(*command, "--help")
-        assert [name for name in words if f" --{name.replace('_', '-')} " not in shown] == []
+        shown, listed = done(*command, "--help"), done(*command, "--settings")
+        assert [name for name in NAMED if f" --{name} " not in shown] == []
+        assert [name for name in words if name not in NAMED and f"{name} " not in listed] == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path)
         (("--model", "digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
         (("--model", "cnn"), "model 'cnn' does not fit digits images; use digits-mlp"),
         (("--partition", "n-wai"), "unknown partition 'n-wai'; did you mean 'n-way'?"),
-        (("--shots", "0"), "shots must be between 1 and"),
+        (("--set", "shots=0"), "shots must be between 1 and"),
         (("--set", "nonsense"), "NAME=VALUE"),
         (("--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
         (("--dataset", "digitz"), "unknown data set 'digitz'; did you mean 'digits'?"),
@@ -131,12 +133,12 @@ def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path)
         (("--set", "learning_rate=fast"), "dfpl.learning_rate must be float, not str ('fast')"),
         (("--set", "local_steps=0"), "local_steps must lie in [1, 1048576], not 0"),
         (("--member", "nobody"), "nobody"),
-        (("--contribution-quorum", "4"), "contribution_quorum"),
+        (("--set", "contribution_quorum=4"), "contribution_quorum"),
         (("--rounds", "-1"), "rounds"),
-        (("--mining-s", "0"), "mining_s is 0.0, it must be above 0"),
-        (("--mining-s", "nan"), "mining_s is nan"),
-        (("--phase-timeout-s", "inf"), "phase_timeout_s is inf"),
-        (("--attempts", "0"), "attempts"),
+        (("--set", "mining_s=0"), "mining_s is 0.0, it must be above 0"),
+        (("--set", "mining_s=nan"), "mining_s is nan"),
+        (("--set", "phase_timeout_s=inf"), "phase_timeout_s is inf"),
+        (("--set", "attempts=0"), "attempts"),
     ],
     ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",
 )
@@ -155,7 +157,7 @@ def test_a_federation_that_cannot_be_is_not_founded(tmp_path: Path, words: tuple
         (("--set", "local_steps=2.5"), "dfpl.local_steps must be int, not float (2.5)"),
         (("--set", "learning_rate=-1"), "learning_rate must lie in (0.0, 1000.0], not -1.0"),
         (("--peers", "65"), "peers is 65, at most 64 processes are started on one machine"),
-        (("--mining-s", "nan"), "mining_s is nan, it must be above 0 and at most 1e+09"),
+        (("--set", "mining_s=nan"), "mining_s is nan, it must be above 0 and at most 1e+09"),
         (("--timeout-s", "nan"), "timeout_s is nan, it must be above 0 and at most 1e+09"),
     ],
     ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",

@@ -18,10 +18,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
-from fedchain.cli.simulate import PANELS
+from fedchain.cli.simulate import PANELS, SETTABLE
+from fedchain.learning.registry import METHODS, build_method
 from fedchain.simulator.scenario import Scenario
 
-QUICK = ("--peers", "4", "--rounds", "2", "--mining-attempts", "8")
+QUICK = ("--peers", "4", "--rounds", "2", "--set", "mining_attempts=8")
 FILES = "train-images-idx3-ubyte"
 
 
@@ -38,8 +39,8 @@ def refused(*arguments: str) -> str:
     ("arguments", "words"),
     [
         (("--peers", "0"), "peers is 0"),
-        (("--classes-avg", "11"), "classes_avg must be between 1 and 10, not 11"),
-        (("--peers", "3", "--contribution-quorum", "4"), "contribution_quorum is 4"),
+        (("--set", "classes_avg=11"), "classes_avg must be between 1 and 10, not 11"),
+        (("--peers", "3", "--set", "contribution_quorum=4"), "contribution_quorum is 4"),
         (("--method", "dfpll"), "dfpl"),
         (("--set", "local_stepz=3"), "local_steps"),
         (("--set", "nonsense"), "NAME=VALUE"),
@@ -71,7 +72,7 @@ def test_a_setting_that_is_on_can_be_switched_off_and_paths_are_no_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["simulate", *QUICK, "--no-test-local", "--out", "[bold]"])
+    result = CliRunner().invoke(app, ["simulate", *QUICK, "--set", "test_local=false", "--out", "[bold]"])
     assert result.exit_code == 0, result.output
     assert re.search(r"folder +\[bold\]", result.output)
     assert "test_local = false" in (tmp_path / "[bold]" / "scenario.toml").read_text(encoding="utf-8")
@@ -128,7 +129,32 @@ def test_help_shows_every_option_under_a_heading() -> None:
     assert "--peers" not in shown.split("\nOptions:\n")[1]
     listed = [name for names in PANELS.values() for name in names.split()]
     assert sorted(set(listed)) == sorted(listed)
-    assert {item.name for item in fields(Scenario)} <= {*listed, "faults", "clocks", "adversaries"}
+    settings = CliRunner().invoke(app, ["simulate", "--settings"]).stdout
+    named = {*listed, *(line.split()[0] for line in settings.splitlines()), "faults", "clocks", "adversaries"}
+    assert {item.name for item in fields(Scenario)} <= named
+
+
+def test_no_hyper_parameter_has_the_name_of_a_setting() -> None:
+    """`--set` would never reach it."""
+    for method in METHODS:
+        kind = type(build_method(method, {}))
+        assert {item.name for item in fields(kind)}.isdisjoint(SETTABLE), method
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("mining_s=fast", "mining_s"),
+        ("committee_size=1.5", "committee_size"),
+        ("idle_sleep=1", "idle_sleep"),
+        ("minig_s=1", "minig_s"),
+        ("mining_s", "--set 'mining_s' is not of the form NAME=VALUE"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_line(setting: str, message: str) -> None:
+    result = CliRunner().invoke(app, ["simulate", "--set", setting])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert message in result.stderr
 
 
 def test_help_imports_no_torch() -> None:

@@ -29,8 +29,8 @@ from tests.soak._figures import Figures, campaign
 from tests.support.simulator.interruptions import KINDS, found, play, scenario_of
 
 SETTINGS = (
-    *("--peers", "4", "--workers", "2", "--mining-attempts", "16", "--test-every", "5"),
-    *("--iteration-s", "0.0003"),  # so that all of them train within a second
+    *("--peers", "4", "--workers", "2", "--set", "mining_attempts=16", "--set", "test_every=5"),
+    *("--set", "iteration_s=0.0003"),  # so that all of them train within a second
 )
 """Options of the long run."""
 

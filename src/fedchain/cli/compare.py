@@ -9,8 +9,9 @@ import typer
 
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.learning_options import optional
+from fedchain.cli.common.settings import divide
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
-from fedchain.cli.simulate import scenario_options, under_headings
+from fedchain.cli.simulate import SETTABLE, scenario_options, under_headings
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
 from fedchain.simulator.scenario import ScenarioError
@@ -66,7 +67,8 @@ def compare_command() -> Callable[..., None]:
             typer.Option(
                 "--set",
                 metavar="[METHOD.]NAME=VALUE",
-                help="Hyper-parameter, of one method or of all that have it; repeat it.",
+                help="Setting, as `fedchain simulate --settings` lists them, or hyper-parameter, of one method or of "
+                "all that have it; repeat it.",
             ),
         ),
         optional(
@@ -107,14 +109,15 @@ def _compare(
 ) -> None:
     """Build the experiment, and run those of its runs that are missing."""
     from fedchain.learning.registry import use_current_folder
-    from fedchain.node.founding.task import read_settings
     from fedchain.simulator.reproduction.compare import build_comparison, write_experiment
     from fedchain.simulator.reproduction.experiment import validate_experiment
 
     use_current_folder()
     shared = {"workers": 1, **values}
     stated = dict(shared.pop("hyperparameters", {}))
-    experiment = build_comparison(methods, seeds, shared, stated | read_settings(settings), sweeps, metrics)
+    given, hyperparameters = divide(settings, SETTABLE)
+    shared = given | shared
+    experiment = build_comparison(methods, seeds, shared, stated | hyperparameters, sweeps, metrics)
     validate_experiment(experiment)
     runs = list(experiment.runs({}))
     if download:

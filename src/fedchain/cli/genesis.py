@@ -1,14 +1,13 @@
 """``fedchain genesis``: founding a federation. Nothing heavy is imported before a command runs."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedchain.cli.common.command import GroupedCommand, clear_errors
-from fedchain.cli.common.consensus_options import with_consensus_options
-from fedchain.cli.common.learning_options import with_learning_options
+from fedchain.cli.common.consensus_options import CONSENSUS
+from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
@@ -20,8 +19,7 @@ genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
 
 @genesis_app.command("new", cls=GroupedCommand)
-@with_learning_options
-@with_consensus_options
+@with_learning_options(CONSENSUS)
 def new_genesis(
     path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
     *,
@@ -33,8 +31,10 @@ def new_genesis(
     centralized: Annotated[
         bool, typer.Option("--centralized", help=CENTRALIZED_HELP, rich_help_panel="Federation")
     ] = False,
-    learning: Callable[[], Mapping[str, Any]],
-    consensus: Mapping[str, Any],
+    rounds: Annotated[
+        int, typer.Option(help="The federation ends after this many rounds; 0: never.", rich_help_panel="Federation")
+    ] = 0,
+    chosen: Chosen,
 ) -> None:
     """Write the founding document of a federation, and print its chain id.
 
@@ -60,8 +60,8 @@ def new_genesis(
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
         if not name.isprintable() or not 0 < len(name) <= NAME_SIZE_MAX:
             raise NodeConfigError(f"name must have 1 to {NAME_SIZE_MAX} printable characters")
-        agreed = consensus_fields(consensus)
-        words = learning()
+        words, consensus = chosen()
+        agreed = consensus_fields({**consensus, "rounds": rounds})
         config = LearningConfig(clients=len(member), **{**words, "method": importable_name(words["method"])})
         if config.task:
             use_current_folder()

@@ -1,7 +1,7 @@
 """``fedchain node``: run peers on a real network. Nothing heavy is imported before a command runs."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,15 +10,20 @@ import typer
 from fedchain.cli.bans import bans, unban
 from fedchain.cli.check import check
 from fedchain.cli.common.command import GroupedCommand, clear_errors
-from fedchain.cli.common.consensus_options import ROUND_INTERVAL_HELP
+from fedchain.cli.common.consensus_options import CONSENSUS
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
-from fedchain.cli.common.learning_options import with_learning_options
+from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.folders import list_nodes
 from fedchain.cli.keys import unlock_key
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
+
+TESTNET = {name: CONSENSUS[name] for name in ("round_interval_s", "phase_timeout_s")} | {
+    "mining_s": (2.0, CONSENSUS["mining_s"][1])
+}
+"""Settings of a test network that ``--set`` takes beside those of learning: default and help by name."""
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
 
@@ -76,7 +81,7 @@ def status(
 
 
 @node_app.command("testnet", cls=GroupedCommand)
-@with_learning_options
+@with_learning_options(TESTNET)
 def run_local(
     *,
     peers: Annotated[
@@ -88,17 +93,10 @@ def run_local(
     centralized: Annotated[
         bool, typer.Option("--centralized", help=CENTRALIZED_HELP, rich_help_panel="Federation")
     ] = False,
-    learning: Callable[[], Mapping[str, Any]],
+    chosen: Chosen,
     data_dir: Annotated[
         str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.", rich_help_panel="Data")
     ] = "",
-    mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.", rich_help_panel="Consensus")] = 2.0,
-    round_interval_s: Annotated[
-        float, typer.Option(min=0, help=ROUND_INTERVAL_HELP, rich_help_panel="Consensus")
-    ] = 0.0,
-    phase_timeout_s: Annotated[
-        float, typer.Option(help="Seconds that a phase waits at most.", rich_help_panel="Consensus")
-    ] = 60.0,
     timeout_s: Annotated[
         float, typer.Option(help="The run fails if it has not ended by then.", rich_help_panel="Output")
     ] = 600.0,
@@ -113,23 +111,24 @@ def run_local(
         from fedchain.node.founding.task import milliseconds, with_shapes
         from fedchain.node.operating.testnet import run_testnet
 
-        words = dict(learning())
+        words, consensus = chosen()
+        consensus = {name: default for name, (default, _) in TESTNET.items()} | consensus
         method, words["method"] = words["method"], importable_name(words["method"])
         config = with_shapes(LearningConfig(clients=peers, data_dir=data_dir, **words))
         rule = choose_aggregator(config, aggregator, centralized=centralized)
         config.validate()
-        folder = out or free_folder("testnet")
+        folder, interval_s = out or free_folder("testnet"), consensus["round_interval_s"]
         is_one_chain = run_testnet(
             folder,
             config,
             rounds,
-            mining_s=mining_s,
+            mining_s=consensus["mining_s"],
             attempts=4_000,
             timeout_s=timeout_s,
             modules=Path(method.rpartition(":")[0]).resolve().parent if is_file_path(method) else None,
             aggregator=rule,
-            round_interval_ms=milliseconds("round_interval_s", round_interval_s) if round_interval_s else 0,
-            phase_timeout_ms=milliseconds("phase_timeout_s", phase_timeout_s),
+            round_interval_ms=milliseconds("round_interval_s", interval_s) if interval_s else 0,
+            phase_timeout_ms=milliseconds("phase_timeout_s", consensus["phase_timeout_s"]),
             centralized=centralized,
         )
         if not is_one_chain:

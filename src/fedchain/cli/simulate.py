@@ -11,6 +11,7 @@ import typer
 from fedchain.cli.common.command import ENCRYPTION_HELP, clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import help_text, optional
+from fedchain.cli.common.settings import SET_HELP, divide, listing
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
@@ -26,27 +27,46 @@ DRAW_HELP = "Show the rounds of an interrupted run, as its table and its picture
 RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
 interrupted: all posts, and the newest state of each peer. Without: nothing is kept.  [default: record]"""
 
-_NOT_OPTIONS = ("faults", "clocks", "adversaries", "hyperparameters")
+NAMED = (
+    "method",
+    "peers",
+    "rounds",
+    "seed",
+    "aggregator",
+    "centralized",
+    "model",
+    "dataset",
+    "task",
+    "data_dir",
+    "partition",
+    "loss",
+    "workers",
+    "name",
+)
+"""Fields of a scenario that have an option of their own."""
+
+SETTABLE = frozenset(item.name for item in fields(Scenario)).difference(
+    NAMED, {"faults", "clocks", "adversaries", "hyperparameters"}
+)
+"""Fields of a scenario that ``--set`` takes; the others have an option, or are tables of a scenario's file."""
 
 PANELS = {
-    "Federation": "peers rounds seed private_seed aggregator centralized fault_model contributors_per_round idle_sleep",
-    "Learning": "method hyperparameters encryption model test_every test_local",
-    "Data": "dataset task data_dir download classes partition classes_avg classes_std shots test_shots dirichlet_alpha "
-    "classes_per_client train_examples scaling augmentation feature_shift",
-    "Consensus": "mining_s mining_attempts proof_function contribution_quorum committee_size round_interval_s "
-    "phase_timeout_s phase_floor_s vote_timeout_s retention_blocks",
-    "Network": "degree delay_min_ms delay_max_ms bandwidth_mbit_s",
-    "Faults (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "loss replay",
-    "Machine": "iteration_s workers vectorize_clients shared_verification max_virtual_s",
+    "Federation": "peers rounds seed aggregator centralized",
+    "Learning": "method model encryption",
+    "Data": "dataset task data_dir download partition",
+    "Settings": "hyperparameters settings",
+    "Faults (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "loss",
+    "Machine": "workers",
     "Output": "name out keep_models track resume draw record",
 }
 """Headings of ``simulate --help``, and the options under each."""
 
 
 def simulate_command() -> Callable[..., None]:
-    """Build the command: one option for each field of :class:`Scenario`, with the field's docstring as help."""
+    """Build the command: options for some fields of :class:`Scenario`, with their docstrings as help, and ``--set``."""
 
     def simulate(**options: Any) -> None:
+        del options["settings"]  # it ends the command by itself
         scenario_file = options.pop("scenario_file")
         out, download, keep_models, track = map(options.pop, ("out", "download", "keep_models", "track"))
         resume, draw, record = map(options.pop, ("resume", "draw", "record"))
@@ -68,7 +88,6 @@ def simulate_command() -> Callable[..., None]:
             keeps_record=record is not False,
         )
 
-    texts = field_help(Scenario)
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
         optional("out", Path, typer.Option("--out", help="Run folder to create; default: runs/NAME.")),
@@ -81,8 +100,9 @@ def simulate_command() -> Callable[..., None]:
         optional(
             "hyperparameters",
             list[str],
-            typer.Option("--set", metavar="NAME=VALUE", help=texts["hyperparameters"]),
+            typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP),
         ),
+        listing(_settable()),
         optional("encryption", str, typer.Option("--encryption", help=ENCRYPTION_HELP)),
     ]
     parameters = under_headings([*parameters, *scenario_options()])
@@ -93,6 +113,13 @@ def simulate_command() -> Callable[..., None]:
     overrides the file.
     """
     return simulate
+
+
+def _settable() -> list[tuple[str, Any, str]]:
+    """Name, default and help of the fields of a scenario that ``--set`` takes, and that have no option."""
+    texts = field_help(Scenario)
+    named = (item for item in fields(Scenario) if item.name in SETTABLE)
+    return [(item.name, item.default, texts[item.name]) for item in named]
 
 
 def under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -106,10 +133,10 @@ def under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Paramete
 
 
 def scenario_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
-    """An option for each field of :class:`Scenario` that can be given in one value."""
+    """An option for each field of :class:`Scenario` that has one."""
     texts, parameters = field_help(Scenario), list[inspect.Parameter]()
     for item in fields(Scenario):
-        if item.name not in (*_NOT_OPTIONS, *without):
+        if item.name in NAMED and item.name not in without:
             option = item.name.replace("_", "-")
             name = f"--{option}/--no-{option}" if item.type is bool else f"--{option}"
             parameters.append(optional(item.name, item.type, typer.Option(name, help=help_text(item, texts))))
@@ -133,9 +160,10 @@ def run_command(
     with clear_errors(ScenarioError):
         overrides = dict(values)
         if settings or encryption:
-            from fedchain.node.founding.task import read_settings
-
-            overrides["hyperparameters"] = read_settings(settings, encryption)
+            given, hyperparameters = divide(settings, SETTABLE, encryption)
+            overrides = given | overrides
+            if hyperparameters:
+                overrides["hyperparameters"] = hyperparameters
         if is_resumed:
             from fedchain.simulator.resuming.resume import resumed_run
 

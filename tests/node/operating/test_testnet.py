@@ -45,7 +45,7 @@ RETENTION = 3
 @pytest.mark.long
 def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) -> None:
     folder = tmp_path / "net"
-    words = ["--peers", "3", "--rounds", "2", "--mining-s", "0.3", "--set", "local_steps=2", "--out", str(folder)]
+    words = ["--peers", "3", "--rounds", "2", "--set", "mining_s=0.3", "--set", "local_steps=2", "--out", str(folder)]
     result = CliRunner().invoke(app, ["node", "testnet", *words], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[-1] == "all nodes have the same head"

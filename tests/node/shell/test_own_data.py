@@ -66,8 +66,8 @@ def load(member):
 def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_verify(here: Path) -> None:
     (here / "mytask.py").write_text(TOKENS, encoding="utf-8")
     words = ["--task", "mytask.py:load", "--peers", "3", "--rounds", "2", "--set", "local_steps=5", "--out"]
-    done("simulate", *words, "run", "--mining-attempts", "8")
-    shown = done("node", "testnet", *words, "net", "--mining-s", "0.3", env={"PYTHONSAFEPATH": "1"})
+    done("simulate", *words, "run", "--set", "mining_attempts=8")
+    shown = done("node", "testnet", *words, "net", "--set", "mining_s=0.3", env={"PYTHONSAFEPATH": "1"})
     assert shown.splitlines()[-1] == "all nodes have the same head"
     knowledge = knowledge_of_learner(read_genesis(here / "net" / "genesis.fedchain"), rounds=2)
     roots = [knowledge_roots(folder) for folder in (here / "run", *sorted((here / "net").glob("node-*")))]

@@ -275,7 +275,7 @@ def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     """From the outside: the process is killed, the folder is drawn, and the same command with --resume ends the run."""
-    quick = ("--peers", "3", "--rounds", "3", "--workers", "1", "--mining-attempts", "8", "--set", "local_steps=2")
+    quick = ("--peers", "3", "--rounds", "3", "--workers", "1", "--set", "mining_attempts=8", "--set", "local_steps=2")
     command = [sys.executable, "-u", "-m", "fedchain", "simulate", *quick, "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None

@@ -1,31 +1,27 @@
-"""Options of ``fedchain genesis new`` for everything that members agree on beside the task, in units for people."""
+"""Settings of ``fedchain genesis new`` for everything that members agree on beside the task, in units for people."""
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import typer
-
-from fedchain.cli.common.command import with_parameters
+from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One option: its name, its default, and the field of the document that it becomes."""
+    """One setting: its name, its default, and the field of the document that it becomes."""
 
     name: str
-    """Name of the parameter; the option has dashes."""
+    """Its name."""
     field: str
     """Field of :class:`fedchain.chain.genesis.Genesis`."""
     default: Any
-    """Default, in the option's unit."""
+    """Default, in the setting's unit."""
     panel: str
-    """Heading under which help shows it."""
+    """Group that it belongs to."""
     text: str
     """Help text."""
     per_unit: int = 1
-    """The option's unit in units of the field: 1,000 for seconds, 2^20 for mebibytes."""
+    """The setting's unit in units of the field: 1,000 for seconds, 2^20 for mebibytes."""
 
 
 ATTEMPTS_MAX = 2**40
@@ -91,7 +87,7 @@ SETTINGS = (
         "initial_bits",
         8_000,
         "Consensus",
-        "Hashes behind the first block; later ones follow --mining-s.",
+        "Hashes behind the first block; later ones follow mining_s.",
     ),
     Setting("proof_function", "proof_function", "scrypt", "Consensus", "Hash of the proof of work: scrypt or sha256d."),
     Setting(
@@ -121,25 +117,12 @@ SETTINGS = (
 """Every field of the document that can be chosen by itself, in the order of help."""
 
 
-def with_consensus_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options; it gets them as a mapping, ``consensus``."""
-
-    def wrapped(**given: Any) -> None:
-        chosen = {setting.name: given.pop(setting.name) for setting in SETTINGS}
-        command(**given, consensus=chosen)
-
-    return with_parameters(command, wrapped, "consensus", map(_parameter, SETTINGS))
-
-
-def _parameter(setting: Setting) -> inspect.Parameter:
-    option = typer.Option(help=setting.text, rich_help_panel=setting.panel)
-    kind: Any = type(setting.default)
-    place = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(setting.name, place, default=setting.default, annotation=Annotated[kind, option])
+CONSENSUS = MappingProxyType({item.name: (item.default, item.text) for item in SETTINGS if item.name != "rounds"})
+"""What ``--set`` takes of them: default and help by name. How many rounds there are has an option."""
 
 
 def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The document's fields for these options.
+    """The document's fields for these settings; those that are absent have their defaults.
 
     Raises:
         NodeConfigError: a value is unknown, out of range, or contradicts another one.
@@ -150,6 +133,7 @@ def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
     from fedchain.node.config import NodeConfigError
     from fedchain.node.founding.task import milliseconds
 
+    chosen = {setting.name: setting.default for setting in SETTINGS} | dict(chosen)
     found: dict[str, Any] = {}
     for setting in SETTINGS:
         value = chosen[setting.name]

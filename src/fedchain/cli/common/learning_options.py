@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.cli.common.command import ENCRYPTION_HELP, METHOD_HELP, TASK_HELP, with_parameters
+from fedchain.cli.common.settings import SET_HELP, divide, listing, typed
 from fedchain.files.field_texts import field_texts
 from fedchain.learning.config import OWN, LearningConfig
 
@@ -16,8 +17,18 @@ OTHERWISE = frozenset(
 )
 """Fields that have an option of another form, that each member sets for itself, or that follow from other fields."""
 
-LEARNING_OPTIONS = tuple(item.name for item in fields(LearningConfig) if item.name not in OTHERWISE)
-"""The other fields, on which members agree; each has an option of its name."""
+NAMED = ("model", "partition")
+"""Fields on which members agree and that have an option of their own."""
+
+SETTABLE = tuple(item.name for item in fields(LearningConfig) if item.name not in {*OTHERWISE, *NAMED})
+"""Fields on which members agree and that have no option; ``--set`` takes them."""
+
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+Chosen = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+"""Returns the fields of the learning task, and the other settings that were given; raises ConfigurationError or
+NodeConfigError."""
 
 
 def _words(
@@ -25,47 +36,62 @@ def _words(
     method: Annotated[str, typer.Option(help=METHOD_HELP, rich_help_panel="Learning")] = "dfpl",
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter of the method.", rich_help_panel="Learning"),
+        typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Settings"),
     ] = None,
     encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP, rich_help_panel="Learning")] = "",
     seed: Annotated[int, typer.Option(help="Root of the randomness of learning.", rich_help_panel="Learning")] = 0,
     dataset: Annotated[str, typer.Option(help="Data set [default: digits].", rich_help_panel="Data")] = "",
     task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
-) -> dict[str, Any]:
-    """The fields that have options of another form."""
-    from fedchain.node.founding.task import read_settings
-
-    return {
-        "method": method,
-        "hyperparameters": read_settings(setting or [], encryption),
-        "seed": seed,
-        "dataset": dataset or (OWN if task else LearningConfig().dataset),
-        "task": task,
-    }
+) -> None:
+    """The options of another form."""
 
 
-def with_learning_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options, in place of its parameter ``learning``.
+def with_learning_options(others: Mapping[str, tuple[Any, str]]) -> Decorator:
+    """Give a command options for its learning task, and ``--set`` for everything else, in place of ``chosen``.
 
-    The command gets a function there, which returns the task's fields by name. It raises ConfigurationError.
+    Args:
+        others: further settings that ``--set`` takes: default and help of each, by name.
     """
     asked = inspect.signature(_words).parameters
-
-    def wrapped(**given: Any) -> None:
-        words = {name: given.pop(name) for name in asked}
-        others = {name: value for name in LEARNING_OPTIONS if (value := given.pop(name)) is not None}
-        command(**given, learning=lambda: _words(**words) | others)
-
     texts, by_name = field_texts(LearningConfig), {item.name: item for item in fields(LearningConfig)}
+    defaults = {name: by_name[name].default for name in SETTABLE} | {name: item[0] for name, item in others.items()}
     added = [
         optional(
             name,
             type(by_name[name].default),
             typer.Option(help=help_text(by_name[name], texts), rich_help_panel=panel_of(name)),
         )
-        for name in LEARNING_OPTIONS
+        for name in NAMED
     ]
-    return with_parameters(command, wrapped, "learning", [*asked.values(), *added])
+
+    rows = [(name, by_name[name].default, texts[name]) for name in SETTABLE]
+    rows += ((name, *item) for name, item in others.items())
+
+    def read(words: Mapping[str, Any], named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        from fedchain.node.config import NodeConfigError
+
+        given, hyperparameters = divide(words["setting"] or [], defaults, words["encryption"])
+        given = {name: typed(name, value, defaults[name], NodeConfigError) for name, value in given.items()}
+        task = {
+            "method": words["method"],
+            "hyperparameters": hyperparameters,
+            "seed": words["seed"],
+            "dataset": words["dataset"] or (OWN if words["task"] else LearningConfig().dataset),
+            "task": words["task"],
+        }
+        learned = {name: value for name, value in given.items() if name in SETTABLE}
+        return task | named | learned, {name: value for name, value in given.items() if name in others}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def wrapped(**given: Any) -> None:
+            words = {name: given.pop(name) for name in asked}
+            named = {name: value for name in NAMED if (value := given.pop(name)) is not None}
+            del given["settings"]  # it ends the command by itself
+            command(**given, chosen=lambda: read(words, named))
+
+        return with_parameters(command, wrapped, "chosen", [*asked.values(), *added, listing(rows)])
+
+    return decorate
 
 
 def panel_of(name: str) -> str:
