@@ -3,8 +3,8 @@
 A method is one frozen dataclass in one file. It names its phases, states the tensors that each of them posts and leaves
 behind (`payload_spec`, `knowledge_spec`), computes a post in a method of the phase's own name, and aggregates posts.
 Methods that train a model with SGD start from `LocalSgdMethod` (`families/local_sgd.py`), which knows the rest.
-What only some methods have (a model for all, noise, a term to report) has a neutral answer here, so that nobody has to
-ask what kind of method one is. K members.
+Questions about a shared model, noise or a term to report have neutral answers here, so callers need not ask what kind
+of method they hold. K members.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class Method(ABC):
 
     @property
     def budget(self) -> Budget:
-        """What a member may spend, where the method adds noise."""
+        """The privacy budget of a member; 0 for a method without noise."""
         from fedchain.learning.privacy.ledger import Budget
 
         return Budget(0.0, self.privacy_delta)

@@ -123,7 +123,7 @@ def imported(path: Path) -> set[str]:
 
 
 def circle(imports: dict[str, set[str]]) -> list[str]:
-    """What is left when modules that import nothing that is left are taken away; [] if there is no circle."""
+    """The modules that stay when those that import none of the others are taken away; [] if there is no circle."""
     left = dict(imports)
     while done := [name for name, needed in left.items() if not any(other in left for other in needed - {name})]:
         left = {name: needed for name, needed in left.items() if name not in done}

@@ -24,7 +24,7 @@ Posted = tuple[PlaintextStatement, PlaintextProof]
 
 
 def post(dealt: Dealt, member: int = 0, number: int = 1, plaintexts: list[int] = PLAINTEXTS) -> Posted:
-    """What a member posts who keeps to the rules."""
+    """The post of a member that keeps to the rules."""
     key, source = dealt[0], random_source(f"post/{member}/{number}/{plaintexts}")
     encryptor = Encryptor(key)
     randomizers = encryptor.randomizers(len(plaintexts), source)
@@ -56,7 +56,7 @@ def forgeries(dealt: Dealt, rng: Random) -> Iterator[Posted]:
         yield about(blinded), proof
         yield about(blinded), own_proof
         yield about(quotients), own_proof
-        # What a cheat can do who chooses: he knows the sum of two plaintexts, and neither of them.
+        # A cheat that chooses knows the sum of two plaintexts, and neither of them.
         pair = [theirs.ciphertexts[0], invert(theirs.ciphertexts[0], modulus)]
         known = encryptor.randomizers(2, random_source(f"pair/{rng.random()}"))
         yield about(pair), prove_plaintexts(about(pair), [0, 0], known, random_source(f"pair/{rng.random()}"))

@@ -1,1 +1,1 @@
-"""What several commands share: options, errors in one line, exit codes, completion."""
+"""Parts that several commands share: options, errors in one line, exit codes, completion."""

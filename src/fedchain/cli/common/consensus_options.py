@@ -118,7 +118,7 @@ SETTINGS = (
 
 
 CONSENSUS = MappingProxyType({item.name: (item.default, item.text) for item in SETTINGS if item.name != "rounds"})
-"""What ``--set`` takes of them: default and help by name. How many rounds there are has an option."""
+"""Default and help of the settings that ``--set`` takes, by name. The number of rounds has an option."""
 
 
 def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
