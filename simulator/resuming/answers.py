@@ -8,24 +8,11 @@ import msgspec
 
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, ReleaseRefused, TrainingDiverged
+from fedchain.learning.executors.executor import QuestionId
 from fedchain.learning.worker.learner import Contribution
 
 REFUSALS = {kind.__name__: kind for kind in (NothingToPost, DecryptionRefused, ReleaseRefused, TrainingDiverged)}
 """Why a client has nothing to post, by the name that a record gives it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a client was asked to contribute to."""
-
-    phase: str
-    """Name of the phase."""
-    round: int
-    """Its round."""
-    knowledge: Hash
-    """SHA-256 of what the client was given."""
-    evaluate_test: bool
-    """Whether it was to be measured on the whole test set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +38,10 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedAnswer:
     """What came of a question."""
 
-    question: Question
+    question: QuestionId
     """The question itself."""
     made: Contribution | NothingToPost
     """A contribution, which lacks its payload here, or why there is none."""
@@ -68,19 +55,20 @@ class Answer:
         return self.parts if self.payload is None else (self.payload, *self.parts)
 
 
-def write_answer(answer: Answer) -> list[Any]:
-    """Plain values for MessagePack."""
+def write_answer(answer: RecordedAnswer) -> list[Any]:
+    """Plain values for MessagePack; the client is written beside them."""
+    _, *question = astuple(answer.question)
     contents = [[content.hash, content.data] for content in answer.contents()]
     if isinstance(answer.made, NothingToPost):
-        return [astuple(answer.question), [type(answer.made).__name__, *answer.made.args], contents]
-    return [astuple(answer.question), msgspec.to_builtins(answer.made, builtin_types=(bytes,)), contents]
+        return [question, [type(answer.made).__name__, *answer.made.args], contents]
+    return [question, msgspec.to_builtins(answer.made, builtin_types=(bytes,)), contents]
 
 
-def read_answer(plain: Sequence[Any]) -> Answer:
-    """What :func:`write_answer` wrote."""
+def read_answer(client: int, plain: Sequence[Any]) -> RecordedAnswer:
+    """What :func:`write_answer` wrote of a client's answer."""
     asked, made, kept = plain
-    question, contents = Question(*asked), tuple(Content(*content) for content in kept)
+    question, contents = QuestionId(client, *asked), tuple(Content(*content) for content in kept)
     if isinstance(made, list):
         name, *arguments = made
-        return Answer(question, REFUSALS[name](*arguments), None)
-    return Answer(question, msgspec.convert(made, Contribution), contents[0], contents[1:])
+        return RecordedAnswer(question, REFUSALS[name](*arguments), None)
+    return RecordedAnswer(question, msgspec.convert(made, Contribution), contents[0], contents[1:])

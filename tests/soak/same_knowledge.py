@@ -18,13 +18,13 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
-from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario
 from tests.soak._figures import Figures, campaign
 from tests.support.node.processes import log_of, look
@@ -106,7 +106,7 @@ def known_to_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
     config = learning_from_genesis(genesis)
     learner = Learner(config, members=genesis.members, chain_id=genesis.chain_id)
     learner.histogram()
-    pool = TrainingPool(learner, 2)
+    pool = ProcessExecutor(learner, 2)
     scenario = Scenario(
         peers=PEERS,
         rounds=genesis.rounds,
