@@ -85,19 +85,11 @@ class Asked(Job[Answer], Protocol):
         """Once the answer is there: the questions whose answers show in each other's rounding, this one among them."""
 
 
-class Executor(Protocol):
-    """Trains a task's clients. What is asked of one client is done in the order in which it was asked."""
+class Clients(Protocol):
+    """A task's clients, wherever they are. What is asked of one client is done in the order in which it was asked."""
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """Local steps that a contribution takes, known before it is made; 0 in a phase that does not train."""
-
-    def ask(self, question: Question) -> Job[Answer]:
-        """Have a client contribute to a phase: see :meth:`fedchain.learning.worker.learner.Learner.contribute`.
-
-        A client that has nothing to post answers so: the result is the NothingToPost. The job raises InvalidPayload for
-        damaged knowledge, and OwnCodeFailed where a user's own code has a fault. These are no answers: the client is as
-        it was before, and can be asked again.
-        """
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
@@ -111,11 +103,30 @@ class Executor(Protocol):
         """Stop at once, and end all processes; jobs under way are lost."""
 
 
-class Backend(Executor, Protocol):
-    """An executor that computes each question anew, and leaves its clients' states in files on request."""
+class Executor(Clients, Protocol):
+    """Answers what clients are asked."""
 
-    def ask(self, question: Question, state: Path | None = None) -> Asked:
-        """See :class:`Executor`. ``state`` is a file where the client is written down before its answer is given."""
+    def ask(self, question: Question) -> Job[Answer]:
+        """Have a client contribute to a phase. Asked again, it gives the same answer.
+
+        The job raises what :meth:`Backend.compute` raises.
+        """
+
+
+class Backend(Clients, Protocol):
+    """Computes what clients are asked, anew each time, and leaves their states in files on request."""
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        """Have a client contribute to a phase: see :meth:`fedchain.learning.worker.learner.Learner.contribute`.
+
+        A client that has nothing to post answers so: the result is the NothingToPost. The job raises InvalidPayload for
+        damaged knowledge, and OwnCodeFailed where a user's own code has a fault. These are no answers: the client is as
+        it was before, and can be asked again.
+
+        Args:
+            question: what the client is asked.
+            state: a file where the client is written down before its answer is given; None: it is not.
+        """
 
     def restore(self, client: int, path: Path) -> Job[None]:
         """Put a client that has done nothing yet back to the state that was written to a file."""

@@ -46,17 +46,17 @@ class InlineExecutor:
         self._learner = learner
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         return self._learner.planned_steps(client, phase, round_number)
 
-    def ask(self, question: Question, state: Path | None = None) -> Asked:
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
         return Done(self._attempt(question.client, lambda: answer(self._learner, question, state)), question)
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Evaluation | None]:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         learner = self._learner
         return Done(
             self._attempt(
@@ -66,7 +66,7 @@ class InlineExecutor:
         )
 
     def save_model(self, client: int, path: Path) -> Job[None]:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         return Done(self._attempt(client, lambda: self._learner.save_model(client, path)))
 
     def restore(self, client: int, path: Path) -> Job[None]:

@@ -94,10 +94,10 @@ class ProcessExecutor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         return self._learner.planned_steps(client, phase, round_number)
 
-    def ask(self, question: Question, state: Path | None = None) -> Asked:
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
         arguments = question.phase, question.round, question.knowledge
         pending: Pending[Answer] = Pending(self, question)
@@ -107,13 +107,13 @@ class ProcessExecutor:
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Evaluation | None]:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         pending: Pending[Evaluation | None] = Pending(self)
         self._hold(pending, "evaluate_received", client, (round_number, knowledge), evaluate_test)
         return pending
 
     def save_model(self, client: int, path: Path) -> Job[None]:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         pending: Pending[None] = Pending(self)
         self._hold(pending, "save_model", client, (path, b""))
         return pending
@@ -135,7 +135,7 @@ class ProcessExecutor:
                 held.clear()
 
     def close(self) -> None:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:

@@ -50,7 +50,7 @@ class Remembering:
         self._under_way: dict[QuestionId, Remembered] = {}
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         return self._backend.planned_steps(client, phase, round_number)
 
     def ask(self, question: Question) -> Job[Answer]:
@@ -62,7 +62,7 @@ class Remembering:
         if kept is not None:
             return Remembered(self._backend, kept=kept)
         self._restore(question.client)
-        work = self._backend.ask(question, self._answers.begin(key))
+        work = self._backend.compute(question, self._answers.begin(key))
         job = self._under_way[key] = Remembered(self._backend, work)
         work.add_done_callback(lambda _: self._keep(key, work))
         return job
@@ -70,17 +70,17 @@ class Remembering:
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Evaluation | None]:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         self._restore(client)
         return self._backend.evaluate_received(client, round_number, knowledge, evaluate_test=evaluate_test)
 
     def save_model(self, client: int, path: Path) -> Job[None]:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         self._restore(client)
         return self._backend.save_model(client, path)
 
     def close(self) -> None:
-        """See :class:`Executor`."""
+        """See :class:`Clients`."""
         self._backend.close()
 
     def _restore(self, client: int) -> None:

@@ -30,16 +30,16 @@ class Confused(InlineExecutor):
 
     first: int | None = None
 
-    def ask(self, question: Question, state: Path | None = None) -> Asked:
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
         self.first = question.client if self.first is None else self.first
-        return super().ask(Question(self.first, question.phase, question.round, question.knowledge), state)
+        return super().compute(Question(self.first, question.phase, question.round, question.knowledge), state)
 
 
 class Silent(InlineExecutor):
     """Gives an empty contribution where there was a fault."""
 
-    def ask(self, question: Question, state: Path | None = None) -> Asked:
-        job = super().ask(question, state)
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        job = super().compute(question, state)
         try:
             return Done[Answer](job.result(), question)
         except Exception:
@@ -49,8 +49,8 @@ class Silent(InlineExecutor):
 class Stateless(InlineExecutor):
     """Writes no client down."""
 
-    def ask(self, question: Question, state: Path | None = None) -> Asked:
-        return super().ask(question)
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        return super().compute(question)
 
 
 class Leaving(InlineExecutor):

@@ -42,15 +42,15 @@ Build = Callable[[Learner], Backend]
 
 
 def check_executor(build: Build) -> None:
-    """Ask an executor, and raise AssertionError for the first promise of its interface that it breaks.
+    """Ask an executor's backend, and raise AssertionError for the first promise of its interface that it breaks.
 
-    Answers are those of a learner in this process, in whatever order clients are asked and waited for. Around it, the
-    same question has the same answer again. A refusal is an answer. A fault of a user's own method is one line with its
+    Answers are those of a learner in this process, in whatever order clients are asked and waited for. With
+    `Remembering` around the backend, the same question has the same answer again. A refusal is an answer. A fault of a user's own method is one line with its
     place, and leaves the client as it was. A client goes on from a state that was written down. Closing ends all
     processes.
 
     Args:
-        build: builds the executor around a learner that has loaded its data; called several times.
+        build: builds the backend around a learner that has loaded its data; called several times.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "own_method.py"
@@ -71,7 +71,7 @@ class _Suite:
         here = InlineExecutor(self._learner())
         rounds = {0: (1, 2), REFUSING: (1, 2, 3), FAULTY: (1, 3)}
         self._expected = {
-            (client, number): here.ask(_question(client, number)).result()
+            (client, number): here.compute(_question(client, number)).result()
             for client, numbers in rounds.items()
             for number in numbers
         }
@@ -80,7 +80,7 @@ class _Suite:
         """Clients are asked in either order, and waited for in the other one; a client's rounds come in order."""
         for clients in (range(CLIENTS), reversed(range(CLIENTS))):
             with self._open() as executor:
-                jobs = {client: executor.ask(_question(client, 1)) for client in clients}
+                jobs = {client: executor.compute(_question(client, 1)) for client in clients}
                 called: list[int] = []
                 for client, job in jobs.items():
                     job.add_done_callback(partial(_note, called, client))
@@ -108,9 +108,9 @@ class _Suite:
     def check_faults(self) -> None:
         """A fault in the user's own code, and damaged knowledge: the client is as it was."""
         with self._open() as executor:
-            self._compare(FAULTY, 1, executor.ask(_question(FAULTY, 1)).result())
+            self._compare(FAULTY, 1, executor.compute(_question(FAULTY, 1)).result())
             try:
-                executor.ask(_question(FAULTY, 2)).result()
+                executor.compute(_question(FAULTY, 2)).result()
             except OwnCodeFailed as error:
                 if not re.fullmatch(rf"peer {FAULTY}: RuntimeError: boom \(.*own_method.py, line \d+\)", str(error)):
                     _fail(f"a fault of a user's own method is not one line with its place: {error}")
@@ -119,23 +119,23 @@ class _Suite:
             else:
                 _fail("a fault of a user's own method is not raised")
             try:
-                executor.ask(Question(FAULTY, "update", 3, b"damaged")).result()
+                executor.compute(Question(FAULTY, "update", 3, b"damaged")).result()
             except InvalidPayload:
                 pass
             else:
                 _fail("damaged knowledge is not refused")
-            self._compare(FAULTY, 3, executor.ask(_question(FAULTY, 3)).result())
+            self._compare(FAULTY, 3, executor.compute(_question(FAULTY, 3)).result())
 
     def check_states(self) -> None:
         """A client that is written down goes on in another executor."""
         state = self._folder / "state"
         with self._open() as executor:
-            executor.ask(_question(0, 1), state).result()
+            executor.compute(_question(0, 1), state).result()
             if not state.exists():
                 _fail("the client is not written down when its answer is given")
         with self._open() as executor:
             executor.restore(0, state)
-            self._compare(0, 2, executor.ask(_question(0, 2)).result())
+            self._compare(0, 2, executor.compute(_question(0, 2)).result())
 
     def _compare(self, client: int, number: int, found: Answer) -> None:
         expected = self._expected[client, number]

@@ -33,7 +33,7 @@ def executor() -> Iterator[ProcessExecutor]:
 
 
 def test_processes_compute_what_a_learner_computes(executor: ProcessExecutor) -> None:
-    jobs = [executor.ask(ask(client)) for client in range(4)]
+    jobs = [executor.compute(ask(client)) for client in range(4)]
     found = [job.result() for job in reversed(jobs)][::-1]
     here = Learner(CONFIG)
     assert found == [here.contribute(client, "update", 1, b"") for client in range(4)]
@@ -63,10 +63,10 @@ def test_calls_that_wait_are_computed_together(tmp_path: Path) -> None:
 
 
 def test_questions_that_go_out_together_are_known(executor: ProcessExecutor) -> None:
-    alone = executor.ask(ask(0))
+    alone = executor.compute(ask(0))
     assert alone.together == (ask(0),)
     executor._together = 9
-    jobs = [executor.ask(ask(client, 2)) for client in (0, 1, 2)]
+    jobs = [executor.compute(ask(client, 2)) for client in (0, 1, 2)]
     executor.flush()
     assert [len(job.together) for job in jobs] == [2, 1, 2]
     assert jobs[0].together == (ask(0, 2), ask(2, 2))
@@ -74,11 +74,11 @@ def test_questions_that_go_out_together_are_known(executor: ProcessExecutor) -> 
 
 def test_an_error_travels_to_whom_it_belongs_and_the_process_goes_on(executor: ProcessExecutor) -> None:
     with pytest.raises(InvalidPayload):
-        executor.ask(ask(0, 2, b"damaged")).result()
+        executor.compute(ask(0, 2, b"damaged")).result()
     with pytest.raises(KeyError) as caught:
-        executor.ask(Question(0, "nonsense", 2, b"")).result()
+        executor.compute(Question(0, "nonsense", 2, b"")).result()
     assert "Traceback" in "".join(caught.value.__notes__), "a fault of ours keeps its kind and shows where it was"
-    assert isinstance(executor.ask(ask(0)).result(), Contribution)
+    assert isinstance(executor.compute(ask(0)).result(), Contribution)
 
 
 def test_a_killed_process_is_noticed(executor: ProcessExecutor) -> None:
@@ -86,13 +86,13 @@ def test_a_killed_process_is_noticed(executor: ProcessExecutor) -> None:
     assert victim is not None
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match="train-1 ended with exit code -9"):
-        executor.ask(ask(1)).result()
+        executor.compute(ask(1)).result()
 
 
 def test_clients_are_sticky_and_closing_ends_the_processes(executor: ProcessExecutor) -> None:
     os.kill(executor._processes[1].pid or 0, signal.SIGKILL)
-    assert isinstance(executor.ask(ask(0)).result(), Contribution)
-    assert isinstance(executor.ask(ask(2)).result(), Contribution)
+    assert isinstance(executor.compute(ask(0)).result(), Contribution)
+    assert isinstance(executor.compute(ask(2)).result(), Contribution)
     executor.close()
     assert not any(process.is_alive() for process in executor._processes)
 
@@ -103,7 +103,7 @@ def test_a_process_that_holds_one_client_computes_the_same() -> None:
     executor, here = ProcessExecutor(learner, 1, clients_max=1), Learner(CONFIG)
     try:
         for number in (1, 2):
-            jobs = [executor.ask(ask(client, number)) for client in range(4)]
+            jobs = [executor.compute(ask(client, number)) for client in range(4)]
             expected = [here.contribute(client, "update", number, b"") for client in range(4)]
             assert [job.result() for job in jobs] == expected
         assert len(list(executor.folder.iterdir())) == 4

@@ -25,7 +25,7 @@ class Counting:
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         return 3
 
-    def ask(self, question: Question, state: Path | None = None) -> "Late":
+    def compute(self, question: Question, state: Path | None = None) -> "Late":
         self.asked.append(question)
         value = self.next or Contribution(b"%d" % len(self.asked), 1, None, None)
         self.next = None

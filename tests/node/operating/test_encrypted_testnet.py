@@ -13,7 +13,9 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.custody.dealing import read_share
@@ -94,12 +96,13 @@ def knowledge_of_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Ha
     learner.histogram()
     rules = Application(config, genesis.members, genesis.chain_id)
     pool = ProcessExecutor(learner, 1)
+    executor = Remembering(pool, LastAnswers(pool.folder))
     scenario = replace(Scenario(), peers=PEERS, rounds=genesis.rounds, max_virtual_s=10_000.0)
     try:
-        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, pool)
+        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, executor)
         outcome = simulation.run()
     finally:
-        pool.close()
+        executor.close()
     assert outcome.violations == []
     storage = simulation.peers[0].storage
     found = [storage.final(number) for number in (1, 2)]
