@@ -45,9 +45,9 @@ def check_executor(build: Build) -> None:
     """Ask an executor's backend, and raise AssertionError for the first promise of its interface that it breaks.
 
     Answers are those of a learner in this process, in whatever order clients are asked and waited for. With
-    `Remembering` around the backend, the same question has the same answer again. A refusal is an answer. A fault of a user's own method is one line with its
-    place, and leaves the client as it was. A client goes on from a state that was written down. Closing ends all
-    processes.
+    `Remembering` around the backend, the same question has the same answer again. A refusal is an answer. A fault of a
+    user's own method is one line with its place, and leaves the client as it was. A client goes on from a state that
+    was written down. Closing ends all processes.
 
     Args:
         build: builds the backend around a learner that has loaded its data; called several times.
