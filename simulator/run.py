@@ -17,6 +17,9 @@ from fedchain.crypto.threshold import open_share
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.processes import CLIENTS_MAX, ProcessExecutor
+from fedchain.learning.executors.remembering import Answers, Remembering
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.sums.threshold import SHARE
 from fedchain.learning.task.choice import TaskFunction
@@ -29,10 +32,9 @@ from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
-from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import Record
-from fedchain.simulator.resuming.recording_pool import RecordingPool
+from fedchain.simulator.resuming.recorded_answers import RecordedAnswers
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.tracking import Tracker, open_tracker
 from fedchain.simulator.trained.origins import add_origins
@@ -167,16 +169,22 @@ class Run:
         self._rules.join(chain_id)
         learner.join(chain_id)
         drawn = scenario.contributors_per_round or learner.config.clients
-        open_pool = TrainingPool if isinstance(self._record, NoRecord) else partial(RecordingPool, record=self._record)
+        together = drawn if scenario.vectorize_clients else 0
         with STARTING:
-            self._pool = open_pool(
+            processes = ProcessExecutor(
                 learner,
                 min(scenario.workers, len(self._keys)),
                 clients_max=CLIENTS_MAX if scenario.idle_sleep else None,
-                together=drawn if scenario.vectorize_clients else 0,
+                together=together,
                 stop=self._stop,
             )
-        self._opened.callback(self._pool.close)
+        self._opened.callback(processes.close)
+        answers: Answers
+        if isinstance(self._record, NoRecord):
+            answers = LastAnswers(processes.folder)
+        else:
+            answers = RecordedAnswers(self._record, processes.parts, together=together > 0)
+        self._parts, self._executor = processes.parts, Remembering(processes, answers)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -194,9 +202,9 @@ class Run:
             self._genesis,
             self._keys,
             self._rules,
-            self._pool,
+            self._executor,
             on_round,
-            self._pool.parts,
+            self._parts,
             self._stop,
             self._record,
         )
@@ -210,7 +218,7 @@ class Run:
         config = self._learner.config
         folder.mkdir(parents=True, exist_ok=True)
         files = {client: model_path(folder, client) for client in range(config.clients)}
-        for job in [self._pool.save_model(client, path) for client, path in files.items()]:
+        for job in [self._executor.save_model(client, path) for client, path in files.items()]:
             job.result()
         add_origins(files, config, self._genesis.chain_id, outcome)
 

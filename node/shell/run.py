@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 
+from fedchain.allocator import return_large_blocks
 from fedchain.chain.exceptions import (
     ChainError,
     DiskRefused,
@@ -36,7 +37,6 @@ from fedchain.node.custody.dealing import ShareMissing, read_share
 from fedchain.node.custody.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.founding.task import learning_from_genesis, rules_of
-from fedchain.node.operating.allocator import return_large_blocks
 from fedchain.node.operating.member_numbers import number_members
 from fedchain.node.operating.metrics import answer_metrics
 from fedchain.node.operating.preflight import secure_folder

@@ -27,6 +27,7 @@ from queue import Queue
 from types import MappingProxyType
 from typing import Any, BinaryIO, NoReturn
 
+from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
@@ -35,7 +36,6 @@ from fedchain.chain.signatures import count_valid
 from fedchain.crypto.durable import write_file
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
-from fedchain.node.operating.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.node.operating.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
 from fedchain.node.workers.training_file import KeptTraining, read_training

@@ -24,6 +24,7 @@ from fedchain.chain.storage.store import Content, Final, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.executors.executor import Answer, Executor, Job, Question
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.worker.learner import Contribution
 from fedchain.network.messages import Message, PostMessage
@@ -69,7 +70,6 @@ from fedchain.node.shell.parts import run_part
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import Follow, SimulatedNetwork
 from fedchain.simulator.engine.sealing import Seal
-from fedchain.simulator.engine.training_pool import Compute, Job
 
 TICK_S = 1.0
 """Virtual seconds between a node's ticks."""
@@ -130,7 +130,7 @@ class Surroundings:
     loop: VirtualTimeLoop
     network: SimulatedNetwork
     genesis: Genesis
-    compute: Compute
+    executor: Executor
     seal: Seal
     pace: Pace
     intern: Intern
@@ -423,32 +423,30 @@ class SimulatedPeer:
         """Have a worker process train at once, and take the result when its virtual time has come."""
         around = self._around
         self._training += 1
-        job = around.compute.contribute(
+        question = Question(
             self.number,
             effect.phase_name,
             effect.round,
             effect.knowledge,
-            evaluate_test=around.evaluates(effect.round),
+            around.evaluates(effect.round),
         )
-        steps = around.compute.planned_steps(self.number, effect.phase_name, effect.round)
+        job = around.executor.ask(question)
+        steps = around.executor.planned_steps(self.number, effect.phase_name, effect.round)
         duration_s = around.pace.iteration_s * steps * self.slowness
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
 
-    def _contributed(self, life: int, effect: Contribute, job: Job[Contribution]) -> None:
+    def _contributed(self, life: int, effect: Contribute, job: Job[Answer]) -> None:
         """Take the result of training: wait for it in real time, never in virtual time, even if it is dropped then."""
         observer = self._around.observer
-        try:
-            contribution = job.result()
-        except NothingToPost as error:
-            self._trained(())
-            if life == self._life:
-                observer.on_contribution(self, effect, error)
-                self.handle(NotContributed(effect.round, effect.phase, str(error)))
+        answer = job.result()
+        self._trained(answer.parts if isinstance(answer, Contribution) else ())
+        if life != self._life:
             return
-        self._trained(contribution.parts)
-        if life == self._life:
-            observer.on_contribution(self, effect, contribution)
-            self.handle(Contributed(effect.round, effect.phase, contribution.payload))
+        observer.on_contribution(self, effect, answer)
+        if isinstance(answer, Contribution):
+            self.handle(Contributed(effect.round, effect.phase, answer.payload))
+        else:
+            self.handle(NotContributed(effect.round, effect.phase, str(answer)))
 
     def _trained(self, parts: Collection[Hash]) -> None:
         """Training has ended; adopt the parts that its contribution lists."""

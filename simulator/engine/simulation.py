@@ -26,6 +26,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
+from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.learning.training.evaluation import Evaluation
@@ -50,7 +51,6 @@ from fedchain.simulator.engine.remembered_checks import Remembered, RememberedCh
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared_checks import SharedChecks
 from fedchain.simulator.engine.sleeping import Shifts
-from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -183,7 +183,7 @@ class Simulation:
         genesis: the result of :func:`found_federation`.
         keys: the result of :func:`simulation_keys`.
         rules: the learning method's rules of validity.
-        compute: trains the models.
+        executor: trains the models.
         on_round: called with each round's row when the round is closed.
         parts: folder with each peer's parts, in a folder named by its number; None if posts have no parts.
         stop: ends the run with Interrupted when another thread sets it.
@@ -196,7 +196,7 @@ class Simulation:
         genesis: Genesis,
         keys: list[PrivateKey],
         rules: ChainRules,
-        compute: Compute,
+        executor: Executor,
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
         parts: Path | None = None,
         stop: threading.Event | None = None,
@@ -208,7 +208,7 @@ class Simulation:
         self.traitors = frozenset(number for row in scenario.adversaries for number in row.peers)
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
         self.recorder, self.witness = Recorder(genesis, self.loop), Witness()
-        self._scenario, self._genesis, self._compute = scenario, genesis, compute
+        self._scenario, self._genesis, self._executor = scenario, genesis, executor
         self._on_round, self._stop, self._record = on_round, stop, record
         self._trace = bytes(HASH_SIZE)
         self._trace_lines: list[bytes] = []  # not hashed yet
@@ -235,7 +235,7 @@ class Simulation:
             self.loop,
             self.network,
             genesis,
-            compute,
+            executor,
             record.remembering(sealing(genesis.proof_function)),
             _pace(scenario),
             contents.intern,
@@ -482,7 +482,7 @@ class Simulation:
         running = [peer for peer in clients if peer.node is not None and peer.is_honest]
         known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}
         jobs = {
-            number: self._compute.evaluate_received(
+            number: self._executor.evaluate_received(
                 number, rounds + 1, knowledge, evaluate_test=self._scenario.test_every > 0
             )
             for number, knowledge in known.items()

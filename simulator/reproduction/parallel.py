@@ -17,8 +17,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedchain.learning.executors.processes import WorkerDiedError
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.training_pool import WorkerDiedError
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 

@@ -8,24 +8,11 @@ import msgspec
 
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, ReleaseRefused, TrainingDiverged
+from fedchain.learning.executors.executor import QuestionId
 from fedchain.learning.worker.learner import Contribution
 
 REFUSALS = {kind.__name__: kind for kind in (NothingToPost, DecryptionRefused, ReleaseRefused, TrainingDiverged)}
 """Errors that leave a client with nothing to post, by the name that a record has for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A request to a client for a contribution."""
-
-    phase: str
-    """Name of the phase."""
-    round: int
-    """Round of the phase."""
-    knowledge: Hash
-    """SHA-256 of the knowledge that the client got."""
-    evaluate_test: bool
-    """Whether its model was to be measured on the whole test set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +38,10 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer to a question."""
+class RecordedAnswer:
+    """Answer to a question, as a record keeps it."""
 
-    question: Question
+    question: QuestionId
     """The question itself."""
     made: Contribution | NothingToPost
     """A contribution, which lacks its payload here, or the reason for which there is none."""
@@ -68,19 +55,20 @@ class Answer:
         return self.parts if self.payload is None else (self.payload, *self.parts)
 
 
-def write_answer(answer: Answer) -> list[Any]:
-    """Plain values for MessagePack."""
+def write_answer(answer: RecordedAnswer) -> list[Any]:
+    """Plain values for MessagePack; the client is written beside them."""
+    _, *question = astuple(answer.question)
     contents = [[content.hash, content.data] for content in answer.contents()]
     if isinstance(answer.made, NothingToPost):
-        return [astuple(answer.question), [type(answer.made).__name__, *answer.made.args], contents]
-    return [astuple(answer.question), msgspec.to_builtins(answer.made, builtin_types=(bytes,)), contents]
+        return [question, [type(answer.made).__name__, *answer.made.args], contents]
+    return [question, msgspec.to_builtins(answer.made, builtin_types=(bytes,)), contents]
 
 
-def read_answer(plain: Sequence[Any]) -> Answer:
-    """Read an answer from the values of :func:`write_answer`."""
+def read_answer(client: int, plain: Sequence[Any]) -> RecordedAnswer:
+    """Read a client's answer from the values of :func:`write_answer`."""
     asked, made, kept = plain
-    question, contents = Question(*asked), tuple(Content(*content) for content in kept)
+    question, contents = QuestionId(client, *asked), tuple(Content(*content) for content in kept)
     if isinstance(made, list):
         name, *arguments = made
-        return Answer(question, REFUSALS[name](*arguments), None)
-    return Answer(question, msgspec.convert(made, Contribution), contents[0], contents[1:])
+        return RecordedAnswer(question, REFUSALS[name](*arguments), None)
+    return RecordedAnswer(question, msgspec.convert(made, Contribution), contents[0], contents[1:])

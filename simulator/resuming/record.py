@@ -28,10 +28,10 @@ import msgpack
 from fedchain.chain.block import Header
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.simulator.engine.handover import LARGE_SIZE
+from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import Span
 from fedchain.simulator.engine.sealing import Seal
-from fedchain.simulator.resuming.answers import Answer, Batch, Content, read_answer, write_answer
+from fedchain.simulator.resuming.answers import Batch, Content, RecordedAnswer, read_answer, write_answer
 from fedchain.simulator.scenario import ScenarioError
 
 LOG, CONTENTS, STATES = "record.log", "contents", "states"
@@ -121,13 +121,13 @@ class Record:
         """Number of a client's answers; they are numbered from 1."""
         return len(self._offsets.get(client, ()))
 
-    def answer(self, client: int, number: int) -> Answer:
+    def answer(self, client: int, number: int) -> RecordedAnswer:
         """One of a client's answers."""
         found = read_frame(self._file.fileno(), self._offsets[client][number - 1])
         assert found is not None, "the frame was whole when it was written or read"
-        return read_answer(found[0][-1])
+        return read_answer(client, found[0][-1])
 
-    def add(self, client: int, number: int, batch: Batch, answer: Answer) -> None:
+    def add(self, client: int, number: int, batch: Batch, answer: RecordedAnswer) -> None:
         """Write an answer. If the record has it already, it must be the same; raises RecordError if it is not."""
         plain = write_answer(answer)
         self._states[client].add(number)
@@ -143,24 +143,15 @@ class Record:
         offset = self._append(["answer", client, number, [batch.client, batch.number, batch.size], plain])
         self._offsets.setdefault(client, array("Q")).append(offset)
 
-    def put(self, content: bytes | Path) -> Content:
-        """Keep a payload or part, given as bytes or as a file; a large file is not read into memory."""
-        if isinstance(content, Path):
-            if content.stat().st_size < LARGE_SIZE:
-                return self.put(content.read_bytes())
-            with content.open("rb") as file:
-                content_hash = hashlib.file_digest(file, "sha256").digest()
-        else:
-            content_hash = sha256(content)
-            if len(content) < LARGE_SIZE:
-                return Content(content_hash, content)
+    def put(self, content: bytes) -> Content:
+        """Keep a payload or part."""
+        content_hash = sha256(content)
+        if len(content) < LARGE_SIZE:
+            return Content(content_hash, content)
         path = self._content_path(content_hash)
         if not path.exists():
             temporary = path.with_suffix(".part")
-            if isinstance(content, Path):
-                shutil.copyfile(content, temporary)
-            else:
-                temporary.write_bytes(content)
+            temporary.write_bytes(content)
             temporary.replace(path)
         return Content(content_hash, None)
 
@@ -258,7 +249,7 @@ class Record:
             content, end = found
             match content:
                 case ["answer", client, number, batch, plain]:
-                    if all(self._has(item) for item in read_answer(plain).contents()):
+                    if all(self._has(item) for item in read_answer(client, plain).contents()):
                         answers[client][number] = self._size
                         batches[Batch(*batch)].add((client, number))
                 case ["seal", key, nonce]:

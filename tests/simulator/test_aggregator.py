@@ -9,10 +9,12 @@ from fedchain.chain.knowledge import EMPTY_ROOT
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.round import Tensors
 from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
-from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.leakage.federation import Federation as WithoutChain
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.run import load_learner, simulated_dealing
@@ -42,12 +44,13 @@ def play(scenario: Scenario) -> tuple[Simulation, Outcome, Tensors]:
     keys, (config, _) = simulation_keys(scenario), simulated_dealing(scenario)
     rules = Application(config, [key.public_key for key in keys])
     genesis = found_federation(scenario, rules, keys, config)
-    pool = TrainingPool(load_learner(scenario), scenario.workers)
+    pool = ProcessExecutor(load_learner(scenario), scenario.workers)
+    executor = Remembering(pool, LastAnswers(pool.folder))
     try:
-        simulation = Simulation(scenario, genesis, keys, rules, pool)
+        simulation = Simulation(scenario, genesis, keys, rules, executor)
         outcome = simulation.run()
     finally:
-        pool.close()
+        executor.close()
     assert outcome.violations == []
     node = simulation.peers[0].node
     assert node is not None

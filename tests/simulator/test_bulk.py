@@ -11,6 +11,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.learning.bulk import PartAccess
 from fedchain.learning.exceptions import PartMissing
+from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.payload.bulk import PartRef
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.round import Tensors
@@ -18,7 +19,6 @@ from fedchain.node.founding.task import rules_of
 from fedchain.simulator.adversaries.part_liars import PartThief
 from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome
-from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
@@ -69,15 +69,15 @@ def test_workers_change_nothing(outcome: tuple[Outcome, list[int]]) -> None:
 
 def test_only_what_is_in_force_stays_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     left: dict[str, int] = {}
-    close = TrainingPool.close
+    close = ProcessExecutor.close
 
-    def count(pool: TrainingPool) -> None:
+    def count(pool: ProcessExecutor) -> None:
         left.update({folder.name: len(list(PartFolder(folder).hashes())) for folder in pool.parts.iterdir()})
         files = list(pool.parts.glob("*/??/*"))
         left["copies"] = len({path.name for path in files}) - len({path.stat().st_ino for path in files})
         close(pool)
 
-    monkeypatch.setattr(TrainingPool, "close", count)
+    monkeypatch.setattr(ProcessExecutor, "close", count)
     run(SCENARIO)
     # 4 parts that everybody shows everybody; then of the last round, and of what was in force before its last block,
     # which others may still be fetching: 8 parts that the aggregator read, twice 4 equal answers and a total. Members

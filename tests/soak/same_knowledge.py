@@ -18,13 +18,15 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
-from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario
 from tests.soak._figures import Figures, campaign
 from tests.support.node.processes import log_of, look
@@ -106,7 +108,8 @@ def known_to_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
     config = learning_from_genesis(genesis)
     learner = Learner(config, members=genesis.members, chain_id=genesis.chain_id)
     learner.histogram()
-    pool = TrainingPool(learner, 2)
+    pool = ProcessExecutor(learner, 2)
+    executor = Remembering(pool, LastAnswers(pool.folder))
     scenario = Scenario(
         peers=PEERS,
         rounds=genesis.rounds,
@@ -118,10 +121,10 @@ def known_to_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
     )
     try:
         rules = Application(config, genesis.members, genesis.chain_id)
-        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, pool, parts=pool.parts)
+        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, executor, parts=pool.parts)
         outcome = simulation.run()
     finally:
-        pool.close()
+        executor.close()
     assert outcome.violations == [], outcome.violations
     storage, roots = simulation.peers[0].storage, list[Hash]()
     while (found := storage.final(len(roots) + 1)) is not None:

@@ -13,6 +13,9 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.custody.dealing import read_share
@@ -21,7 +24,6 @@ from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
-from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario
 from tests.support.node.processes import height, kill, log_of, look
 from tests.support.node.shell import wait_until
@@ -93,13 +95,14 @@ def knowledge_of_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Ha
     learner = Learner(config, members=genesis.members, chain_id=genesis.chain_id, secrets_of=secrets_of)
     learner.histogram()
     rules = Application(config, genesis.members, genesis.chain_id)
-    pool = TrainingPool(learner, 1)
+    pool = ProcessExecutor(learner, 1)
+    executor = Remembering(pool, LastAnswers(pool.folder))
     scenario = replace(Scenario(), peers=PEERS, rounds=genesis.rounds, max_virtual_s=10_000.0)
     try:
-        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, pool)
+        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, executor)
         outcome = simulation.run()
     finally:
-        pool.close()
+        executor.close()
     assert outcome.violations == []
     storage = simulation.peers[0].storage
     found = [storage.final(number) for number in (1, 2)]

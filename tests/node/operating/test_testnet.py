@@ -24,13 +24,15 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
 from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
-from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario
 from tests.support.node.processes import Promises, height, kill, log_of, look
 from tests.support.node.shell import DIGITS, is_worker, wait_until, workers_of
@@ -76,13 +78,14 @@ def knowledge_of_simulation(folder: Path) -> list[Hash]:
     config = learning_from_genesis(genesis)
     learner = Learner(config)
     learner.histogram()
-    pool = TrainingPool(learner, 1)
+    pool = ProcessExecutor(learner, 1)
+    executor = Remembering(pool, LastAnswers(pool.folder))
     scenario = replace(Scenario(), peers=len(keys), rounds=genesis.rounds, max_virtual_s=10_000.0)
     try:
-        simulation = Simulation(scenario, genesis, keys, Application(config), pool)
+        simulation = Simulation(scenario, genesis, keys, Application(config), executor)
         outcome = simulation.run()
     finally:
-        pool.close()
+        executor.close()
     assert outcome.violations == []
     return _knowledge_roots(simulation.peers[0].storage)
 

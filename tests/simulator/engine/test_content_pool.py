@@ -11,14 +11,13 @@ import pytest
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.executors.executor import Answer, Job, Question
+from fedchain.learning.executors.inline import Done
 from fedchain.node.core.conduct import Conduct
 from fedchain.simulator.engine import content_pool
 from fedchain.simulator.engine.content_pool import LARGE_SIZE, ContentPool
-from fedchain.simulator.engine.training_pool import Job
 from tests.support.simulator.trivial import (
-    Done,
-    TrivialCompute,
+    TrivialExecutor,
     TrivialRules,
     contribution,
     trivial_scenario,
@@ -132,11 +131,9 @@ def test_large_contents_do_not_multiply_with_the_peers(
             left = super().aggregate(phase, round_number, knowledge[:-size], parts)
             return left + round_number.to_bytes(1) * size
 
-    class LargeCompute(TrivialCompute):
-        def contribute(
-            self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
-        ) -> Job[Contribution]:
-            made = contribution(client, round_number, knowledge)
+    class LargeExecutor(TrivialExecutor):
+        def ask(self, question: Question) -> Job[Answer]:
+            made = contribution(question.client, question.round, question.knowledge)
             filling = sha256(made.payload) * (size // 32)
             return Done(replace(made, payload=made.payload + filling))
 
@@ -144,7 +141,7 @@ def test_large_contents_do_not_multiply_with_the_peers(
     simulation = trivial_simulation(
         scenario,
         rules=LargeRules(),
-        compute=LargeCompute(),
+        executor=LargeExecutor(),
         founded={"payload_size_max": 2 * size},
     )
     tracemalloc.start()

@@ -7,15 +7,15 @@ import pytest
 
 from fedchain.learning.bulk import address_bytes
 from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.executors.executor import Answer, Job, Question
+from fedchain.learning.executors.inline import Done
 from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
 from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
-from fedchain.simulator.engine.training_pool import Job
 from tests.support.simulator.trivial import (
-    Done,
-    TrivialCompute,
+    TrivialExecutor,
     contribution,
     run_trivial,
     trivial_scenario,
@@ -107,29 +107,21 @@ def test_whole_test_set_figures_average_over_who_measured_them() -> None:
     assert _row(log, 1).test_accuracy == pytest.approx(0.2)
 
 
-class Diverging:
-    """A job whose training diverges."""
-
-    def result(self) -> Contribution:
-        raise TrainingDiverged(1, 3, 1, float("nan"))
-
-
-class DivergingCompute(TrivialCompute):
+class DivergingExecutor(TrivialExecutor):
     """Measures what it receives, and diverges in the third round."""
 
-    def contribute(
-        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
-    ) -> Job[Contribution]:
-        if round_number == 3:
-            return Diverging()
-        received = Evaluation(local_accuracy=0.25, local_loss=1.0) if round_number > 1 else None
-        return Done(replace(contribution(client, round_number, knowledge), received=received))
+    def ask(self, question: Question) -> Job[Answer]:
+        if question.round == 3:
+            return Done(TrainingDiverged(1, 3, 1, float("nan")))
+        received = Evaluation(local_accuracy=0.25, local_loss=1.0) if question.round > 1 else None
+        made = contribution(question.client, question.round, question.knowledge)
+        return Done(replace(made, received=received))
 
 
 def test_the_round_before_the_last_that_closed_has_all_that_was_measured() -> None:
     rows: list[RoundMetrics] = []
     with pytest.raises(TrainingDiverged):
-        trivial_simulation(trivial_scenario(rounds=5), compute=DivergingCompute(), on_round=rows.append).run()
+        trivial_simulation(trivial_scenario(rounds=5), executor=DivergingExecutor(), on_round=rows.append).run()
     assert [row.taa_received for row in rows] == [0.25, None], "what round 2 made would be measured in round 3"
 
 

@@ -11,17 +11,16 @@ import pytest
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.executors.executor import Answer, Job, Question
+from fedchain.learning.executors.inline import Done
 from fedchain.node.core.node import Node
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.sleeping import Shifts
-from fedchain.simulator.engine.training_pool import Job
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.simulator.trivial import (
-    Done,
-    TrivialCompute,
+    TrivialExecutor,
     TrivialRules,
     contribution,
     posts_counted,
@@ -52,19 +51,19 @@ def test_mining_takes_as_long_as_asked_however_few_the_attempts() -> None:
 def test_a_peer_that_crashed_comes_back_with_its_promises() -> None:
     """Peer 1 posts at 1 s, crashes at once and returns: its post must be the same, and nobody else may notice."""
     faults = (Fault(at_s=1.5, kind="crash", peers=(1,)), Fault(at_s=2.5, kind="restart", peers=(1,)))
-    compute = TrivialCompute()
-    simulation = trivial_simulation(trivial_scenario(faults=faults), compute=compute)
+    executor = TrivialExecutor()
+    simulation = trivial_simulation(trivial_scenario(faults=faults), executor=executor)
     outcome = simulation.run()
     assert outcome.violations == []
-    assert compute.asked.count((1, 1)) == 1, "what was promised is sent again, not computed again"
+    assert executor.asked.count((1, 1)) == 1, "what was promised is sent again, not computed again"
 
 
 def test_a_peer_that_crashed_before_it_posted_computes_again() -> None:
     faults = (Fault(at_s=0.5, kind="crash", peers=(1,)), Fault(at_s=0.6, kind="restart", peers=(1,)))
-    compute = TrivialCompute()
-    outcome = trivial_simulation(trivial_scenario(faults=faults), compute=compute).run()
+    executor = TrivialExecutor()
+    outcome = trivial_simulation(trivial_scenario(faults=faults), executor=executor).run()
     assert outcome.violations == []
-    assert compute.asked.count((1, 1)) == 2
+    assert executor.asked.count((1, 1)) == 2
 
 
 def test_a_crashed_peer_takes_no_part_and_its_storage_stays() -> None:
@@ -135,11 +134,9 @@ def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monk
         ) -> bytes:
             return super().aggregate(phase, round_number, knowledge, [(who, data[:-size]) for who, data in posts])
 
-    class LargeCompute(TrivialCompute):
-        def contribute(
-            self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
-        ) -> Job[Contribution]:
-            small = contribution(client, round_number, knowledge)
+    class LargeExecutor(TrivialExecutor):
+        def ask(self, question: Question) -> Job[Answer]:
+            small = contribution(question.client, question.round, question.knowledge)
             return Done(replace(small, payload=small.payload + bytes(size)))
 
     def on_round(row: RoundMetrics) -> None:
@@ -156,7 +153,7 @@ def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monk
         retention_blocks=1,
         shared_verification=True,
     )
-    simulation = trivial_simulation(scenario, rules=LargeRules(), compute=LargeCompute(), on_round=on_round)
+    simulation = trivial_simulation(scenario, rules=LargeRules(), executor=LargeExecutor(), on_round=on_round)
     tracemalloc.start()
     outcome = simulation.run()
     tracemalloc.stop()
@@ -170,16 +167,16 @@ def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
     scenario = trivial_scenario(
         peers=60, rounds=40, contributors_per_round=4, committee_size=3, idle_sleep=True, retention_blocks=2
     )
-    compute = TrivialCompute()
-    simulation = trivial_simulation(scenario, compute=compute)
+    executor = TrivialExecutor()
+    simulation = trivial_simulation(scenario, executor=executor)
     outcome = simulation.run()
     assert outcome.violations == []
     assert sum(row.posts for row in outcome.rows) >= 4 * 40 - 2, "hardly anybody is late by bad luck"
     awake = [peer for peer in simulation.peers if peer.node is not None]
     assert len(awake) <= 1 + 2 * 7, "those of the last draw, those of the one before, and peer 0"
-    asked = {client for client, _ in compute.asked}
+    asked = {client for client, _ in executor.asked}
     assert len(asked) > 40, "most were drawn at least once"
-    assert len(compute.asked) == 4 * 40, "nobody trained who was not drawn"
+    assert len(executor.asked) == 4 * 40, "nobody trained who was not drawn"
     lasted_s = [later.virtual_s - row.virtual_s for row, later in pairwise(outcome.rows)]
     assert all(row.voting_s < max(lasted_s) for row in outcome.rows), "who slept did not wait for a vote"
     asleep = next(peer for peer in simulation.peers if peer.number in asked and peer.node is None)

@@ -20,12 +20,13 @@ from fedchain.cli.main import app
 from fedchain.files.layout import RECORD_FOLDER
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
+from fedchain.learning.executors.executor import QuestionId
+from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.worker.learner import Contribution
-from fedchain.simulator.engine.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resuming.answers import Answer, Batch, Question, read_answer, write_answer
+from fedchain.simulator.resuming.answers import Batch, RecordedAnswer, read_answer, write_answer
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, read_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import load_learner, simulate
@@ -34,7 +35,7 @@ from tests.support.simulator.interruptions import found, play, scenario_of
 from tests.support.simulator.trivial import trivial_scenario
 
 IDENTITY = {"fedchain": "1"}
-QUESTION = Question("update", 1, bytes(32), True)
+QUESTION = QuestionId(0, "update", 1, bytes(32), True)
 MADE = Contribution(
     payload=b"",
     steps=3,
@@ -48,8 +49,8 @@ MADE = Contribution(
 )
 
 
-def answer_of(record: Record, payload: bytes = b"payload", part: bytes = b"part") -> Answer:
-    return Answer(QUESTION, MADE, record.put(payload), (record.put(part),))
+def answer_of(record: Record, payload: bytes = b"payload", part: bytes = b"part") -> RecordedAnswer:
+    return RecordedAnswer(QUESTION, MADE, record.put(payload), (record.put(part),))
 
 
 @pytest.mark.long
@@ -144,8 +145,7 @@ def test_a_bit_that_was_flipped_ends_the_record_there(record: Record, tmp_path: 
 
 def test_large_contents_are_files_which_are_looked_for_and_checked(record: Record, tmp_path: Path) -> None:
     large, other = bytes(LARGE_SIZE), b"1" * LARGE_SIZE
-    (tmp_path / "payload").write_bytes(other)
-    assert record.put(tmp_path / "payload") == record.put(other)
+    assert record.put(other) == record.put(other)
     record.add(0, 1, Batch(0, 1, 1), answer_of(record, large, other))
     record.add(0, 2, Batch(0, 2, 1), answer_of(record, other))
     assert (tmp_path / "record" / LOG).stat().st_size < LARGE_SIZE
@@ -168,8 +168,8 @@ def test_large_contents_are_files_which_are_looked_for_and_checked(record: Recor
 )
 def test_answers_survive_the_record(refusal: Exception, record: Record) -> None:
     answer = answer_of(record)
-    assert repr(read_answer(write_answer(answer))) == repr(answer)  # NaN is not itself
-    record.add(0, 1, Batch(0, 1, 1), Answer(QUESTION, refusal, None))  # type: ignore[arg-type]
+    assert repr(read_answer(0, write_answer(answer))) == repr(answer)  # NaN is not itself
+    record.add(0, 1, Batch(0, 1, 1), RecordedAnswer(QUESTION, refusal, None))  # type: ignore[arg-type]
     again = record.answer(0, 1).made
     assert (type(again), str(again)) == (type(refusal), str(refusal))
 

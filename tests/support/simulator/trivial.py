@@ -5,8 +5,9 @@ all of them, so a peer that lost, doubled or reordered anything ends up with oth
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from struct import Struct
 from typing import Any
 
@@ -16,6 +17,8 @@ from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.application import Application
+from fedchain.learning.executors.executor import Answer, Job, Question
+from fedchain.learning.executors.inline import Done
 from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -26,7 +29,6 @@ from fedchain.simulator.engine.simulation import (
     found_federation,
     simulation_keys,
 )
-from fedchain.simulator.engine.training_pool import Job
 from fedchain.simulator.scenario import Scenario
 
 _PAYLOAD = Struct("<3I")  # client + 1, round, first bytes of the hash of the knowledge
@@ -58,17 +60,7 @@ def posts_counted(knowledge: bytes) -> int:
     return int(_KNOWLEDGE.unpack(knowledge)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A job that was never work."""
-
-    value: Any
-
-    def result(self) -> Any:
-        return self.value
-
-
-class TrivialCompute:
+class TrivialExecutor:
     """Answers at once, in this process. Peers with higher numbers are measured to be better.
 
     Attributes:
@@ -81,15 +73,16 @@ class TrivialCompute:
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         return LOCAL_STEPS
 
-    def contribute(
-        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
-    ) -> Job[Contribution]:
-        self.asked.append((client, round_number))
-        return Done(contribution(client, round_number, knowledge))
+    def ask(self, question: Question) -> Job[Answer]:
+        self.asked.append((question.client, question.round))
+        return Done(contribution(question.client, question.round, question.knowledge))
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Evaluation | None]:
+        return Done(None)
+
+    def save_model(self, client: int, path: Path) -> Job[None]:
         return Done(None)
 
     def close(self) -> None:
@@ -126,7 +119,7 @@ def trivial_simulation(
     scenario: Scenario,
     *,
     rules: TrivialRules | None = None,
-    compute: TrivialCompute | None = None,
+    executor: TrivialExecutor | None = None,
     store: Storage | None = None,
     on_round: Callable[[RoundMetrics], None] = lambda row: None,
     founded: Mapping[str, Any] | None = None,
@@ -135,7 +128,7 @@ def trivial_simulation(
     keys = simulation_keys(scenario)
     members = tuple(key.public_key for key in keys)
     genesis = replace(_founded(), members=members, **(consensus_of(scenario) | dict(founded or {})))
-    simulation = Simulation(scenario, genesis, keys, rules or TrivialRules(), compute or TrivialCompute(), on_round)
+    simulation = Simulation(scenario, genesis, keys, rules or TrivialRules(), executor or TrivialExecutor(), on_round)
     if store is not None:
         simulation.keep_chain(store)
     return simulation

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import sys
-from fedchain.node.operating.allocator import return_large_blocks
+from fedchain.allocator import return_large_blocks
 
 def rss_mib():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20

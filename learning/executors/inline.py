@@ -1,0 +1,112 @@
+"""Training in this process, one question at a time: no process to start, and nothing to wait for."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic
+
+from fedchain.learning.exceptions import NothingToPost, told
+from fedchain.learning.executors.executor import Answer, Asked, Job, Question, Result
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.client_state import restore_client, save_client
+from fedchain.learning.worker.learner import Learner
+
+
+class Done(Generic[Result]):
+    """A job whose result is there.
+
+    Args:
+        value: the result, or the error that it raises.
+        question: what was asked, if it is an answer.
+    """
+
+    def __init__(self, value: Result | Exception, question: Question | None = None) -> None:
+        self._value = value
+        self._question = question
+
+    def result(self) -> Result:
+        """See :class:`Job`. A refusal is a result."""
+        if isinstance(self._value, Exception) and not isinstance(self._value, NothingToPost):
+            raise self._value
+        return self._value  # type: ignore[return-value]
+
+    def add_done_callback(self, call: Callable[[Job[Result]], object]) -> None:
+        """See :class:`Job`."""
+        call(self)
+
+    @property
+    def together(self) -> Sequence[Question]:
+        """See :class:`Asked`."""
+        return () if self._question is None else (self._question,)
+
+
+class InlineExecutor:
+    """A :class:`Backend` around a learner of this process."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+        """See :class:`Clients`."""
+        return self._learner.planned_steps(client, phase, round_number)
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        """See :class:`Backend`."""
+        return Done(self._attempt(question.client, lambda: answer(self._learner, question, state)), question)
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Evaluation | None]:
+        """See :class:`Clients`."""
+        learner = self._learner
+        return Done(
+            self._attempt(
+                client,
+                lambda: learner.evaluate_received(client, round_number, knowledge, evaluate_test=evaluate_test),
+            )
+        )
+
+    def save_model(self, client: int, path: Path) -> Job[None]:
+        """See :class:`Clients`."""
+        return Done(self._attempt(client, lambda: self._learner.save_model(client, path)))
+
+    def restore(self, client: int, path: Path) -> Job[None]:
+        """See :class:`Backend`."""
+        return Done(self._attempt(client, lambda: restore_client(self._learner, client, path)))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """There is no process to end."""
+
+    def _attempt(self, client: int, work: Callable[[], Result]) -> Result | Exception:
+        try:
+            return work()
+        except Exception as error:  # whoever waits for the job gets it
+            return told(error, f"peer {client}")
+
+
+def answer(learner: Learner, question: Question, state: Path | None, made: Answer | None = None) -> Answer:
+    """Have a learner answer a question, and leave the client in a file if one is given.
+
+    Args:
+        learner: serves the client.
+        question: what is asked.
+        state: the file; None: the client is not written down.
+        made: the answer, if the learner has computed it already.
+    """
+    try:
+        if made is not None:
+            return made
+        return learner.contribute(
+            question.client,
+            question.phase,
+            question.round,
+            question.knowledge,
+            evaluate_test=question.evaluate_test,
+        )
+    except NothingToPost as refusal:
+        return refusal
+    finally:
+        if state is not None:
+            save_client(learner, question.client, state)

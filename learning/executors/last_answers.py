@@ -1,0 +1,94 @@
+"""Each client's last answer: its payload in memory or, if it is large or not among the newest, in a file."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from fedchain.learning.executors.executor import Answer, QuestionId
+from fedchain.learning.executors.handover import LARGE_SIZE, Handed, hand_over, take_over
+from fedchain.learning.executors.remembering import Kept
+from fedchain.learning.worker.learner import Contribution
+
+PAYLOADS_SIZE_MAX = 16 * 2**20
+"""Bytes of small payloads that are held in case that they are asked for again; others wait in files."""
+
+
+class LastAnswers:
+    """The :class:`fedchain.learning.executors.remembering.Answers` of a run that is not gone on with.
+
+    A restarted peer asks again for what it was asked last.
+
+    Args:
+        folder: where the files are; it is there already.
+        size_max: bytes of small payloads in memory.
+    """
+
+    def __init__(self, folder: Path, size_max: int | None = None) -> None:
+        self._folder, self._size_max = folder, PAYLOADS_SIZE_MAX if size_max is None else size_max
+        self._answers: dict[int, tuple[QuestionId, Answer]] = {}  # without the payloads
+        self._payloads: OrderedDict[int, bytes] = OrderedDict()  # the oldest first
+        self._size = 0  # bytes of those
+        self._numbers = count()
+
+    def recall(self, question: QuestionId) -> Kept | None:
+        """See :class:`Answers`."""
+        found = self._answers.get(question.client)
+        if found is None or found[0] != question:
+            return None
+        _, answer = found
+        if not isinstance(answer, Contribution):
+            return partial(_given, answer)
+        held = self._payloads.get(question.client)
+        if held is not None:
+            return partial(_given, replace(answer, payload=held))
+        name = f"kept-{next(self._numbers)}"  # under its own name it may be replaced before it is read
+        return partial(_read, answer, hand_over(self._path(question.client), self._folder / name))
+
+    def begin(self, question: QuestionId) -> Path | None:
+        """See :class:`Answers`."""
+        return None
+
+    def keep(self, question: QuestionId, answer: Answer, together: Sequence[QuestionId]) -> Kept:
+        """See :class:`Answers`. The client's answer before this one is forgotten."""
+        client = question.client
+        self._size -= len(self._payloads.pop(client, b""))
+        self._path(client).unlink(missing_ok=True)  # under another name it may still wait for its reader
+        if isinstance(answer, Contribution):
+            self._answers[client] = question, replace(answer, payload=b"")
+            self._keep_payload(client, answer.payload)
+        else:
+            self._answers[client] = question, answer
+        kept = self.recall(question)
+        assert kept is not None, "it has just been kept"
+        return kept
+
+    def left(self, client: int) -> Path | None:
+        """See :class:`Answers`."""
+        return None
+
+    def _keep_payload(self, client: int, payload: bytes) -> None:
+        if len(payload) >= LARGE_SIZE:
+            self._path(client).write_bytes(payload)
+            return
+        self._payloads[client] = payload
+        self._size += len(payload)
+        while self._size > self._size_max:
+            oldest, payload = self._payloads.popitem(last=False)
+            self._size -= len(payload)
+            self._path(oldest).write_bytes(payload)
+
+    def _path(self, client: int) -> Path:
+        return self._folder / f"client-{client}.payload"
+
+
+def _given(answer: Answer) -> Answer:
+    """An answer that is in memory."""
+    return answer
+
+
+def _read(answer: Contribution, payload: Handed) -> Answer:
+    """A contribution whose payload is in a file that is for this reader alone."""
+    return replace(answer, payload=take_over(payload))

@@ -1,0 +1,245 @@
+"""Training in worker processes, one torch thread each, on the processor.
+
+They work ahead of whoever waits for them. A client stays with one process, which keeps its model. What a client
+computes depends on nothing else, so the number of processes changes no bit of it. What a process cannot hold of many
+clients waits in files, in a folder that goes when the executor does.
+"""
+
+import multiprocessing
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from queue import Empty
+from typing import Any, Generic
+
+import torch
+
+from fedchain.learning.exceptions import LearningError
+from fedchain.learning.executors.executor import Answer, Asked, Interrupted, Job, Question, Result
+from fedchain.learning.executors.handover import Handed, Outgoing, take_over
+from fedchain.learning.executors.serving import ENDING_SIGNALS, THREADS, Call, Reply, serve
+from fedchain.learning.payload.part_folder import PARTS, PartFolder
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.learner import Learner
+
+POLL_S = 1.0
+"""How often a wait for a result looks whether its process is still alive."""
+
+CLIENTS_MAX = 16
+"""Clients that a process holds where most peers are asleep; the others wait in files."""
+
+
+class WorkerDiedError(LearningError):
+    """A training or simulating process ended without being told to."""
+
+
+class ProcessExecutor:
+    """A :class:`fedchain.learning.executors.executor.Backend` of worker processes around one learner.
+
+    They are forked, so they share its data set's memory.
+
+    Args:
+        learner: with its data loaded, and no client built.
+        workers: number of processes, at least 1; client k is served by process k mod ``workers``.
+        clients_max: how many clients each process holds; None: all that it serves.
+        together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
+            as the learner can: the same results to rounding. 0: each at once, and alone.
+        stop: set by another thread that waits for nothing any more: whoever waits for a result then gets Interrupted.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        workers: int,
+        clients_max: int | None = None,
+        *,
+        together: int = 0,
+        stop: threading.Event | None = None,
+    ) -> None:
+        torch.set_num_threads(THREADS)  # before the fork: a child cannot use the parent's OpenMP threads
+        fork = multiprocessing.get_context("fork")
+        self._learner = learner
+        self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
+        self.folder = Path(self._temporary.name)
+        """Where its files are; it goes when the executor is closed."""
+        self.parts = self.folder / PARTS
+        """Where each client's parts are, in a folder of its number."""
+        learner.keep_parts(lambda client: PartFolder(self.parts / str(client), is_durable=False))
+        if clients_max is not None:
+            learner.limit_clients(clients_max, self.folder)
+        self._replies: Any = fork.Queue()
+        self._calls: list[Any] = [fork.Queue() for _ in range(workers)]
+        self._processes: list[BaseProcess] = [
+            fork.Process(
+                target=serve, args=(learner, self.folder, calls, self._replies), daemon=True, name=f"train-{place}"
+            )
+            for place, calls in enumerate(self._calls)
+        ]
+        self._outgoing = Outgoing(self.folder)
+        self._handed: dict[int, bytes | Handed] = {}  # the knowledge of calls that are not answered
+        self._under_way: dict[int, Pending[Any]] = {}  # those calls
+        self._together, self._stop = together, stop
+        self._held: list[list[Call]] = [[] for _ in range(workers)]  # by process
+        self._count = 0
+        # A signal that comes before a child has its own handlers would be handled in the parent's way.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+        try:
+            for process in self._processes:
+                process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+        """See :class:`Clients`."""
+        return self._learner.planned_steps(client, phase, round_number)
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        """See :class:`Backend`."""
+        arguments = question.phase, question.round, question.knowledge
+        pending: Pending[Answer] = Pending(self, question)
+        self._hold(pending, "contribute", question.client, arguments, question.evaluate_test, state)
+        return pending
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Evaluation | None]:
+        """See :class:`Clients`."""
+        pending: Pending[Evaluation | None] = Pending(self)
+        self._hold(pending, "evaluate_received", client, (round_number, knowledge), evaluate_test)
+        return pending
+
+    def save_model(self, client: int, path: Path) -> Job[None]:
+        """See :class:`Clients`."""
+        pending: Pending[None] = Pending(self)
+        self._hold(pending, "save_model", client, (path, b""))
+        return pending
+
+    def restore(self, client: int, path: Path) -> Job[None]:
+        """See :class:`Backend`. It is sent alone, so that what follows can be computed together."""
+        pending: Pending[None] = Pending(self)
+        process = client % len(self._held)
+        if any(call.client == client for call in self._held[process]):
+            self.flush()
+        self._send(process, [self._call(pending, "restore", client, (path, b""))])
+        return pending
+
+    def flush(self) -> None:
+        """See :class:`Backend`."""
+        for process, held in enumerate(self._held):
+            if held:
+                self._send(process, list(held))
+                held.clear()
+
+    def close(self) -> None:
+        """See :class:`Clients`."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join()
+        for queue in (self._replies, *self._calls):
+            queue.close()
+            queue.cancel_join_thread()
+        self._temporary.cleanup()
+
+    def receive(self) -> None:
+        """Wait for the next reply, whoever waits for it, and see now and then whether one can still come."""
+        try:
+            reply: Reply = self._replies.get(timeout=POLL_S)
+        except Empty:
+            if self._stop is not None and self._stop.is_set():
+                raise Interrupted from None
+            self._check_alive()
+        else:
+            self._outgoing.done(self._handed.pop(reply.number))
+            self._under_way.pop(reply.number).finish(reply)
+
+    def _hold(
+        self,
+        pending: "Pending[Any]",
+        method: str,
+        client: int,
+        arguments: tuple[Any, ...],
+        evaluate_test: bool = False,
+        state: Path | None = None,
+    ) -> None:
+        """Put a call with those that go out together, and send these if they are enough."""
+        call = self._call(pending, method, client, arguments, evaluate_test, state)
+        self._held[client % len(self._held)].append(call)
+        if sum(map(len, self._held)) >= self._together:
+            self.flush()
+
+    def _call(
+        self,
+        pending: "Pending[Any]",
+        method: str,
+        client: int,
+        arguments: tuple[Any, ...],
+        evaluate_test: bool = False,
+        state: Path | None = None,
+    ) -> Call:
+        self._count += 1
+        *others, knowledge = arguments
+        handed = self._handed[self._count] = self._outgoing.hand(knowledge)
+        self._under_way[self._count] = pending
+        return Call(self._count, method, client, (*others, handed), evaluate_test, state)
+
+    def _send(self, process: int, calls: Sequence[Call]) -> None:
+        """Give calls to a process, to be answered in their order."""
+        sent = [self._under_way[call.number] for call in calls]
+        together = tuple(pending.question for pending in sent if pending.question is not None)
+        for pending in sent:
+            pending.together = together
+        self._calls[process].put(calls)
+
+    def _check_alive(self) -> None:
+        for process in self._processes:
+            if process.exitcode is not None:
+                raise WorkerDiedError(f"training process {process.name} ended with exit code {process.exitcode}")
+
+
+class Pending(Generic[Result]):
+    """A call under way.
+
+    Args:
+        executor: whose call it is.
+        question: what is asked, if it is a question.
+    """
+
+    def __init__(self, executor: ProcessExecutor, question: Question | None = None) -> None:
+        self.question = question
+        self.together: Sequence[Question] = ()
+        self._executor = executor
+        self._reply: Reply | None = None
+        self._callbacks: list[Callable[[Job[Result]], object]] = []
+
+    def result(self) -> Result:
+        """See :class:`Job`."""
+        self._executor.flush()
+        while self._reply is None:
+            self._executor.receive()
+        reply = self._reply
+        if not reply.succeeded:
+            raise reply.value
+        if reply.payload is not None:
+            value = replace(reply.value, payload=take_over(reply.payload))
+            reply = self._reply = Reply(reply.number, True, value)
+        found: Result = reply.value
+        return found
+
+    def add_done_callback(self, call: Callable[[Job[Result]], object]) -> None:
+        """See :class:`Job`."""
+        if self._reply is None:
+            self._callbacks.append(call)
+        else:
+            call(self)
+
+    def finish(self, reply: Reply) -> None:
+        """The reply has come."""
+        self._reply = reply
+        callbacks, self._callbacks = self._callbacks, []
+        for call in callbacks:
+            call(self)

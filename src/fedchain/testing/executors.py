@@ -1,0 +1,178 @@
+"""Checks for every executor: the built-in ones must pass them, too."""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import InvalidPayload, NothingToPost, OwnCodeFailed
+from fedchain.learning.executors.executor import Answer, Backend, Job, Question
+from fedchain.learning.executors.inline import InlineExecutor
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.remembering import Remembering
+from fedchain.learning.registry import agreed_name
+from fedchain.learning.worker.learner import Learner
+
+CLIENTS, REFUSING, FAULTY = 3, 1, 2
+"""Clients of the task; the one that refuses in round 2, and the one whose method has a fault then."""
+
+METHOD = f"""
+from dataclasses import dataclass
+
+from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.methods.blade_fl import BladeFl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moody(BladeFl):
+    def update(self, client, round):
+        if (client.index, round.number) == ({REFUSING}, 2):
+            raise NothingToPost("member {REFUSING} keeps its post")
+        if (client.index, round.number) == ({FAULTY}, 2):
+            raise RuntimeError("boom")
+        return BladeFl.update(self, client, round)
+"""
+
+Build = Callable[[Learner], Backend]
+
+
+def check_executor(build: Build) -> None:
+    """Ask an executor's backend, and raise AssertionError for the first promise of its interface that it breaks.
+
+    Answers are those of a learner in this process, in whatever order clients are asked and waited for. With
+    `Remembering` around the backend, the same question has the same answer again. A refusal is an answer. A fault of a
+    user's own method is one line with its place, and leaves the client as it was. A client goes on from a state that
+    was written down. Closing ends all processes.
+
+    Args:
+        build: builds the backend around a learner that has loaded its data; called several times.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "own_method.py"
+        path.write_text(METHOD, encoding="utf-8")
+        suite = _Suite(build, Path(folder), agreed_name(f"{path}:Moody"))
+        suite.check_order()
+        suite.check_repeats()
+        suite.check_faults()
+        suite.check_states()
+
+
+class _Suite:
+    """The checks of one executor."""
+
+    def __init__(self, build: Build, folder: Path, method: str) -> None:
+        self._build, self._folder = build, folder
+        self._config = LearningConfig(clients=CLIENTS, method=method, hyperparameters={"local_steps": 2})
+        here = InlineExecutor(self._learner())
+        rounds = {0: (1, 2), REFUSING: (1, 2, 3), FAULTY: (1, 3)}
+        self._expected = {
+            (client, number): here.compute(_question(client, number)).result()
+            for client, numbers in rounds.items()
+            for number in numbers
+        }
+
+    def check_order(self) -> None:
+        """Clients are asked in either order, and waited for in the other one; a client's rounds come in order."""
+        for clients in (range(CLIENTS), reversed(range(CLIENTS))):
+            with self._open() as executor:
+                jobs = {client: executor.compute(_question(client, 1)) for client in clients}
+                called: list[int] = []
+                for client, job in jobs.items():
+                    job.add_done_callback(partial(_note, called, client))
+                for client in reversed(jobs):
+                    self._compare(client, 1, jobs[client].result())
+                    if jobs[client].result() != self._expected[client, 1]:
+                        _fail("a job gives another result when it is asked for it again")
+                if sorted(called) != list(range(CLIENTS)):
+                    _fail("a job does not tell once, and before its result is given, that it is done")
+
+    def check_repeats(self) -> None:
+        """The same question again, while it is answered, at once, and after another client was asked."""
+        folder = self._folder / "answers"
+        folder.mkdir()
+        with self._open() as backend:
+            executor = Remembering(backend, LastAnswers(folder))
+            first, meanwhile = executor.ask(_question(0, 1)), executor.ask(_question(0, 1))
+            executor.ask(_question(REFUSING, 1)).result()
+            for job in (first, meanwhile, executor.ask(_question(0, 1))):
+                self._compare(0, 1, job.result())
+            for _ in range(2):
+                self._compare(REFUSING, 2, executor.ask(_question(REFUSING, 2)).result())
+            self._compare(REFUSING, 3, executor.ask(_question(REFUSING, 3)).result())
+
+    def check_faults(self) -> None:
+        """A fault in the user's own code, and damaged knowledge: the client is as it was."""
+        with self._open() as executor:
+            self._compare(FAULTY, 1, executor.compute(_question(FAULTY, 1)).result())
+            try:
+                executor.compute(_question(FAULTY, 2)).result()
+            except OwnCodeFailed as error:
+                if not re.fullmatch(rf"peer {FAULTY}: RuntimeError: boom \(.*own_method.py, line \d+\)", str(error)):
+                    _fail(f"a fault of a user's own method is not one line with its place: {error}")
+            except Exception as error:
+                _fail(f"a fault of a user's own method is {type(error).__name__}, not OwnCodeFailed")
+            else:
+                _fail("a fault of a user's own method is not raised")
+            try:
+                executor.compute(Question(FAULTY, "update", 3, b"damaged")).result()
+            except InvalidPayload:
+                pass
+            else:
+                _fail("damaged knowledge is not refused")
+            self._compare(FAULTY, 3, executor.compute(_question(FAULTY, 3)).result())
+
+    def check_states(self) -> None:
+        """A client that is written down goes on in another executor."""
+        state = self._folder / "state"
+        with self._open() as executor:
+            executor.compute(_question(0, 1), state).result()
+            if not state.exists():
+                _fail("the client is not written down when its answer is given")
+        with self._open() as executor:
+            executor.restore(0, state)
+            self._compare(0, 2, executor.compute(_question(0, 2)).result())
+
+    def _compare(self, client: int, number: int, found: Answer) -> None:
+        expected = self._expected[client, number]
+        if repr(found) != repr(expected):  # refusals are equal if they say the same, and NaN is not itself
+            kind = "a refusal is not answered" if isinstance(expected, NothingToPost) else "an answer differs"
+            _fail(f"{kind}: client {client} in round {number}; it depends on the order, the process or the past")
+
+    def _learner(self) -> Learner:
+        learner = Learner(self._config)
+        learner.histogram()
+        return learner
+
+    @contextmanager
+    def _open(self) -> Iterator[Backend]:
+        before = _children()
+        executor = self._build(self._learner())
+        try:
+            yield executor
+        finally:
+            executor.close()
+        if left := _children() - before:
+            _fail(f"closing leaves processes: {', '.join(map(str, sorted(left)))}")
+
+
+def _question(client: int, number: int) -> Question:
+    return Question(client, "update", number, b"")
+
+
+def _note(called: list[int], client: int, job: Job[Answer]) -> None:
+    called.append(client)
+
+
+def _children() -> set[int]:
+    """Processes that this one has started and that are there."""
+    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {int(pid) for task in tasks for pid in task.read_text().split()}
+
+
+def _fail(reason: str) -> NoReturn:
+    raise AssertionError(reason)

@@ -1,0 +1,24 @@
+"""Large contents go between processes as files, which are there as long as somebody needs them."""
+
+from pathlib import Path
+
+from fedchain.learning.executors.handover import LARGE_SIZE, Handed, Incoming, Outgoing
+
+
+def test_a_knowledge_is_one_file_for_all_who_need_it_and_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    outgoing, incoming = Outgoing(tmp_path), Incoming()
+    first, second = bytes(LARGE_SIZE), bytes([1]) * LARGE_SIZE
+    handed = [outgoing.hand(first), outgoing.hand(first)]
+    assert handed[0] == handed[1] == Handed(tmp_path / "knowledge-0")
+    assert incoming.take(handed[0]) == first
+    assert incoming.take(handed[0]) is incoming.take(handed[1])
+    later = outgoing.hand(second)
+    for one in handed:
+        assert (tmp_path / "knowledge-0").exists()
+        outgoing.done(one)
+    assert [path.name for path in tmp_path.iterdir()] == ["knowledge-1"]
+    outgoing.done(later)
+    assert incoming.take(outgoing.hand(second)) == second, "it stays for the next client"
+    third = outgoing.hand(first)
+    assert incoming.take(third) == first
+    assert outgoing.hand(b"few bytes") == incoming.take(b"few bytes") == b"few bytes"

@@ -1,0 +1,112 @@
+"""Worker processes do what a learner in this process does, and say so when they cannot."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.executors.executor import Question
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.processes import ProcessExecutor, WorkerDiedError
+from fedchain.learning.executors.remembering import Remembering
+from fedchain.learning.worker.learner import Contribution, Learner
+
+CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
+
+
+def ask(client: int, round_number: int = 1, knowledge: bytes = b"") -> Question:
+    return Question(client, "update", round_number, knowledge)
+
+
+@pytest.fixture
+def executor() -> Iterator[ProcessExecutor]:
+    learner = Learner(CONFIG)
+    learner.histogram()
+    executor = ProcessExecutor(learner, 2)
+    yield executor
+    executor.close()
+
+
+def test_processes_compute_what_a_learner_computes(executor: ProcessExecutor) -> None:
+    jobs = [executor.compute(ask(client)) for client in range(4)]
+    found = [job.result() for job in reversed(jobs)][::-1]
+    here = Learner(CONFIG)
+    assert found == [here.contribute(client, "update", 1, b"") for client in range(4)]
+    assert [job.result() for job in jobs] == found, "a result can be asked for again"
+    planned = [here.planned_steps(client, "update", 1) for client in range(4)]
+    assert [executor.planned_steps(client, "update", 1) for client in range(4)] == planned
+
+
+def test_calls_that_wait_are_computed_together(tmp_path: Path) -> None:
+    chosen = replace(CONFIG, method="fedavg", model="logistic")
+    learner, here = Learner(chosen), Learner(chosen)
+    learner.histogram()
+    processes = ProcessExecutor(learner, 2, together=6)
+    executor = Remembering(processes, LastAnswers(tmp_path))
+    try:
+        jobs = [executor.ask(ask(client)) for client in range(4)]
+        damaged = executor.ask(ask(1, 2, b"damaged"))
+        again = executor.ask(ask(2))
+        found = [job.result() for job in jobs]
+        expected = {client: here.contribute_together([client, client + 2], "update", 1, b"") for client in (0, 1)}
+        assert found == [expected[client % 2][client] for client in range(4)]
+        assert again.result() == found[2]
+        with pytest.raises(InvalidPayload):
+            damaged.result()
+    finally:
+        executor.close()
+
+
+def test_questions_that_go_out_together_are_known(executor: ProcessExecutor) -> None:
+    alone = executor.compute(ask(0))
+    assert alone.together == (ask(0),)
+    executor._together = 9
+    jobs = [executor.compute(ask(client, 2)) for client in (0, 1, 2)]
+    executor.flush()
+    assert [len(job.together) for job in jobs] == [2, 1, 2]
+    assert jobs[0].together == (ask(0, 2), ask(2, 2))
+
+
+def test_an_error_travels_to_whom_it_belongs_and_the_process_goes_on(executor: ProcessExecutor) -> None:
+    with pytest.raises(InvalidPayload):
+        executor.compute(ask(0, 2, b"damaged")).result()
+    with pytest.raises(KeyError) as caught:
+        executor.compute(Question(0, "nonsense", 2, b"")).result()
+    assert "Traceback" in "".join(caught.value.__notes__), "a fault of ours keeps its kind and shows where it was"
+    assert isinstance(executor.compute(ask(0)).result(), Contribution)
+
+
+def test_a_killed_process_is_noticed(executor: ProcessExecutor) -> None:
+    victim = executor._processes[1].pid
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match="train-1 ended with exit code -9"):
+        executor.compute(ask(1)).result()
+
+
+def test_clients_are_sticky_and_closing_ends_the_processes(executor: ProcessExecutor) -> None:
+    os.kill(executor._processes[1].pid or 0, signal.SIGKILL)
+    assert isinstance(executor.compute(ask(0)).result(), Contribution)
+    assert isinstance(executor.compute(ask(2)).result(), Contribution)
+    executor.close()
+    assert not any(process.is_alive() for process in executor._processes)
+
+
+def test_a_process_that_holds_one_client_computes_the_same() -> None:
+    learner = Learner(CONFIG)
+    learner.histogram()
+    executor, here = ProcessExecutor(learner, 1, clients_max=1), Learner(CONFIG)
+    try:
+        for number in (1, 2):
+            jobs = [executor.compute(ask(client, number)) for client in range(4)]
+            expected = [here.contribute(client, "update", number, b"") for client in range(4)]
+            assert [job.result() for job in jobs] == expected
+        assert len(list(executor.folder.iterdir())) == 4
+    finally:
+        executor.close()
+    assert not executor.folder.exists()

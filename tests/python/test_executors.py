@@ -1,0 +1,82 @@
+"""``check_executor``: the two executors pass, and what another one does wrong is named."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedchain import testing
+from fedchain.learning.executors.executor import Answer, Asked, Backend, Question
+from fedchain.learning.executors.inline import Done, InlineExecutor
+from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.worker.learner import Contribution, Learner
+
+
+def test_training_in_this_process_passes() -> None:
+    testing.check_executor(InlineExecutor)
+
+
+def test_worker_processes_pass() -> None:
+    testing.check_executor(lambda learner: ProcessExecutor(learner, 2))
+
+
+def test_processes_that_wait_for_more_questions_pass() -> None:
+    testing.check_executor(lambda learner: ProcessExecutor(learner, 2, together=5))
+
+
+class Confused(InlineExecutor):
+    """Always asks the client that was asked first."""
+
+    first: int | None = None
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        self.first = question.client if self.first is None else self.first
+        return super().compute(Question(self.first, question.phase, question.round, question.knowledge), state)
+
+
+class Silent(InlineExecutor):
+    """Gives an empty contribution where there was a fault."""
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        job = super().compute(question, state)
+        try:
+            return Done[Answer](job.result(), question)
+        except Exception:
+            return Done[Answer](Contribution(b"", 0, None, None), question)
+
+
+class Stateless(InlineExecutor):
+    """Writes no client down."""
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        return super().compute(question)
+
+
+class Leaving(InlineExecutor):
+    """Leaves a process behind, until the test ends it."""
+
+    left: list["subprocess.Popen[bytes]"] = []  # noqa: RUF012 - of all
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self.left.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Confused, "an answer differs: client"),
+        (Silent, "a fault of a user's own method is not raised"),
+        (Stateless, "the client is not written down when its answer is given"),
+        (Leaving, "closing leaves processes: "),
+    ],
+)
+def test_a_promise_that_is_broken_is_named(kind: type[Backend], reason: str) -> None:
+    try:
+        with pytest.raises(AssertionError, match=reason):
+            testing.check_executor(kind)
+    finally:
+        for process in Leaving.left:
+            process.communicate()
+        Leaving.left.clear()

@@ -1,0 +1,131 @@
+"""Answers in a record: given again up to the newest state, computed and compared behind it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedchain.crypto.hashing import sha256
+from fedchain.learning.exceptions import DecryptionRefused
+from fedchain.learning.executors.executor import Answer, QuestionId
+from fedchain.learning.worker.learner import Contribution
+from fedchain.simulator.resuming.answers import Batch, RecordedAnswer
+from fedchain.simulator.resuming.record import Record, RecordError
+from fedchain.simulator.resuming.recorded_answers import RecordedAnswers
+
+IDENTITY = {"fedchain": "1"}
+REFUSAL = DecryptionRefused("member 1")
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Iterator[Record]:
+    record = Record.create(tmp_path / "record", IDENTITY)
+    yield record
+    record.close()
+
+
+def question(round_number: int, client: int = 1) -> QuestionId:
+    return QuestionId(client, "update", round_number, bytes(32), False)
+
+
+def contribution(filling: bytes) -> Contribution:
+    return Contribution(filling, 1, None, None)
+
+
+def compute(answers: RecordedAnswers, asked: QuestionId, answer: Answer, *, is_whole: bool = True) -> None:
+    """Let a client answer, and leave its state where it is to be; a file that is not whole is none."""
+    path = answers.begin(asked)
+    assert path is not None
+    path.write_bytes(sha256(b"state") + (b"state" if is_whole else b"st"))
+    assert repr(answers.keep(asked, answer, [asked])()) == repr(answer)
+
+
+def again(record: Record, tmp_path: Path) -> RecordedAnswers:
+    """The answers of the run that goes on."""
+    return RecordedAnswers(record, tmp_path / "parts", together=False)
+
+
+def recalled(answers: RecordedAnswers, asked: QuestionId) -> Answer | None:
+    kept = answers.recall(asked)
+    return None if kept is None else kept()
+
+
+def test_answers_are_given_again_and_the_client_goes_on_from_its_state(record: Record, tmp_path: Path) -> None:
+    answers = again(record, tmp_path)
+    assert answers.recall(question(1)) is None
+    compute(answers, question(1), contribution(b"1"))
+    compute(answers, question(2), REFUSAL)
+    assert recalled(answers, question(1)) == contribution(b"1"), "it is kept while the run lasts, too"
+    later = again(record, tmp_path)
+    assert recalled(later, question(1)) == contribution(b"1")
+    assert repr(recalled(later, question(2))) == repr(recalled(later, question(2))) == repr(REFUSAL)
+    assert later.recall(question(3)) is None
+    assert later.left(1) == record.state_path(1, 2)
+    assert later.left(1) is None, "once"
+    compute(later, question(3), contribution(b"3"))
+    assert record.count(1) == 3
+    assert record.states(1) == [3]
+
+
+def test_what_has_no_state_is_computed_again_and_must_be_the_same(record: Record, tmp_path: Path) -> None:
+    answers = again(record, tmp_path)
+    compute(answers, question(1), contribution(b"1"), is_whole=False)
+    later = again(record, tmp_path)
+    assert later.recall(question(1)) is None
+    assert later.left(1) is None
+    with pytest.raises(RecordError, match="contributes something else to phase update of round 1"):
+        compute(later, question(1), contribution(b"other"))
+
+
+def test_another_question_than_before_is_noticed(record: Record, tmp_path: Path) -> None:
+    compute(again(record, tmp_path), question(1), contribution(b"1"))
+    with pytest.raises(RecordError, match=r"asked for phase update of round 1 where it is asked for .* round 2 now"):
+        again(record, tmp_path).recall(question(2))
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_a_refusal_that_an_older_version_numbered_twice_is_one_answer(
+    taken: int, record: Record, tmp_path: Path
+) -> None:
+    """Wherever the newest state is: before the second number, at it, or behind it."""
+    made: list[tuple[QuestionId, Contribution | DecryptionRefused]]
+    made = [(question(1), REFUSAL), (question(1), REFUSAL), (question(2), contribution(b"2"))]
+    for number, (asked, answer) in enumerate(made, 1):
+        payload = record.put(answer.payload) if isinstance(answer, Contribution) else None
+        whole = Contribution(b"", 1, None, None) if isinstance(answer, Contribution) else answer
+        record.add(1, number, Batch(1, number, 1), RecordedAnswer(asked, whole, payload))
+    record.state_path(1, taken).write_bytes(sha256(b"state") + b"state")
+    answers = again(record, tmp_path)
+    for _ in range(2):
+        assert repr(recalled(answers, question(1))) == repr(REFUSAL)
+    if taken < 3:
+        assert answers.recall(question(2)) is None
+        compute(answers, question(2), contribution(b"2"))
+    assert recalled(answers, question(2)) == contribution(b"2")
+    compute(answers, question(3), contribution(b"3"))
+    assert record.count(1) == 4
+
+
+def test_a_question_that_had_a_fault_keeps_its_number(record: Record, tmp_path: Path) -> None:
+    answers = again(record, tmp_path)
+    assert answers.recall(question(1)) is None
+    first = answers.begin(question(1))
+    assert answers.recall(question(1)) is None
+    assert answers.begin(question(1)) == first
+    compute(answers, question(1), contribution(b"1"))
+    assert record.count(1) == 1
+
+
+def test_states_go_when_all_that_was_computed_together_is_kept(record: Record, tmp_path: Path) -> None:
+    answers = RecordedAnswers(record, tmp_path / "parts", together=True)
+    for number in (1, 2):
+        together = [question(number, client) for client in (0, 1)]
+        for asked in together:
+            assert answers.recall(asked) is None
+            path = answers.begin(asked)
+            assert path is not None
+            path.write_bytes(sha256(b"state") + b"state")
+        answers.keep(together[0], contribution(b"0"), together)
+        assert record.states(0) == list(range(number, 0, -1))
+        answers.keep(together[1], contribution(b"1"), together)
+        assert record.states(0) == record.states(1) == [number]
