@@ -1,4 +1,4 @@
-"""What is asked of whoever trains: questions, answers, and executors, which compute the one from the other.
+"""The door to training: questions, answers, and executors, which compute an answer to each question.
 
 A client's answer depends on what it was asked before, so its questions are asked in order. The answer to one client's
 question depends on no other client, nor on the process or the machine that computes it. Only floating-point rounding
@@ -20,12 +20,12 @@ from fedchain.learning.worker.learner import Contribution
 Result = TypeVar("Result", covariant=True)
 
 Answer = Contribution | NothingToPost
-"""What comes of a question: a contribution, or the reason why the client has nothing to post in the phase."""
+"""Answer to a question: a contribution, or the reason why the client has nothing to post in the phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionId:
-    """What makes a question this one and no other."""
+    """The identity of a question."""
 
     client: int
     """Place among the members."""
@@ -41,7 +41,7 @@ class QuestionId:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a client is asked to contribute to."""
+    """A request to a client for a contribution."""
 
     client: int
     """Place among the members."""
@@ -50,7 +50,7 @@ class Question:
     round: int
     """Its round, from 1; phases of the setup have round 0."""
     knowledge: bytes = field(repr=False)
-    """What the last phase left behind; empty before the first."""
+    """The bytes that the last phase left behind; empty before the first."""
     evaluate_test: bool = False
     """Whether its model is measured on the whole test set, too."""
 
@@ -74,7 +74,7 @@ class Job(Protocol[Result]):
 
     def add_done_callback(self, call: Callable[["Job[Result]"], object]) -> None:
         """Call ``call`` with this job as soon as its result is there and somebody waits for a job of the executor; at
-        once if it is there already. What it raises, whoever waits gets."""
+        once if it is there already. An error of ``call`` is raised to the caller that waits."""
 
 
 class Asked(Job[Answer], Protocol):
@@ -86,7 +86,7 @@ class Asked(Job[Answer], Protocol):
 
 
 class Clients(Protocol):
-    """A task's clients, wherever they are. What is asked of one client is done in the order in which it was asked."""
+    """A task's clients, wherever they are. Each client does its work in the order of the requests."""
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """Local steps that a contribution takes, known before it is made; 0 in a phase that does not train."""

@@ -1,8 +1,8 @@
 """Training in worker processes, one torch thread each, on the processor.
 
-They work ahead of whoever waits for them. A client stays with one process, which keeps its model. What a client
-computes depends on nothing else, so the number of processes changes no bit of it. What a process cannot hold of many
-clients waits in files, in a folder that goes when the executor does.
+They work ahead of the caller that waits for them. A client stays with one process, which keeps its model. Its results
+depend on nothing else, so the number of processes changes no bit of them. Clients that a process cannot hold wait in
+files, in a folder that goes when the executor does.
 """
 
 import multiprocessing

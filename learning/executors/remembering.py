@@ -113,7 +113,7 @@ class Remembered:
         self._answer: Answer | None = None
 
     def result(self) -> Answer:
-        """See :class:`Job`. What is held back goes out as with any wait, so that a repeated run holds back the same."""
+        """See :class:`Job`. Held-back questions go out as with any wait, so a repeated run holds back the same ones."""
         self._backend.flush()
         if self._work is not None:
             self._work.result()

@@ -20,7 +20,7 @@ from fedchain.learning.worker.client_state import restore_client
 from fedchain.learning.worker.learner import Contribution, Learner
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What ends a process from outside."""
+"""Signals that end a process from outside."""
 
 THREADS = 1
 """Threads of torch in each process: sums come in one order whatever the machine, and processes share its cores."""
@@ -42,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a call."""
+    """The outcome of a call."""
 
     number: int
     succeeded: bool

@@ -1,9 +1,8 @@
 """Training that is recorded: a run that goes on is given its own answers again, as far as it had got.
 
-What a client computes follows from the client and from what it is asked, and its questions come in the same order
-whenever a run is repeated. So its answers are numbered. Up to the newest state that is left of the client they come
-from the record, and it goes on from that state. Should none be left it begins again, and what it computes then must be
-what the record says.
+A client's answers follow from the client and its questions, and the questions come in the same order whenever a run is
+repeated. So its answers are numbered. Up to the client's newest saved state they come from the record, and the client
+continues from that state. Without a saved state it begins again, and its new answers must be those of the record.
 """
 
 from collections import OrderedDict, defaultdict
@@ -22,7 +21,7 @@ from fedchain.simulator.resuming.answers import Batch, RecordedAnswer
 from fedchain.simulator.resuming.record import Record, RecordError
 
 QUESTIONS_KEPT = 4
-"""Questions that a client was asked last. Who was restarted may be asked one of them again."""
+"""Newest questions of a client that are kept. After a restart it may be asked one of them again."""
 
 
 class RecordedAnswers:
@@ -136,7 +135,7 @@ class _Begun:
 def _taken(record: Record, *, together: bool) -> dict[int, int]:
     """How many of each client's answers are taken from the record: those up to the newest state of it that is whole.
 
-    What was computed together is taken together: then it is all of them, or none.
+    Answers that were computed together are taken together: all of them, or none.
     """
     taken = {}
     for client in record.clients():

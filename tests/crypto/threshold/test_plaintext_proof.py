@@ -1,4 +1,4 @@
-"""Who posts ciphertexts must know what is in them: others' posts, and what is made of them, are refused."""
+"""A member that posts ciphertexts must know their contents: copies and products of others' posts are refused."""
 
 from dataclasses import replace
 

@@ -240,7 +240,7 @@ async def test_how_long_a_peer_has_been_silent_is_known_also_when_it_is_gone() -
         begun_s = trio.current_time()
         assert one.silence_s(MEMBERS[1]) is None
         async with peer(1, one) as two:
-            await until(one.peers)
+            await until(lambda: one.peers() and two.peers())
             first_s, inbox = heard_s(), Inbox(one)
             two.send(MEMBERS[0], GetContent(bytes(32), 1))
             await until(lambda: inbox.messages)

@@ -73,7 +73,7 @@ def test_what_has_no_state_is_computed_again_and_must_be_the_same(record: Record
     later = again(record, tmp_path)
     assert later.recall(question(1)) is None
     assert later.left(1) is None
-    with pytest.raises(RecordError, match="contributes something else to phase update of round 1"):
+    with pytest.raises(RecordError, match="contribution to phase update of round 1 differs from the record"):
         compute(later, question(1), contribution(b"other"))
 
 
