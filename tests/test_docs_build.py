@@ -20,7 +20,7 @@ def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "reference" / "commands.html").read_text(encoding="utf-8")
     assert 'id="fedchain-genesis-new"' in commands
-    assert "phase-timeout-s" in commands
+    assert "--settings" in commands
     classes = (tmp_path / "reference" / "api.html").read_text(encoding="utf-8")
     assert "fedchain.learning.method.Method.aggregate" in classes
     simulate = _description(classes, "fedchain.simulate")
