@@ -229,6 +229,7 @@ async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: P
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @on_trio
 async def test_data_that_cannot_be_read_is_named_before_anything_is_asked(tmp_path: Path) -> None:

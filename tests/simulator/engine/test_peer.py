@@ -203,6 +203,7 @@ def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need(seed: int) 
     assert len(outcome.rows) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_from(
     monkeypatch: pytest.MonkeyPatch,
