@@ -3,15 +3,12 @@
 import ast
 import re
 import tomllib
-from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import FOLDERS, PRODUCT, ROOT
 
-FOLDERS = ("chain", "crypto", "experiments", "learning", "network", "node", "simulator")
-PRODUCT = sorted(path for folder in (*FOLDERS, "src/fedchain") for path in (ROOT / folder).glob("**/*.py"))
 METHODS = sorted(path for path in (ROOT / "learning" / "methods").glob("*.py") if path.name != "__init__.py")
 
 CITATION = re.compile(r"arXiv:\s*\d{4}\.\d{4,5}|\b10\.\d{4,9}/\S+|\b(?:19|20)\d{2}\b")
@@ -75,34 +72,6 @@ def test_every_module_says_what_it_is_for(path: Path) -> None:
     first = _docstring(path).split("\n\n")[0]
     assert first, f"{_name(path)} has no docstring"
     assert first.endswith((".", "?", ":", "!")), f"{_name(path)} does not open with a sentence"
-
-
-def test_no_modules_of_learning_import_each_other() -> None:
-    paths = [path for path in PRODUCT if path.parts[len(ROOT.parts)] == "learning"]
-    modules = {".".join(("fedchain", *path.relative_to(ROOT).with_suffix("").parts)): path for path in paths}
-    found = {name: _imported(path.read_text(encoding="utf-8")) & modules.keys() for name, path in modules.items()}
-    assert len(found) > 50
-    assert _circle(found) == []
-
-
-def _imported(source: str) -> set[str]:
-    """Modules that a source imports anywhere: at its top, in functions, and for types alone."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.module]
-    return {name for node in nodes for name in (str(node.module), *(f"{node.module}.{a.name}" for a in node.names))}
-
-
-def _circle(imports: Mapping[str, Collection[str]]) -> list[str]:
-    """Modules that are left when those without imports among the rest are taken away; empty if there is no circle."""
-    left = dict(imports)
-    while done := [name for name, needed in left.items() if not any(other in left for other in needed)]:
-        left = {name: needed for name, needed in left.items() if name not in done}
-    return sorted(left)
-
-
-def test_a_circle_would_be_noticed() -> None:
-    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c", "d"]
-    assert _circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
-    assert _imported("def f():\n    from x.y import z") == {"x.y", "x.y.z"}
 
 
 @pytest.mark.parametrize("path", METHODS, ids=_name)

@@ -1,7 +1,7 @@
 """The stored chain for readers: each block with the certificate that counts on the chain, and its time.
 
 A block does not hold its own time. The precommits that make it final do, and those that the next block carries are the
-ones that count. Whole chains are walked block by block and never held in memory.
+ones that count. A walk takes one block after the other and never holds the whole chain in memory.
 """
 
 from collections.abc import Iterator

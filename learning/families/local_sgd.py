@@ -120,14 +120,6 @@ class LocalSgdMethod(Method):
     def update(self, client: Client, round: Round) -> Tensors:
         """Train the client's model and return its post; `train` and `run_steps` do the steps."""
 
-    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
-        """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
-
-        A method that can do so overrides this beside `update`. A subclass that overrides `update`, or a method that
-        `update` calls, but not this one, is not asked: see `trains_together`.
-        """
-        raise NotImplementedError
-
     @property
     def trains_together(self) -> bool:
         """Whether `update_together` does what `update` does, which adds no noise."""
@@ -136,7 +128,7 @@ class LocalSgdMethod(Method):
         here = _class_of(self, "update_together")
         names = ("update", "train", "loss", "schedule", "correction", "post_model")
         others = [_class_of(self, name) for name in names if hasattr(self, name)]
-        return here is not LocalSgdMethod and all(issubclass(here, other) for other in others)
+        return here is not Method and all(issubclass(here, other) for other in others)
 
     @abstractmethod
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:

@@ -239,7 +239,7 @@ def found_federation(
 
 
 def milliseconds(name: str, seconds: float) -> int:
-    """Whole milliseconds of a duration; raises ConfigurationError if it is not positive and below the limit."""
+    """A duration in whole milliseconds. Raises ConfigurationError unless it is above 0 and at most the limit."""
     if not 0 < seconds <= DURATION_MAX_S:
         raise ConfigurationError(f"{name} is {seconds}, it must be above 0 and at most {DURATION_MAX_S:g}")
     return round(seconds * 1000)

@@ -1,4 +1,4 @@
-"""Where the repository lies, for tests that read its pages and files."""
+"""Where the repository and its files lie, for tests that read them."""
 
 from pathlib import Path
 
@@ -7,3 +7,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DOCS = ROOT / "docs"
 """The pages."""
+
+FOLDERS = ("chain", "crypto", "experiments", "learning", "network", "node", "simulator")
+"""The folders at the root that are installed with the package, to which it has links."""
+
+PRODUCT = sorted(path for folder in (*FOLDERS, "src/fedchain") for path in (ROOT / folder).glob("**/*.py"))
+"""All modules of the product; a link is not followed."""

@@ -31,18 +31,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import ChainBuilder, genesis
-from tests.support.chain.stored import (
-    BLOCKS,
-    GENESIS,
-    LARGE,
-    OWN,
-    SMALL,
-    ask,
-    content,
-    execute,
-    finals_of,
-    records_of,
-)
+from tests.support.chain.contents import LARGE, content
+from tests.support.chain.stored import BLOCKS, GENESIS, OWN, SMALL, ask, execute, finals_of, records_of
 from tests.support.chain.stored import chain as chain
 from tests.support.chain.stored import folder as folder
 from tests.support.paths import ROOT

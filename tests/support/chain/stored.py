@@ -7,31 +7,18 @@ from typing import Any
 
 import pytest
 
-from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.crypto.hashing import sha256
+from fedchain.chain.storage.store import Candidate, Final, Record
 from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.contents import LARGE, content
 
 GENESIS = genesis(3)
-
-
 OWN = GENESIS.members[0]
-
-
 SMALL = b"small" * 100
-
-
-LARGE = bytes(range(256)) * (ROW_SIZE_MAX // 256 + 1)
-
 
 BLOCKS = 9
 """Final blocks of the stored chain."""
-
-
-def content(data: bytes) -> Content:
-    return Content(sha256(data), data)
 
 
 @pytest.fixture
