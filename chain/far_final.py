@@ -13,7 +13,7 @@ from fedchain.chain.exceptions import InvalidBlock, InvalidSignature
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.roster import Roster
-from fedchain.chain.validation import SignatureCheck, validate_roots, validate_votes
+from fedchain.chain.validation import SignatureCheck, validate_claim, validate_roots, validate_votes
 from fedchain.chain.vote import VoteKind
 
 
@@ -36,8 +36,8 @@ def validate_far_final(
     if not is_canonical_bits(header.bits) or not is_sealed(genesis.proof_function, header):
         found = f"nonce {header.nonce} does not bring the hash to the target {header.bits:#x}"
         raise InvalidBlock("proof of work", found)
-    kind, required = VoteKind.PRECOMMIT, signatures_required(genesis, roster)
-    validate_votes(genesis, members, required, certificate, kind, header.height, block.hash, is_valid_signature)
+    validate_claim(certificate, VoteKind.PRECOMMIT, header.height, block.hash)
+    validate_votes(genesis, members, signatures_required(genesis, roster), certificate, is_valid_signature)
 
 
 def validate_extent(roster: Roster, block: Block, certificate: Certificate) -> None:

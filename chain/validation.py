@@ -173,22 +173,12 @@ def validate_certificate(
     Kind, height and block are those that the caller needs proved: a quorum of prevotes locks members, but decides
     nothing.
     """
-    required = votes_required(genesis, electors)
-    validate_votes(genesis, electors, required, certificate, kind, height, block_hash, is_valid_signature)
+    validate_claim(certificate, kind, height, block_hash)
+    validate_votes(genesis, electors, votes_required(genesis, electors), certificate, is_valid_signature)
 
 
-def validate_votes(
-    genesis: Genesis,
-    electors: frozenset[PublicKey],
-    required: int,
-    certificate: Certificate,
-    kind: VoteKind,
-    height: int,
-    block_hash: Hash,
-    is_valid_signature: SignatureCheck,
-) -> None:
-    """Like :func:`validate_certificate`, for votes of at least ``required`` electors."""
-    count = len(certificate.votes)
+def validate_claim(certificate: Certificate, kind: VoteKind, height: int, block_hash: Hash) -> None:
+    """Check what a certificate says that it proves. Raises InvalidCertificate."""
     # Only precommits make a block final; after prevotes another block may still win.
     _check(
         certificate.kind is kind,
@@ -209,6 +199,17 @@ def validate_votes(
         "certificate's height",
         f"{certificate.height} found, {height} expected",
     )
+
+
+def validate_votes(
+    genesis: Genesis,
+    electors: frozenset[PublicKey],
+    required: int,
+    certificate: Certificate,
+    is_valid_signature: SignatureCheck,
+) -> None:
+    """Check that at least ``required`` electors voted as a certificate says. Raises InvalidCertificate."""
+    count = len(certificate.votes)
     # Any two quorums have an honest member in common, so no other block can have one, too.
     _check(
         required <= count <= len(electors),
@@ -220,7 +221,7 @@ def validate_votes(
     _check(certificate.block_hash != NIL, InvalidCertificate, "certificate's block", "votes for no block found")
     # Each voter counts once, and a set of votes has one form.
     _check_ascending(InvalidCertificate, "vote order", (vote.voter for vote in certificate.votes))
-    said = ((height, certificate.attempt, int(certificate.kind)), certificate.block_hash)
+    said = ((certificate.height, certificate.attempt, int(certificate.kind)), certificate.block_hash)
     for vote in certificate.votes:
         # The certificate's bytes hold the shared values once: other votes would not survive being encoded and decoded.
         if (vote.slot, vote.block_hash) != said:

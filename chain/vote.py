@@ -99,16 +99,11 @@ def read_kind(value: int) -> VoteKind:
 
 
 def sign_vote(
-    key: PrivateKey,
-    chain_id: Hash,
-    kind: VoteKind,
-    height: int,
-    attempt: int,
-    block_hash: Hash,
-    *,
-    clock_ms: int = 0,
-    mining_ms: int = 0,
+    key: PrivateKey, chain_id: Hash, slot: Slot, block_hash: Hash, *, clock_ms: int = 0, mining_ms: int = 0
 ) -> Vote:
     """Make a vote and sign it with ``key``."""
-    draft = Vote(kind, height, attempt, block_hash, clock_ms, mining_ms, key.public_key, bytes(SIGNATURE_SIZE))
+    height, attempt, kind = slot
+    draft = Vote(
+        VoteKind(kind), height, attempt, block_hash, clock_ms, mining_ms, key.public_key, bytes(SIGNATURE_SIZE)
+    )
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

@@ -30,8 +30,6 @@ LONG_SIGNATURES = {
     "learning/worker/learner.py __init__": "what a training process is given by the node",
     "learning/leakage/gradient_inversion.py invert_gradient": "the attack's own quantities",
     "simulator/leakage/attack.py attack_update": "the attack's own quantities",
-    "chain/vote.py sign_vote": "the fields of a vote",
-    "chain/validation.py validate_votes": "all that votes have to agree with",
     "src/fedchain/runs.py simulate": "the Python interface, with defaults",
     "src/fedchain/runs.py simulate_async": "the same",
 }

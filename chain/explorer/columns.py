@@ -49,14 +49,13 @@ class Line:
     """How long it was mined, in milliseconds: the median of its voters' measurements."""
     attempt: int
     """Attempt in which its voters agreed, from 0."""
-    votes: int
-    """Precommits that made it final."""
     senders: "array[int]"
     """Places of the members whose posts it counts."""
     sizes: "array[int]"
     """Bytes of their payloads."""
     voters: "array[int]"
-    """Places of the members in its stored certificate."""
+    """Places of the members whose precommits made it final: those that the next block carries; for the head, those that
+    are held."""
     offsets_ms: "array[int]"
     """By how much their clocks were ahead of their median, in milliseconds."""
 
@@ -152,7 +151,7 @@ class Columns:
             time_ms=line.time_ms,
             mining_time_ms=line.mining_ms,
             posts=len(line.senders),
-            votes=line.votes,
+            votes=len(line.voters),
         )
 
     def count(self, member: PublicKey) -> Counts:
@@ -196,8 +195,7 @@ class Columns:
 
     def _add(self, store: Store, height: int, found: tuple[bytes, bytes], following: bytes | None) -> None:
         header, posts, carried = _read_block(found[0])
-        held = Certificate.from_record(decode(found[1], len(found[1])))
-        certificate = held
+        certificate = Certificate.from_record(decode(found[1], len(found[1])))
         block_hash = header.hash
         if following is not None:
             next_header, _, next_carried = _read_block(following)
@@ -205,7 +203,7 @@ class Columns:
                 certificate = next_carried
         before_ms = self._time_before(store, height, carried)
         time_ms = certificate.clock_ms if before_ms is None else max(before_ms + 1, certificate.clock_ms)
-        index, median = self._genesis.index, held.clock_ms
+        index, median = self._genesis.index, certificate.clock_ms
         self._lines.append(
             Line(
                 hash=block_hash,
@@ -217,11 +215,10 @@ class Columns:
                 time_ms=time_ms,
                 mining_ms=certificate.mining_ms,
                 attempt=certificate.attempt,
-                votes=len(certificate.votes),
                 senders=array("i", [index.get(post[2], STRANGER) for post in posts]),
                 sizes=array("Q", [post[4] for post in posts]),
-                voters=array("i", [index.get(vote.voter, STRANGER) for vote in held.votes]),
-                offsets_ms=array("q", [vote.clock_ms - median for vote in held.votes]),
+                voters=array("i", [index.get(vote.voter, STRANGER) for vote in certificate.votes]),
+                offsets_ms=array("q", [vote.clock_ms - median for vote in certificate.votes]),
             )
         )
         for post in posts:

@@ -5,13 +5,12 @@ whole chain come from its :class:`Columns`, which are read when they are first n
 already passes them in. Nothing else holds more of the chain than it shows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Protocol
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.difficulty import work_from_bits
-from fedchain.chain.exceptions import ChainError, InvalidPayload, NotFound, StoreCorrupt
+from fedchain.chain.exceptions import ChainError, InvalidPayload, NotFound
 from fedchain.chain.explorer.audit import ChainAudit, audit_chain
 from fedchain.chain.explorer.block_views import (
     phase_name,
@@ -23,7 +22,8 @@ from fedchain.chain.explorer.block_views import (
     view_post,
 )
 from fedchain.chain.explorer.columns import Columns
-from fedchain.chain.explorer.history import Entry, follow, walk
+from fedchain.chain.explorer.held import HeldChain
+from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
     begins_with,
@@ -34,7 +34,6 @@ from fedchain.chain.explorer.names import (
     read_prefix,
 )
 from fedchain.chain.explorer.views import (
-    NAMED_READERS,
     Absence,
     BlockSummary,
     BlockView,
@@ -42,20 +41,14 @@ from fedchain.chain.explorer.views import (
     Conviction,
     KnowledgeView,
     MemberSummary,
-    PartsView,
     PeerView,
-    Prototype,
     Recomputation,
     RoundView,
     TransactionProof,
     TransactionView,
 )
 from fedchain.chain.knowledge import (
-    AGGREGATOR,
     EMPTY_ROOT,
-    EVERYBODY,
-    NEXT_AGGREGATOR,
-    Part,
     Rules,
     missing_contents,
     recompute,
@@ -63,48 +56,15 @@ from fedchain.chain.knowledge import (
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
 from fedchain.chain.state import (
-    EMPTY_KNOWLEDGE,
     State,
     block_time_ms,
-    decode_state,
     expected_contributors,
-    genesis_state,
     votes_required,
 )
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.signatures import PublicKey
-
-
-class Prototypes(Protocol):
-    """Class prototypes at a glance; all of them follow ``labels``."""
-
-    @property
-    def labels(self) -> Sequence[int]:
-        """Classes that have a prototype."""
-
-    @property
-    def holders(self) -> Sequence[int]:
-        """Members behind each prototype."""
-
-    @property
-    def norms(self) -> Sequence[float]:
-        """L2 norm of each prototype."""
-
-    @property
-    def cosines(self) -> Sequence[Sequence[float]]:
-        """Cosine of each prototype with each."""
-
-
-class KnowledgeRules(Rules, Protocol):
-    """A learning method that can also describe its knowledge."""
-
-    def summary(self, knowledge: bytes) -> Prototypes | None:
-        """The class prototypes in ``knowledge``; None for a method without any. Raises ValueError."""
-
-    def safetensors(self, knowledge: bytes) -> bytes:
-        """``knowledge`` as a file that other programs read. Raises ValueError."""
 
 
 class Explorer:
@@ -114,40 +74,33 @@ class Explorer:
         """Raises StoreCorrupt or InvalidEncoding if the head cannot be read."""
         self.genesis = store.genesis
         self._store = store
-        self._head = store.head()
-        self._base = store.base()
-        state: State | None = genesis_state(self.genesis)
-        if self._head is not None:
-            state = follow(self.genesis, decode_state(self.genesis, self._head.state), self._head.block)
-        if state is None:
-            raise StoreCorrupt(f"{store.folder}: the head does not stand on the state that is kept with it")
-        self._state = state
+        self._chain = HeldChain(store)
 
     @property
     def held(self) -> range:
         """Heights of the final blocks, from the base to the head."""
-        return range(self._base, self._state.height + 1)
+        return self._chain.heights
 
     @property
     def state(self) -> State:
         """The state behind the head."""
-        return self._state
+        return self._chain.state
 
     def candidates(self) -> tuple[Block, ...]:
         """Open candidates: blocks that may still become final."""
-        return tuple(item for item in self._store.candidates() if item.header.parent_hash == self._state.block_hash)
+        return self._chain.candidates()
 
     def status(self) -> ChainStatus:
         """The chain at a glance."""
-        genesis, head, state = self.genesis, self._head, self._state
-        posts, payload_bytes = self._store.totals(self._base, state.height)
+        genesis, head, state = self.genesis, self._chain.head, self.state
+        posts, payload_bytes = self._store.totals(self.held.start, state.height)
         count = len(state.roster.electors)
         return ChainStatus(
             chain_id=genesis.chain_id,
             name=genesis.name,
             created_ms=genesis.created_ms,
             height=state.height,
-            base=self._base,
+            base=self.held.start,
             head=state.block_hash,
             time_ms=genesis.created_ms if head is None else block_time_ms(state, head.certificate),
             state_root=state.root,
@@ -172,25 +125,25 @@ class Explorer:
 
     def blocks(self, limit: int) -> tuple[BlockSummary, ...]:
         """The newest final blocks, head first, at most ``limit``."""
-        first = max(self._base, self._state.height - limit + 1)
-        return tuple(summarize(self.genesis, entry) for entry in walk(self._store, first, self._state.height))[::-1]
+        first = max(self.held.start, self.state.height - limit + 1)
+        return tuple(summarize(self.genesis, entry) for entry in self._chain.entries(first, self.state.height))[::-1]
 
     def block(self, name: str) -> BlockView:
         """A final block by its height, its hash or the beginning of it, or an open candidate. Raises NotFound."""
-        heights = f"the chain has heights {self._base} to {self._state.height}"
+        heights = f"the chain has heights {self.held.start} to {self.state.height}"
         number = read_number(name)
-        if number is not None and self._base <= number <= self._state.height:
-            return view_block(self._store, self._entry(number))
+        if number is not None and self.held.start <= number <= self.state.height:
+            return view_block(self._store, self._chain.entry(number))
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
             raise NotFound(f"no block at height {name}: {heights}")
         known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self.candidates()}
         prefix = read_prefix(name, "block")
         if (between := range_of(prefix)) is not None:
-            known |= dict(self._store.hashes(self._base, self._state.height, between))
+            known |= dict(self._store.hashes(self.held.start, self.state.height, between))
         found = known[find_hash(name, known, "block")]
         if isinstance(found, Block):
-            return view_candidate(self._store, found, self._state)
-        return view_block(self._store, self._entry(found))
+            return view_candidate(self._store, found, self.state)
+        return view_block(self._store, self._chain.entry(found))
 
     def transaction(self, name: str, columns: Columns | None = None) -> TransactionView:
         """A counted post by its hash or the beginning of it. Raises NotFound."""
@@ -198,7 +151,7 @@ class Explorer:
         post = view_post(self._store, found)
         if isinstance(place, Block):
             return TransactionView(post, summarize_candidate(self.genesis, place), False)
-        return TransactionView(post, summarize(self.genesis, self._entry(place)), True)
+        return TransactionView(post, summarize(self.genesis, self._chain.entry(place)), True)
 
     def peer(self, name: str, columns: Columns | None = None) -> PeerView:
         """A member by its number, its address or the end of it.
@@ -211,7 +164,7 @@ class Explorer:
 
     def _peer(self, member: PublicKey, columns: Columns | None) -> PeerView:
         counts = (self._columns if columns is None else columns).count(member)
-        state = self._state
+        state = self.state
         crimes = (crime for crime in self._convictions if crime.member == address(member))
         return PeerView(
             number=self.genesis.index[member],
@@ -250,13 +203,13 @@ class Explorer:
 
     def round(self, number: int) -> RoundView:
         """A round that has a block. Raises NotFound."""
-        heights = self._heights(number)
+        heights = self._chain.heights_of(number)
         if not heights:
-            raise NotFound(f"no block of round {number}: {self._progress()}")
-        views = [view_block(self._store, entry) for entry in walk(self._store, heights[0], heights[-1])]
+            raise NotFound(f"no block of round {number}: {self._chain.progress()}")
+        views = [view_block(self._store, entry) for entry in self._chain.entries(heights[0], heights[-1])]
         return RoundView(
             round=number,
-            finished=number < self._state.round,
+            finished=number < self.state.round,
             aggregator=self._aggregator_of(number),
             blocks=tuple(view.summary for view in views),
             transactions=tuple(post for view in views for post in view.transactions),
@@ -266,10 +219,10 @@ class Explorer:
     @property
     def _round_number(self) -> int:
         """The round that is open; the last round, once that is closed."""
-        return self.genesis.rounds if self._state.finished else self._state.round
+        return self.genesis.rounds if self.state.finished else self.state.round
 
     def _aggregator_of(self, round_number: int) -> str | None:
-        member = self._state.roster.aggregator_of(round_number)
+        member = self.state.roster.aggregator_of(round_number)
         return None if member is None else address(member)
 
     def knowledge(self, rules: KnowledgeRules, round_number: int | None = None) -> KnowledgeView:
@@ -280,16 +233,7 @@ class Explorer:
             InvalidPayload: the method cannot read it.
         """
         header, data = self._knowledge(round_number)
-        try:
-            found = rules.summary(data)
-        except ValueError as error:
-            raise InvalidPayload("knowledge", str(error)) from None
-        prototypes = None
-        if found is not None:
-            columns = zip(found.labels, found.holders, found.norms, found.cosines, strict=True)
-            prototypes = tuple(Prototype(label, count, norm, tuple(row)) for label, count, norm, row in columns)
-        parts = self._parts(rules.parts_known(data))
-        return KnowledgeView(header.round, header.height, header.knowledge_root, len(data), prototypes, parts)
+        return view_knowledge(self.genesis, rules, header, data)
 
     def left_behind(self, round_number: int | None = None) -> tuple[int, bytes]:
         """The number of a round, by default the newest finished one, and the knowledge that it left, as bytes.
@@ -309,72 +253,51 @@ class Explorer:
 
     def payload(self, round_number: int, phase: str, sender: PublicKey) -> bytes:
         """The payload of a member's post in a phase of a round. Raises NotFound if it is not posted or not kept."""
-        posts = self._phase_block(round_number, phase).transactions
+        posts = self._chain.phase_block(round_number, phase).transactions
         found = next((post for post in posts if post.sender == sender), None)
         if found is None:
             raise NotFound(f"{address(sender)} has no post in {phase} of round {round_number}")
-        return self._kept(found.payload_hash, f"the payload of post {found.hash.hex()}")
+        return self._chain.kept(found.payload_hash, f"the payload of post {found.hash.hex()}")
 
     def known_before(self, round_number: int, phase: str) -> bytes:
         """The knowledge with which members did their work of a phase. Raises NotFound if it is not kept."""
-        height = self._phase_block(round_number, phase).header.height
-        root = EMPTY_ROOT if height == 1 else self._block(height - 1).header.knowledge_root
-        return self._kept(root, f"the knowledge before {phase} of round {round_number}, {root.hex()},")
+        height = self._chain.phase_block(round_number, phase).header.height
+        root = EMPTY_ROOT if height == 1 else self._chain.block(height - 1).header.knowledge_root
+        return self._chain.kept(root, f"the knowledge before {phase} of round {round_number}, {root.hex()},")
 
     def views(self) -> Iterator[BlockView]:
         """The final blocks in full, oldest first."""
-        return (view_block(self._store, entry) for entry in walk(self._store, self._base, self._state.height))
+        return (view_block(self._store, entry) for entry in self._chain.entries(self.held.start, self.state.height))
 
     def proof(self, name: str, columns: Columns | None = None) -> TransactionProof:
         """Prove that a final block counts a post, named as in :meth:`transaction`. Raises NotFound."""
         post, place = self._find_transaction(name, columns)
-        block = place if isinstance(place, Block) else self._block(place)
+        block = place if isinstance(place, Block) else self._chain.block(place)
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
 
     def verify(self, rules: Rules) -> ChainAudit:
         """Judge every final block again, as a member that sees it for the first time would."""
-        return audit_chain(self._store, self._base, self._state.height, rules, self._content)
+        return audit_chain(self._store, self.held.start, self.state.height, rules, self._chain.content)
 
     def recompute(self, rules: Rules, height: int) -> Recomputation:
         """Recompute the knowledge of a final block from its posts. Raises NotFound if the block is not held."""
-        entry = self._entry(height)
+        entry = self._chain.entry(height)
         said = entry.block.header.knowledge_root
         if entry.before is None:
             return Recomputation(height, said, None, (), "the state that it stands on is not held")
-        if missing := missing_contents(entry.before, entry.block.transactions, self._content):
+        if missing := missing_contents(entry.before, entry.block.transactions, self._chain.content):
             return Recomputation(height, said, None, tuple(missing), "")
         try:
-            made = recompute(self.genesis, rules, entry.before, entry.block.transactions, self._content)
+            made = recompute(self.genesis, rules, entry.before, entry.block.transactions, self._chain.content)
         except ChainError as error:
             return Recomputation(height, said, None, (), f"{type(error).__name__}: {error}")
         return Recomputation(height, said, sha256(made), (), "")
 
-    def _entry(self, height: int) -> Entry:
-        entry = next(walk(self._store, height, height), None)
-        if entry is None:
-            raise _damaged(height)
-        return entry
-
-    def _block(self, height: int) -> Block:
-        """The block alone, without the cost of calculating the state before it."""
-        found = self._store.final(height)
-        if found is None:
-            raise _damaged(height)
-        return found[0]
-
-    def _phase_block(self, round_number: int, phase: str) -> Block:
-        """The final block that closed a phase. Raises NotFound."""
-        for height in self._heights(round_number):
-            block = self._block(height)
-            if phase_name(self.genesis, round_number, block.header.phase) == phase:
-                return block
-        raise NotFound(f"no block closed {phase} of round {round_number}: {self._progress()}")
-
     @cached_property
     def _expected(self) -> frozenset[PublicKey]:
         """Members whose posts the open phase waits for."""
-        return expected_contributors(self._state)
+        return expected_contributors(self.state)
 
     @cached_property
     def _convictions(self) -> tuple[Conviction, ...]:
@@ -382,12 +305,12 @@ class Explorer:
         for height in self._store.heights_of_crimes():
             if (found := self._store.final(height)) is not None:
                 heights |= {crime.hash: height for crime in found[0].evidence}
-        return tuple(view_conviction(self.genesis, crime, heights.get(crime.hash)) for crime in self._state.convicted)
+        return tuple(view_conviction(self.genesis, crime, heights.get(crime.hash)) for crime in self.state.convicted)
 
     @cached_property
     def _columns(self) -> Columns:
         columns = Columns(self.genesis)
-        columns.read(self._store, self._base, self._state.height)
+        columns.read(self._store, self.held.start, self.state.height)
         return columns
 
     def _find_transaction(self, name: str, columns: Columns | None) -> tuple[Post, int | Block]:
@@ -398,57 +321,16 @@ class Explorer:
             found |= {post.hash: (post, candidate) for post in candidate.transactions if begins_with(post.hash, prefix)}
         if range_of(prefix) is not None:
             for height in (self._columns if columns is None else columns).heights_of_post(prefix):
-                posts = self._block(height).transactions
+                posts = self._chain.block(height).transactions
                 found |= {post.hash: (post, height) for post in posts if begins_with(post.hash, prefix)}
         return found[find_hash(name, found, "transaction")]
 
     def _knowledge(self, round_number: int | None) -> tuple[Header, bytes]:
         # The setup prepares the learning and teaches nothing, so round 0 is used only if it is asked for.
-        wanted = max(1, self._state.round - 1) if round_number is None else round_number
-        heights = self._heights(wanted) if wanted < self._state.round else ()
+        wanted = max(1, self.state.round - 1) if round_number is None else round_number
+        heights = self._chain.heights_of(wanted) if wanted < self.state.round else ()
         if not heights:
-            raise NotFound(f"no knowledge of round {wanted}: {self._progress()}")
-        header = self._block(heights[-1]).header
+            raise NotFound(f"no knowledge of round {wanted}: {self._chain.progress()}")
+        header = self._chain.block(heights[-1]).header
         root = header.knowledge_root
-        return header, self._kept(root, f"the knowledge of round {wanted}, {root.hex()},")
-
-    def _parts(self, known: Sequence[tuple[int, Part, int]]) -> tuple[PartsView, ...]:
-        """The parts that knowledge refers to, counted by round, sender and reader."""
-        members, counted = self.genesis.members, dict[tuple[int, int, int], list[int]]()
-        for posted_in, (_, size, reader), sender in known:
-            counted.setdefault((posted_in, sender, reader), []).append(size)
-        named = dict(zip((EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR), NAMED_READERS, strict=True))
-        return tuple(
-            PartsView(
-                posted_in,
-                address(members[sender]),
-                named[reader] if reader in named else address(members[reader]),
-                len(sizes),
-                sum(sizes),
-            )
-            for (posted_in, sender, reader), sizes in sorted(counted.items())
-        )
-
-    def _kept(self, content_hash: Hash, what: str) -> bytes:
-        """A content; ``what`` names it in the message. Raises NotFound."""
-        data = self._content(content_hash)
-        if data is None:
-            raise NotFound(f"{what} is not kept here")
-        return data
-
-    def _heights(self, round_number: int) -> tuple[int, ...]:
-        return tuple(height for height in self._store.heights_of_round(round_number) if height in self.held)
-
-    def _progress(self) -> str:
-        held = f", and blocks are held from height {self._base} on" if self._base > 1 else ""
-        if self._state.finished:
-            return f"the chain ended with round {self.genesis.rounds}{held}"
-        return f"the chain is in round {self._state.round}{held}"
-
-    def _content(self, content_hash: Hash) -> bytes | None:
-        # The knowledge before the first block is empty, and nobody has to keep it.
-        return EMPTY_KNOWLEDGE if content_hash == EMPTY_ROOT else self._store.content(content_hash)
-
-
-def _damaged(height: int) -> NotFound:
-    return NotFound(f"the block at height {height} is damaged and not held any more")
+        return header, self._chain.kept(root, f"the knowledge of round {wanted}, {root.hex()},")

@@ -205,9 +205,7 @@ class Adversary:
         return sign_vote(
             key,
             self.genesis.chain_id,
-            kind,
-            self.height if height is None else height,
-            attempt,
+            (self.height if height is None else height, attempt, kind),
             block_hash,
             clock_ms=(self.peer.clock_ms() if clock_ms is None else max(0, clock_ms)) if measures else 0,
             mining_ms=(self.genesis.target_mining_time_ms if mining_ms is None else mining_ms) if measures else 0,

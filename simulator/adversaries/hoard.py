@@ -143,7 +143,7 @@ class Hoard:
         name, chain_id = (key.public_key, slot, clock_ms, mining_ms), self.genesis.chain_id
         if name not in self._ours:
             self._ours[name] = sign_vote(
-                key, chain_id, kind, height, attempt, block_hash, clock_ms=clock_ms, mining_ms=mining_ms
+                key, chain_id, (height, attempt, kind), block_hash, clock_ms=clock_ms, mining_ms=mining_ms
             )
             _drop_oldest(self._ours, VOTES_MAX)
         return self._ours[name]

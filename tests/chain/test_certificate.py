@@ -28,7 +28,8 @@ def _votes(count: int = 5, **changes: Any) -> list[Vote]:
     """Precommits of the first keys, ascending."""
     fields: dict[str, Any] = {"kind": PRECOMMIT, "height": 3, "attempt": 2, "block_hash": BLOCK_HASH}
     fields |= {"clock_ms": CREATED_MS, "mining_ms": 4_000} | changes
-    return [sign_vote(key, GENESIS.chain_id, **fields) for key in KEYS[:count]]
+    slot = fields.pop("height"), fields.pop("attempt"), fields.pop("kind")
+    return [sign_vote(key, GENESIS.chain_id, slot, **fields) for key in KEYS[:count]]
 
 
 def _validate(certificate: Certificate, kind: VoteKind = PRECOMMIT, block_hash: Hash = BLOCK_HASH) -> None:
@@ -55,7 +56,7 @@ def test_fewer_prove_nothing(count: int) -> None:
 
 def test_more_votes_than_electors_are_not_looked_at() -> None:
     votes = _votes(7)
-    found = _refusal(certify([*votes, sign_vote(STRANGER, GENESIS.chain_id, PRECOMMIT, 3, 2, BLOCK_HASH)]))
+    found = _refusal(certify([*votes, sign_vote(STRANGER, GENESIS.chain_id, (3, 2, PRECOMMIT), BLOCK_HASH)]))
     assert found == "quorum: 8 votes found, 5 of 7 required"
     assert _refusal(certify(votes * 20)) == "quorum: 140 votes found, 5 of 7 required"
 
@@ -63,7 +64,7 @@ def test_more_votes_than_electors_are_not_looked_at() -> None:
 def test_crashes_need_only_a_majority() -> None:
     document = genesis(7, fault_model=FaultModel.CRASH)
     votes = [
-        sign_vote(key, document.chain_id, PRECOMMIT, 3, 0, BLOCK_HASH, clock_ms=1, mining_ms=1) for key in KEYS[:4]
+        sign_vote(key, document.chain_id, (3, 0, PRECOMMIT), BLOCK_HASH, clock_ms=1, mining_ms=1) for key in KEYS[:4]
     ]
     validate_certificate(document, ELECTORS, certify(votes), PRECOMMIT, 3, BLOCK_HASH, is_valid_signature)
     with pytest.raises(InvalidCertificate, match=r"^quorum: 3 votes found, 4 of 7 required"):
@@ -115,8 +116,8 @@ def _with(vote: Vote) -> Certificate:
 def test_each_vote_is_judged() -> None:
     fifth = _votes(5)[4]
     voter, said = fifth.voter.hex()[:16], fifth.signature.hex()[:16]
-    late = sign_vote(KEYS[4], GENESIS.chain_id, PRECOMMIT, 3, 2, BLOCK_HASH, clock_ms=CLOCK_MS_MAX + 1)
-    stranger = sign_vote(STRANGER, GENESIS.chain_id, PRECOMMIT, 3, 2, BLOCK_HASH)
+    late = sign_vote(KEYS[4], GENESIS.chain_id, (3, 2, PRECOMMIT), BLOCK_HASH, clock_ms=CLOCK_MS_MAX + 1)
+    stranger = sign_vote(STRANGER, GENESIS.chain_id, (3, 2, PRECOMMIT), BLOCK_HASH)
     cases: Sequence[tuple[Certificate, str]] = (
         (_with(replace(fifth, mining_ms=9)), f"signature: {said}… is not {voter}…'s over this vote"),
         (_with(stranger), f"electorate: {STRANGER.public_key.hex()[:16]}… is not one of the 7 electors of height 3"),

@@ -24,7 +24,9 @@ BLOCK_HASH, OTHER_HASH = sha256(b"block"), sha256(b"other")
 def _vote(**changes: Any) -> Vote:
     fields: dict[str, Any] = {"kind": PRECOMMIT, "height": 7, "attempt": 1, "block_hash": BLOCK_HASH}
     key = changes.pop("key", KEYS[0])
-    return sign_vote(key, GENESIS.chain_id, **(fields | changes))
+    fields |= changes
+    slot = fields.pop("height"), fields.pop("attempt"), fields.pop("kind")
+    return sign_vote(key, GENESIS.chain_id, slot, **fields)
 
 
 POST = post(KEYS[0], GENESIS, 3, payload(1))

@@ -55,8 +55,7 @@ def test_votes_for_something_else_bind_nothing(certificate: Certificate) -> None
 def test_votes_of_others_than_members_bind_nothing() -> None:
     chain_id, said = BUILDER.genesis.chain_id, FINAL.votes[0]
     votes = [
-        sign_vote(key, chain_id, said.kind, *said.slot[:2], BLOCK.hash, clock_ms=said.clock_ms, mining_ms=1)
-        for key in keys(12)[7:]
+        sign_vote(key, chain_id, said.slot, BLOCK.hash, clock_ms=said.clock_ms, mining_ms=1) for key in keys(12)[7:]
     ]
     with pytest.raises(InvalidCertificate):
         judge(certificate=replace(FINAL, votes=tuple(sorted(votes, key=lambda vote: vote.voter))))

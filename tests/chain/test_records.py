@@ -189,7 +189,7 @@ def test_the_same_post_has_the_same_bytes() -> None:
 
 def test_nothing_that_is_signed_holds_on_another_chain_or_for_another_thing() -> None:
     key, other = keys(1)[0], genesis(3, name="another")
-    vote = sign_vote(key, GENESIS.chain_id, VoteKind.PREVOTE, 1, 0, FIRST.hash)
+    vote = sign_vote(key, GENESIS.chain_id, (1, 0, VoteKind.PREVOTE), FIRST.hash)
     post = sign_post(key, GENESIS.chain_id, 1, 0, b"")
     assert vote.signing_message(other.chain_id) != vote.signing_message(GENESIS.chain_id)
     assert not is_valid_signature(key.public_key, vote.signature, vote.signing_message(other.chain_id))

@@ -228,7 +228,7 @@ def test_votes_of_two_attempts_make_nothing_final() -> None:
 
 def test_nothing_makes_no_block_final() -> None:
     scene = Scene()
-    nil = certify(sign_vote(key, scene.genesis.chain_id, VoteKind.PRECOMMIT, 3, 0, NIL) for key in KEYS[:3])
+    nil = certify(sign_vote(key, scene.genesis.chain_id, (3, 0, VoteKind.PRECOMMIT), NIL) for key in KEYS[:3])
     message = f"certificate's block: {NIL.hex()} found, {scene.third.hash.hex()} expected"
     _expect(scene, scene.third, nil, InvalidCertificate, message)
 
@@ -261,7 +261,7 @@ def test_a_quorum_does_not_make_a_wrong_block_right() -> None:
 def _certify(scene: Scene, block: Block, height: int) -> Certificate:
     chain_id = scene.genesis.chain_id
     return certify(
-        sign_vote(key, chain_id, VoteKind.PRECOMMIT, height, 0, block.hash, clock_ms=CREATED_MS) for key in KEYS[:3]
+        sign_vote(key, chain_id, (height, 0, VoteKind.PRECOMMIT), block.hash, clock_ms=CREATED_MS) for key in KEYS[:3]
     )
 
 
@@ -344,7 +344,7 @@ class Forger:
 
     def _votes(self, height: int, block_hash: bytes) -> list[Any]:
         chain_id = self.scene.genesis.chain_id
-        return [sign_vote(key, chain_id, VoteKind.PRECOMMIT, height, 0, block_hash) for key in self.league]
+        return [sign_vote(key, chain_id, (height, 0, VoteKind.PRECOMMIT), block_hash) for key in self.league]
 
 
 def _invented(scene: Scene, league: tuple[PrivateKey, ...], convicted: tuple[Evidence, ...]) -> bytes:

@@ -31,7 +31,9 @@ def _vote(**changes: Any) -> Vote:
         "mining_ms": 4_000,
     }
     key = changes.pop("key", KEYS[0])
-    return sign_vote(key, GENESIS.chain_id, **(fields | changes))
+    fields |= changes
+    slot = fields.pop("height"), fields.pop("attempt"), fields.pop("kind")
+    return sign_vote(key, GENESIS.chain_id, slot, **fields)
 
 
 def _expect(vote: Vote, error: type[Refused], message: str) -> None:
@@ -106,7 +108,7 @@ def test_the_signature_covers_every_field(changes: dict[str, Any]) -> None:
 
 
 def test_a_vote_of_another_chain_is_none_here() -> None:
-    foreign = sign_vote(KEYS[0], genesis(4, name="other").chain_id, PREVOTE, 7, 1, BLOCK_HASH)
+    foreign = sign_vote(KEYS[0], genesis(4, name="other").chain_id, (7, 1, PREVOTE), BLOCK_HASH)
     with pytest.raises(InvalidSignature, match=r"^signature: "):
         validate_vote(GENESIS, ELECTORS, foreign, is_valid_signature)
 

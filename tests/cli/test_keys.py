@@ -29,7 +29,7 @@ KEY = PrivateKey(bytes(range(32)))
 MEMBERS = 2
 GENESIS = genesis(MEMBERS)
 SAID, SAID_LATER = (
-    Journal().with_vote(sign_vote(KEY, GENESIS.chain_id, VoteKind.PREVOTE, height, 0, NIL)) for height in (3, 7)
+    Journal().with_vote(sign_vote(KEY, GENESIS.chain_id, (height, 0, VoteKind.PREVOTE), NIL)) for height in (3, 7)
 )
 OLD, NEW = "FEDCHAIN_PASSPHRASE", "FEDCHAIN_NEW_PASSPHRASE"
 

@@ -98,7 +98,7 @@ def _votes(block: Block) -> list[Vote]:
     """Prevotes of the others for a block, and precommits of all."""
     builder, _ = _chain()
     prevotes = [
-        sign_vote(key, builder.genesis.chain_id, VoteKind.PREVOTE, block.header.height, 0, block.hash)
+        sign_vote(key, builder.genesis.chain_id, (block.header.height, 0, VoteKind.PREVOTE), block.hash)
         for key in keys(3)[1:]
     ]
     return [*prevotes, *builder.certificate(block.hash).votes]

@@ -49,7 +49,7 @@ def _messages() -> dict[str, Message]:
     builder = ChainBuilder(genesis(4))
     first, second = builder.extend_many(2)
     certificate, chain_id = builder.certificate(second.hash), builder.genesis.chain_id
-    votes = [sign_vote(keys(1)[0], chain_id, VoteKind.PREVOTE, 3, 0, item) for item in (HASH, HASH[::-1])]
+    votes = [sign_vote(keys(1)[0], chain_id, (3, 0, VoteKind.PREVOTE), item) for item in (HASH, HASH[::-1])]
     held = (HeldVotes(VoteKind.PRECOMMIT, 1, b"\x01"), HeldVotes(VoteKind.PREVOTE, 0, b""))
     return {
         "post": PostMessage(first.transactions[0], payload(1)),

@@ -129,7 +129,7 @@ def store_polka(net: Net, node: LocalNode) -> None:
     assert head is not None
     place, block_hash = head.block.header.height, head.block.hash
     keys = [PrivateKey.load(member.folder / KEY_FILE) for member in net.nodes]
-    votes = (sign_vote(key, net.genesis.chain_id, VoteKind.PREVOTE, place, 0, block_hash) for key in keys)
+    votes = (sign_vote(key, net.genesis.chain_id, (place, 0, VoteKind.PREVOTE), block_hash) for key in keys)
     wrong = replace(head, certificate=certify(votes))
     with closing(sqlite3.connect(node.folder / CHAIN_FOLDER / DATABASE)) as connection, connection:
         FINALS.insert(connection, to_row(wrong)[1], replace=True)

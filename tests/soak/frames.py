@@ -180,7 +180,7 @@ class _Member:
     def _own_messages(self) -> list[bytes]:
         offender = self._offender
         post, block = offender.post(1), offender.block(1)
-        vote = sign_vote(offender.key, offender.genesis.chain_id, VoteKind.PREVOTE, 1, 0, sha256(b""))
+        vote = sign_vote(offender.key, offender.genesis.chain_id, (1, 0, VoteKind.PREVOTE), sha256(b""))
         said: list[Message] = [PostMessage(post, None), PostMessage(post, bytes(100)), CandidateMessage(block)]
         said += [VoteMessage(vote), Chunk(bytes(32), 0, b"x" * 100), *questions_of(offender)]
         return [encode_message(item) for item in said]

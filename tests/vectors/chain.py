@@ -161,10 +161,10 @@ def _signing_messages(chain: VectorChain) -> Iterator[dict[str, Any]]:
 def _votes(chain: VectorChain) -> Iterator[Vote]:
     """A prevote and a precommit for a block, and for none."""
     block_hash = chain.steps[0].block.hash
-    yield sign_vote(KEYS[0], chain.genesis.chain_id, VoteKind.PREVOTE, 1, 0, block_hash)
+    yield sign_vote(KEYS[0], chain.genesis.chain_id, (1, 0, VoteKind.PREVOTE), block_hash)
     yield chain.steps[0].certificate.votes[0]
-    yield sign_vote(KEYS[0], chain.genesis.chain_id, VoteKind.PREVOTE, 1, 1, NIL)
-    yield sign_vote(KEYS[0], chain.genesis.chain_id, VoteKind.PRECOMMIT, 1, 1, NIL)
+    yield sign_vote(KEYS[0], chain.genesis.chain_id, (1, 1, VoteKind.PREVOTE), NIL)
+    yield sign_vote(KEYS[0], chain.genesis.chain_id, (1, 1, VoteKind.PRECOMMIT), NIL)
 
 
 def _certificates(chain: VectorChain) -> Iterator[Certificate]:

@@ -92,7 +92,7 @@ def fields_of(message: Message) -> dict[str, Any]:
 def _prevotes(chain: VectorChain) -> Certificate:
     """Prevotes of a quorum for the second block."""
     block_hash = chain.steps[1].block.hash
-    return certify(sign_vote(key, chain.genesis.chain_id, VoteKind.PREVOTE, 2, 1, block_hash) for key in KEYS[1:])
+    return certify(sign_vote(key, chain.genesis.chain_id, (2, 1, VoteKind.PREVOTE), block_hash) for key in KEYS[1:])
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -141,13 +141,13 @@ def _journals() -> Iterator[Journal]:
     """Before anything was signed; after a post and a prevote; after a precommit; of a key that was heard elsewhere."""
     chain = vector_chain()
     chain_id, block_hash = chain.genesis.chain_id, chain.steps[0].block.hash
-    prevotes = [sign_vote(key, chain_id, VoteKind.PREVOTE, 1, 0, block_hash) for key in KEYS[:3]]
+    prevotes = [sign_vote(key, chain_id, (1, 0, VoteKind.PREVOTE), block_hash) for key in KEYS[:3]]
     yield Journal()
     journal = Journal().with_post(sign_post(KEYS[0], chain_id, 1, 0, network_vectors.INLINE))
     journal = journal.with_vote(prevotes[0])
     yield journal
     yield journal.with_vote(precommit(chain.genesis, 0, 1, block_hash, attempt=0), certify(prevotes))
-    later = sign_vote(KEYS[0], chain_id, VoteKind.PREVOTE, 1, 1, block_hash)
+    later = sign_vote(KEYS[0], chain_id, (1, 1, VoteKind.PREVOTE), block_hash)
     yield Journal().adopt(later).adopt(precommit(chain.genesis, 0, 1, block_hash, attempt=0))
 
 

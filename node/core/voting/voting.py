@@ -169,9 +169,7 @@ class Voting:
         vote = sign_vote(
             context.key,
             context.genesis.chain_id,
-            cast.kind,
-            height,
-            cast.attempt,
+            slot,
             cast.block_hash,
             clock_ms=max(0, context.now.clock_ms) if measures else 0,
             mining_ms=self.mining_time_ms(cast.block_hash) if measures else 0,

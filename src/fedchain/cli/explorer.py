@@ -13,8 +13,9 @@ import typer
 
 from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.chain.explorer.audit import audit_store
-from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
+from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
+from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.chain.explorer.views import TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis

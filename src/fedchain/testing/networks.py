@@ -156,7 +156,7 @@ class NetworkConformance:
     def test_two_messages_both_arrive(self, wire: Wire) -> None:
         listener = Listener(wire)
         attempt = next(_numbers)
-        votes = [VoteMessage(sign_vote(_KEY, HASH, kind, 1, attempt, HASH)) for kind in VoteKind]
+        votes = [VoteMessage(sign_vote(_KEY, HASH, (1, attempt, kind), HASH)) for kind in VoteKind]
         wire.network(0).publish(votes[0])
         wire.network(7).publish(votes[1])
         wire.settle()

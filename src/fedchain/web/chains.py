@@ -14,7 +14,8 @@ from typing import Any
 
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.columns import Columns
-from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
+from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.chain.exceptions import ChainError
-from fedchain.chain.explorer.explorer import KnowledgeRules
+from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.explorer.views import KnowledgeView
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash

@@ -325,16 +325,14 @@ def test_a_peer_that_did_nothing_has_neither_rounds_nor_a_clock(explore: Explore
 
 
 def test_a_clock_that_is_off_is_seen_in_the_votes(explore: Explore) -> None:
-    chain = ChainBuilder(GENESIS)
-    blocks, voters = chain.extend_many(3), sorted(GENESIS.members)[:3]
-    offsets = [(0, 10, 9_000), (-20, 10, 8_000), (5, 10, 100)]
-    records = [
-        replace(
-            chain.final(block),
-            certificate=chain.certificate(block, voters, clock_ms=clocks(voters, *offset, height=block.header.height)),
-        )
-        for block, offset in zip(blocks, offsets, strict=True)
-    ]
+    chain, voters = ChainBuilder(GENESIS), sorted(GENESIS.members)[:3]
+    certificate = None
+    for height, offset in enumerate([(0, 10, 9_000), (-20, 10, 8_000), (5, 10, 100)], start=1):
+        chain.extend(certificate=certificate)
+        certificate = chain.certificate(chain.tip, voters, clock_ms=clocks(voters, *offset, height=height))
+    assert certificate is not None
+    *records, head = finals(chain)
+    records.append(replace(head, certificate=certificate))
     explorer = explore(chain, records)
     assert [explorer.peer(address(voter)).clock_offset_ms for voter in voters] == [-10, 0, 7_990]
 

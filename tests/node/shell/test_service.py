@@ -350,7 +350,7 @@ async def test_a_twin_that_goes_on_ends_the_service_with_a_clear_message() -> No
         async with serving(shell, builder.genesis) as service:
             await until(lambda: not service.node.is_silent(), "it speaks")
             for height, block in enumerate(blocks, 1):
-                vote = sign_vote(ME, builder.genesis.chain_id, VoteKind.PREVOTE, height, 5, block.hash)
+                vote = sign_vote(ME, builder.genesis.chain_id, (height, 5, VoteKind.PREVOTE), block.hash)
                 shell.receiver(relay, VoteMessage(vote))
                 shell.receiver(relay, FinalMessage(block, builder.certificate(block.hash, voters)))
             await anyio.sleep_forever()

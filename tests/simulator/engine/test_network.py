@@ -22,7 +22,7 @@ def request(number: int = 0) -> GetContent:
 
 
 def gossip(number: int = 0) -> VoteMessage:
-    return VoteMessage(sign_vote(builders.keys(1)[0], bytes(32), VoteKind.PREVOTE, 1, 0, sha256(b"%d" % number)))
+    return VoteMessage(sign_vote(builders.keys(1)[0], bytes(32), (1, 0, VoteKind.PREVOTE), sha256(b"%d" % number)))
 
 
 class Scene:

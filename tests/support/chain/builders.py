@@ -99,7 +99,7 @@ def double_vote(
     key: PrivateKey, genesis: Genesis, height: int, *, attempt: int = 0, kind: VoteKind = VoteKind.PRECOMMIT
 ) -> Evidence:
     """Votes of one slot for two blocks that do not exist."""
-    votes = (sign_vote(key, genesis.chain_id, kind, height, attempt, sha256(b"block %d" % n)) for n in range(2))
+    votes = (sign_vote(key, genesis.chain_id, (height, attempt, kind), sha256(b"block %d" % n)) for n in range(2))
     return evidence_of(*votes)
 
 
@@ -187,9 +187,7 @@ class ChainBuilder:
         return sign_vote(
             self.key(voter),
             self.genesis.chain_id,
-            kind,
-            height,
-            attempt,
+            (height, attempt, kind),
             block.hash,
             clock_ms=clock_ms or 0,
             mining_ms=mining_ms or 0,

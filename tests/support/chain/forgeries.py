@@ -28,9 +28,7 @@ def _signed_by(chain: ChainBuilder, key: PrivateKey, block: Block, *, chain_id: 
     return sign_vote(
         key,
         chain_id or chain.genesis.chain_id,
-        VoteKind.PRECOMMIT,
-        block.header.height,
-        0,
+        (block.header.height, 0, VoteKind.PRECOMMIT),
         block.hash,
         clock_ms=seen.clock_ms,
         mining_ms=seen.mining_ms,
@@ -63,7 +61,7 @@ def _parents(chain: ChainBuilder, block: Block) -> Certificate:
 def _nil(chain: ChainBuilder, block: Block) -> Certificate:
     height, chain_id = block.header.height, chain.genesis.chain_id
     signers = (chain.key(vote.voter) for vote in _votes(chain, block))
-    return certify(sign_vote(key, chain_id, VoteKind.PRECOMMIT, height, 0, NIL) for key in signers)
+    return certify(sign_vote(key, chain_id, (height, 0, VoteKind.PRECOMMIT), NIL) for key in signers)
 
 
 def _nil_renamed(chain: ChainBuilder, block: Block) -> Certificate:

@@ -196,7 +196,7 @@ async def votes(offender: Offender) -> None:
     """Votes for blocks that do not exist."""
     key, chain_id = offender.key, offender.genesis.chain_id
     made = (
-        sign_vote(key, chain_id, VoteKind.PREVOTE, offender.height + 1, 0, sha256(b"%d" % number))
+        sign_vote(key, chain_id, (offender.height + 1, 0, VoteKind.PREVOTE), sha256(b"%d" % number))
         for number in range(10_000)
     )
     await offender.flood_messages(VoteMessage(vote) for vote in made)

@@ -181,7 +181,7 @@ def forge_head(builder: ChainBuilder, liars: Sequence[PublicKey], height: int) -
     builder.states[parent] = state
     votes = (
         sign_vote(
-            builder.key(liar), genesis.chain_id, VoteKind.PRECOMMIT, height - 1, 0, parent, clock_ms=1, mining_ms=1
+            builder.key(liar), genesis.chain_id, (height - 1, 0, VoteKind.PRECOMMIT), parent, clock_ms=1, mining_ms=1
         )
         for liar in liars
     )

@@ -195,9 +195,7 @@ class Stage:
         return sign_vote(
             self.chain.key(voter),
             self.genesis.chain_id,
-            kind,
-            self.node.head.height + 1 if height is None else height,
-            attempt,
+            (self.node.head.height + 1 if height is None else height, attempt, kind),
             block_hash,
             clock_ms=self.now_ms if measures else 0,
             mining_ms=self.genesis.target_mining_time_ms if measures else 0,

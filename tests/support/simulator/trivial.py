@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from struct import Struct
+from types import MappingProxyType
 from typing import Any
 
 from fedchain.chain.genesis import Genesis
@@ -125,13 +126,17 @@ def trivial_simulation(
     founded: Mapping[str, Any] | None = None,
 ) -> Simulation:
     """A simulation of the protocol alone, ready to run; ``founded``: what is to stand in the genesis document."""
-    keys = simulation_keys(scenario)
-    members = tuple(key.public_key for key in keys)
-    genesis = replace(_founded(), members=members, **(consensus_of(scenario) | dict(founded or {})))
+    genesis, keys = trivial_genesis(scenario, founded or {}), simulation_keys(scenario)
     simulation = Simulation(scenario, genesis, keys, rules or TrivialRules(), executor or TrivialExecutor(), on_round)
     if store is not None:
         simulation.keep_chain(store)
     return simulation
+
+
+def trivial_genesis(scenario: Scenario, founded: Mapping[str, Any] = MappingProxyType({})) -> Genesis:
+    """The genesis document of such a simulation."""
+    members = tuple(key.public_key for key in simulation_keys(scenario))
+    return replace(_founded(), members=members, **(consensus_of(scenario) | dict(founded)))
 
 
 @cache

@@ -26,7 +26,7 @@ A, B = sha256(b"A"), sha256(b"B")
 
 @cache
 def _vote(height: int, attempt: int, kind: VoteKind, block: bytes = A) -> Vote:
-    return sign_vote(KEY, FOUNDING.chain_id, kind, height, attempt, block)
+    return sign_vote(KEY, FOUNDING.chain_id, (height, attempt, kind), block)
 
 
 @cache
@@ -48,7 +48,7 @@ def test_a_slot_is_signed_once_and_none_before_it_any_more() -> None:
 
 
 def test_a_lock_lasts_as_long_as_its_height() -> None:
-    proof = certify(sign_vote(key, FOUNDING.chain_id, PREVOTE, 5, 1, A) for key in keys(3))
+    proof = certify(sign_vote(key, FOUNDING.chain_id, (5, 1, PREVOTE), A) for key in keys(3))
     journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_vote(_vote(5, 1, PRECOMMIT), proof)
     assert (journal.lock, journal.proof) == ((1, A), proof)
     journal = journal.with_vote(_vote(5, 2, PREVOTE)).with_vote(_vote(5, 2, PRECOMMIT, NIL))
@@ -96,7 +96,7 @@ def test_what_was_heard_of_us_is_never_contradicted() -> None:
 
 
 def _full() -> Journal:
-    proof = certify(sign_vote(key, FOUNDING.chain_id, PREVOTE, 5, 1, A) for key in keys(3))
+    proof = certify(sign_vote(key, FOUNDING.chain_id, (5, 1, PREVOTE), A) for key in keys(3))
     journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_vote(_vote(5, 1, PRECOMMIT), proof)
     return journal.with_post(_post(3)).with_post(_post(4, 1))
 
@@ -254,7 +254,7 @@ def test_a_precommit_of_another_block_in_the_attempt_of_our_lock_is_not_ours() -
 
 
 def test_a_lock_that_was_heard_of_does_not_come_with_the_proof_of_the_one_before() -> None:
-    proof = certify(sign_vote(key, FOUNDING.chain_id, PREVOTE, 5, 1, A) for key in keys(3))
+    proof = certify(sign_vote(key, FOUNDING.chain_id, (5, 1, PREVOTE), A) for key in keys(3))
     journal = Journal().with_vote(_vote(5, 1, PRECOMMIT, A), proof).with_vote(_vote(5, 3, PREVOTE, A))
     journal = journal.adopt(_vote(5, 2, PRECOMMIT, B))
     assert (journal.lock, journal.proof, journal.slot) == ((2, B), None, (5, 3, 1))

@@ -126,7 +126,7 @@ def _of_another_attempt(chain: ChainBuilder, block: Block) -> Certificate:
 def _of_another_height(chain: ChainBuilder, block: Block) -> Certificate:
     voters = sorted(keys(4)[1:], key=lambda key: key.public_key)
     height = block.header.height + 1
-    return certify(sign_vote(key, chain.genesis.chain_id, PREVOTE, height, 0, block.hash) for key in voters)
+    return certify(sign_vote(key, chain.genesis.chain_id, (height, 0, PREVOTE), block.hash) for key in voters)
 
 
 TRUE = ("prevotes", "prevotes, relabelled")
@@ -278,7 +278,7 @@ def test_early_votes_of_strangers_and_forged_ones_leave_no_trace() -> None:
     before = stage.digest()
     for number in range(100):
         stranger = PrivateKey(sha256(b"stranger %d" % number))
-        vote = sign_vote(stranger, stage.genesis.chain_id, PREVOTE, 2, 0, NIL)
+        vote = sign_vote(stranger, stage.genesis.chain_id, (2, 0, PREVOTE), NIL)
         assert refused(stage.receive(VoteMessage(vote))) == ["OutOfWindow"]
         forged = replace(vote, voter=stage.others[0], attempt=number)
         assert refused(stage.receive(VoteMessage(forged))) == ["InvalidSignature"]
@@ -323,7 +323,7 @@ def test_no_vote_ends_the_attempts_that_there_are() -> None:
 def test_a_vote_that_no_honest_member_would_sign_is_its_voters_fault() -> None:
     stage = Stage(genesis(4))
     key = stage.chain.key(stage.others[0])
-    odd = sign_vote(key, stage.genesis.chain_id, PREVOTE, 1, 0, NIL, clock_ms=5)
+    odd = sign_vote(key, stage.genesis.chain_id, (1, 0, PREVOTE), NIL, clock_ms=5)
     effects = stage.receive(VoteMessage(odd))
     assert (refused(effects), blamed(effects)) == (["OutOfWindow"], [(key.public_key, "InvalidVote")])
 
