@@ -5,12 +5,14 @@ the chain asks of it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from fedchain.chain.exceptions import InvalidBlock, MissingPayload
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
+from fedchain.chain.roster import Roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
 from fedchain.chain.validation import validate_payload
 from fedchain.crypto.hashing import Hash, sha256
@@ -34,18 +36,36 @@ EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
 """Readers other than one member: all members, the aggregator of the round, and that of the next round."""
 
 
-class Rules(Protocol):
-    """A learning method's decisions for the chain. All functions are pure."""
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """The occasion of a post or an aggregate: what is done, when, and who is there."""
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+    phase: str
+    """Name of the phase that is open."""
+    round: int
+    """Round number, from 1; 0 during the setup."""
+    roster: Roster
+    """The members at this height, and their rights."""
+
+    @property
+    def members(self) -> tuple[PublicKey, ...]:
+        """Public keys of the members, by seat."""
+        return self.roster.members
+
+
+class Rules(Protocol):
+    """A learning method's decisions for the chain. All functions are pure.
+
+    The occasion says who the members are. No rule may know them from elsewhere.
+    """
+
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
         """Raise ValueError unless :meth:`aggregate` accepts ``payload`` beside any others that pass here.
 
         The check is total: a post that passed it cannot make a block fail.
         """
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         """Knowledge after ``posts`` (sender, payload; in sender order); the same posts give the same bytes.
 
         Each of them passed :meth:`check` with the same knowledge and is not checked again. Raises ValueError if
@@ -82,13 +102,17 @@ def missing_contents(state: State, transactions: Sequence[Post], content: Conten
     return [item for item in needed if item != EMPTY_ROOT and content(item) is None]
 
 
+def occasion_of(genesis: Genesis, state: State) -> Occasion:
+    """The occasion on which the block after ``state`` is made: its phase, its round and the members."""
+    return Occasion(phase_rule(genesis, state).name, state.round, state.roster)
+
+
 def check_post(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes) -> None:
     """Check a post for the phase that is open after ``state``, with its payload and the knowledge in force.
 
     Raises InvalidPayload: the payload is not what its post says, or the method cannot use it.
     """
-    phase = phase_rule(genesis, state).name
-    validate_payload(post, payload, partial(rules.check, phase, post.sender, state.round, knowledge))
+    validate_payload(post, payload, partial(rules.check, occasion_of(genesis, state), post.sender, knowledge))
 
 
 def recompute(
@@ -127,7 +151,7 @@ def recompute(
         check(genesis, rules, state, knowledge, post, payload)
         posts.append((post.sender, payload))
     try:
-        return rules.aggregate(phase_rule(genesis, state).name, state.round, knowledge, posts)
+        return rules.aggregate(occasion_of(genesis, state), knowledge, posts)
     except ValueError as error:
         raise InvalidBlock("aggregate", str(error)) from None
 

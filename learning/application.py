@@ -18,13 +18,12 @@ from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, raise_told
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
-from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
-from fedchain.learning.round import NO_CHAIN, ReadPost, Round, Tensors
+from fedchain.learning.round import NO_CHAIN, Occasion, ReadPost, Round, Tensors
 
 PHASES_KEPT = 2
 """Phases whose decoded posts are kept: simulated peers share them, and some are a phase behind."""
@@ -59,8 +58,9 @@ class Application:
 
     Args:
         config: the task; it is validated here.
-        members: public keys in the order of the partition, which methods may ask for. A process that judges a chain
-            gives them, and then the material is checked; the founder of a chain knows none yet.
+        members: public keys of the founding members, in the order of the partition, to which the material belongs. A
+            process that judges a chain gives them, and then the material is checked; the founder of a chain knows none
+            yet. Posts are judged by the members of their occasion.
         chain_id: identifier of the federation, to which proofs are bound.
     """
 
@@ -78,20 +78,18 @@ class Application:
             0,
             None,
             clients=config.clients,
-            members=tuple(members),
             material=MappingProxyType(dict(config.material)),
             chain_id=chain_id,
             info=self.info,
         )
         if members:
-            self.method.validate_material(self._public)
+            self.method.validate_material(replace(self._public, members=tuple(members)))
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
         self._kinds = kinds_of(self.method, self.info)
         self._specs_by_architecture = [payload_specs(self.method, info, config.clients) for info in self.infos]
         self._payload_specs = self._specs_by_architecture[0]  # of phases that list parts, they are everybody's
         self._knowledge_specs = knowledge_specs(self.method, self.info, config.clients)
-        count = len(self.infos)
-        self._architectures = {key: config.architecture_of(place, count) for place, key in enumerate(members)}
+        self._config = config
         self._validate_one_form(config)
         self._decoded = _DecodedPosts()
 
@@ -113,21 +111,21 @@ class Application:
         """Return the size that no valid payload of the phase exceeds."""
         return max(size_bytes_max(specs[phase]) for specs in self._specs_by_architecture)
 
-    def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
-        """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
+    def check(self, occasion: Occasion, sender: bytes, knowledge: bytes, payload: bytes) -> None:
+        """Raise `InvalidPayload` unless the bytes are a valid post of the sender's on this occasion.
 
         `knowledge` is what the previous phase left, b'' before the first. `aggregate` takes every post that passes.
         Raises `OwnCodeFailed` where a user's own method fails.
         """
-        which, round = self._phases[phase], self._round(round_number, knowledge)
-        post = self._read(which, sender, payload, round_number)
-        self._check_parts(post.payload, phase)
+        which, round = self._phases[occasion.phase], self._round(occasion, knowledge)
+        post = self._read(occasion, sender, payload)
+        self._check_parts(post.payload, occasion.phase)
         try:
             self.method.check(which, post, round)
         except ValueError:  # bytes that a check stumbles over are the sender's, whoever wrote the check
             raise
         except Exception as error:
-            raise_told(error, f"check of phase {phase}", type(self.method))
+            raise_told(error, f"check of phase {occasion.phase}", type(self.method))
 
     def _check_parts(self, payload: Tensors, phase: str) -> None:
         kinds = self._kinds.get(phase, {})
@@ -170,7 +168,7 @@ class Application:
         """Whether posts of the phase take long to check, however short they are."""
         return self._phases[phase].slow_to_check
 
-    def aggregate(self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the knowledge that (sender, payload) posts, in ascending order of sender, leave behind.
 
         `check` let all of them pass beside the same knowledge: they are not checked again, since a proof may take as
@@ -182,24 +180,25 @@ class Application:
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
             return knowledge
-        closed, round = self._phases[phase], self._round(round_number, knowledge)
-        read = tuple(self._read(closed, sender, payload, round_number) for sender, payload in posts)
+        phase, number = occasion.phase, occasion.round
+        closed, round = self._phases[phase], self._round(occasion, knowledge)
+        read = tuple(self._read(occasion, sender, payload) for sender, payload in posts)
         try:
             aggregate = self.method.aggregate(closed, replace(round, posts=read))
         except NothingLeft:
             return knowledge
         except Exception as error:  # of a built-in method, a ValueError is the posts' fault, as far as anybody can tell
-            raise_told(error, f"aggregate of phase {phase}", type(self.method))
+            raise_told(error, f"aggregate of phase {occasion.phase}", type(self.method))
         left = settle(aggregate, self._knowledge_specs[phase])
-        self._decoded.close(phase, round_number)
+        self._decoded.close(phase, number)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])
-        kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, round_number, is_last=is_last)
+        kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, number, is_last=is_last)
         parts = [(part.phase, part.round, (part.document,)) for part in kept]
-        return write_knowledge(sorted([*parts, (phase, round_number, pieces(left))], key=self._knowledge.place))
+        return write_knowledge(sorted([*parts, (phase, number, pieces(left))], key=self._knowledge.place))
 
     def read_knowledge(self, knowledge: bytes) -> Tensors | None:
         """Decode knowledge; b'' is None. Raises `InvalidPayload` for bytes that no phase leaves behind."""
-        return self._round(0, knowledge).knowledge
+        return self._knowledge.fill(self._public, knowledge).knowledge
 
     def summary(self, knowledge: bytes) -> PrototypeSummary | None:
         """Describe the class prototypes in the knowledge; None for a method without any, or before the first."""
@@ -223,17 +222,23 @@ class Application:
         """Return the knowledge as a safetensors file; without knowledge, one without tensors."""
         return to_safetensors(self.read_knowledge(knowledge) or {})
 
-    def _round(self, number: int, knowledge: bytes) -> Round:
-        return self._knowledge.fill(replace(self._public, number=number), knowledge)
+    def _round(self, occasion: Occasion, knowledge: bytes) -> Round:
+        round = replace(self._public, number=occasion.round, members=tuple(occasion.members))
+        return self._knowledge.fill(round, knowledge)
 
-    def _read(self, phase: Phase, sender: bytes, payload: bytes, round_number: int) -> ReadPost:
+    def _read(self, occasion: Occasion, sender: bytes, payload: bytes) -> ReadPost:
         """Decode a post. Raises `InvalidPayload` unless it follows the phase's spec for the sender's model."""
-        architecture = self._architectures.get(sender, 0)
-        tensors = self._decoded.find(phase.name, round_number, payload, architecture)
+        phase, number, architecture = occasion.phase, occasion.round, self._architecture_of(sender, occasion.members)
+        tensors = self._decoded.find(phase, number, payload, architecture)
         if tensors is None:
-            tensors = decode(payload, self._specs_by_architecture[architecture][phase.name])
-            self._decoded.keep(phase.name, round_number, payload, architecture, tensors)
+            tensors = decode(payload, self._specs_by_architecture[architecture][phase])
+            self._decoded.keep(phase, number, payload, architecture, tensors)
         return ReadPost(sender, tensors, self.infos[architecture])
+
+    def _architecture_of(self, sender: bytes, members: Sequence[bytes]) -> int:
+        """The architecture of a member's place; the first one if there is no other, or for none of the members."""
+        count = len(self.infos)
+        return self._config.architecture_of(members.index(sender), count) if count > 1 and sender in members else 0
 
     def _validate_one_form(self, config: LearningConfig) -> None:
         """Raise `ConfigurationError` if knowledge or lists of parts, which are nobody's, depend on the model."""

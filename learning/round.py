@@ -17,6 +17,36 @@ NO_CHAIN = bytes(32)
 """Chain id of a round that is played without a chain."""
 
 
+class Occasion(Protocol):
+    """The occasion of a post or an aggregate, as the chain tells it: no rule may know the members from elsewhere."""
+
+    @property
+    def phase(self) -> str:
+        """Name of the phase that is open."""
+
+    @property
+    def round(self) -> int:
+        """Round number, from 1; 0 during the setup."""
+
+    @property
+    def members(self) -> Sequence[bytes]:
+        """Public keys of the members, in the order of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffChain:
+    """An occasion that no chain tells."""
+
+    phase: str
+    """Name of the phase that is open."""
+
+    round: int
+    """Round number, from 1; 0 during the setup."""
+
+    members: Sequence[bytes] = ()
+    """Public keys of the members, in the order of the partition; none where the method asks for none."""
+
+
 class Bulk(Protocol):
     """The parts that a contributor works on: those that others posted by reference, and its own."""
 

@@ -10,12 +10,13 @@ stopped.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bans import Ban, read_bans, shown_reason, write_bans
 from fedchain.network.limits import BLAME_OVER_BUDGET, Limits, TokenBucket
+from fedchain.network.membership import Membership
 
 log = logging.getLogger("fedchain.network")
 
@@ -62,7 +63,7 @@ class Gate:
     """Knows members and bans, and keeps accounts.
 
     Args:
-        members: public keys of all that may connect.
+        members: those that may connect now.
         limits: budgets, and how much blame is too much.
         folder: where the ban list is kept; None: bans end with the process.
         wall: the calendar's time in Unix seconds, for the ban list.
@@ -71,14 +72,14 @@ class Gate:
 
     def __init__(
         self,
-        members: Collection[PublicKey],
+        members: Membership,
         limits: Limits,
         folder: Path | None = None,
         *,
         wall: Callable[[], float],
         now_s: float = 0.0,
     ) -> None:
-        self.members = frozenset(members)
+        self.members = members
         self._limits, self._folder, self._wall = limits, folder, wall
         self._conduct: dict[PublicKey, _Conduct] = {}
         self._bans: dict[PublicKey, tuple[Ban, float]] = {}  # with its end on our clock
@@ -89,6 +90,10 @@ class Gate:
         """Whether ``peer`` may connect."""
         known = self._bans.get(peer)
         return peer in self.members and (known is None or now_s >= known[1])
+
+    def forget(self, peer: PublicKey) -> None:
+        """Drop the accounts of one that is a member no more. A ban of it still ends in its time."""
+        self._conduct.pop(peer, None)
 
     # budgets
 

@@ -1,6 +1,6 @@
 """The interface between a peer and whatever carries its messages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
@@ -23,6 +23,9 @@ class Network(Protocol):
 
     def attach(self, receiver: Receiver) -> None:
         """Hand every incoming message to ``receiver``."""
+
+    def track(self, height: int, members: Collection[PublicKey]) -> None:
+        """Take the members at a height: all others are refused from now on, and disconnected if they are here."""
 
     def publish(self, message: GossipMessage) -> None:
         """Spread a message to every peer, directly or through others; not to oneself."""

@@ -22,6 +22,7 @@ from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.network.limits import Limits
+from fedchain.network.membership import Membership
 
 ADDRESSES_PER_PEER = 4
 """Addresses remembered of one member."""
@@ -110,16 +111,14 @@ class AddressBook:
 
     Args:
         own_key: our own key.
-        members: public keys of all that may connect.
+        members: those that may connect now.
         limits: of numbers and times.
         folder: where addresses are kept; None: they end with the process.
     """
 
-    def __init__(
-        self, own_key: PublicKey, members: Collection[PublicKey], limits: Limits, folder: Path | None = None
-    ) -> None:
-        self._limits = limits
-        self._contacts = {member: _Contact() for member in members if member != own_key}
+    def __init__(self, own_key: PublicKey, members: Membership, limits: Limits, folder: Path | None = None) -> None:
+        self._own_key, self._members, self._limits = own_key, members, limits
+        self._contacts: dict[PublicKey, _Contact] = {}  # of members that were heard of
         self._random = random.Random()  # spreads attempts over time; nothing depends on it
         self._path = folder / ADDRESS_FILE if folder is not None else None
         self._load()
@@ -127,12 +126,12 @@ class AddressBook:
 
     def add_fixed(self, peer: PublicKey, place: str) -> None:
         """Remember a bootstrap address."""
-        if (contact := self._contacts.get(peer)) is not None and place not in contact.fixed:
+        if (contact := self._contact(peer)) is not None and place not in contact.fixed:
             contact.fixed.append(place)
 
     def add_told(self, peer: PublicKey, addresses: Iterable[str], *, by_itself: bool) -> None:
         """Learn addresses. A member's own word replaces hearsay, and hearsay never replaces its word."""
-        contact = self._contacts.get(peer)
+        contact = self._contact(peer)
         if contact is None or (contact.is_own_word and not by_itself):
             return
         usable = [place for place in addresses if is_address(place)][:ADDRESSES_PER_PEER]
@@ -158,7 +157,7 @@ class AddressBook:
         The pause counts from the beginning: an attempt may take its time to fail, and a link that heals meanwhile
         shall not wait for both.
         """
-        contact = self._contacts[peer]
+        contact = self._contact(peer) or _Contact()  # a member no more since the attempt began
         pause_s = min(self._limits.redial_max_s, self._limits.redial_min_s * 2.0 ** min(contact.failures, 16))
         contact.failures += 1
         contact.due_s = begun_s + pause_s * self._random.uniform(0.75, 1.0)
@@ -166,22 +165,27 @@ class AddressBook:
 
     def failures(self, peer: PublicKey) -> int:
         """How many attempts have failed since the member was reached last."""
-        return self._contacts[peer].failures
+        contact = self._contacts.get(peer)
+        return contact.failures if contact is not None else 0
 
     def on_connected(self, peer: PublicKey) -> None:
         """The member is reached."""
-        if (contact := self._contacts.get(peer)) is not None:
+        if (contact := self._contact(peer)) is not None:
             contact.failures = 0
 
     def on_disconnected(self, peer: PublicKey, now_s: float) -> None:
         """The member is gone; it is not dialled at once, lest both sides do."""
-        if (contact := self._contacts.get(peer)) is not None:
+        if (contact := self._contact(peer)) is not None:
             contact.due_s = now_s + self._limits.redial_min_s * self._random.uniform(0.25, 1.0)
 
     def hurry(self, peer: PublicKey) -> None:
         """Dial the member at the next opportunity, whatever failed before."""
-        if (contact := self._contacts.get(peer)) is not None:
+        if (contact := self._contact(peer)) is not None:
             contact.failures, contact.due_s = 0, 0.0
+
+    def forget(self, peer: PublicKey) -> None:
+        """Drop the addresses of one that is a member no more."""
+        self._contacts.pop(peer, None)
 
     def sample(self, asker: PublicKey) -> list[Entry]:
         """Up to ``ENTRIES_MAX`` members with addresses, for ``asker``."""
@@ -196,6 +200,12 @@ class AddressBook:
             write_file(self._path, json.dumps(entries, indent=1, ensure_ascii=False).encode())
             self._saved = known
 
+    def _contact(self, peer: PublicKey) -> _Contact | None:
+        """What is known of a member; None for us, and for one that is none now."""
+        if peer == self._own_key or peer not in self._members:
+            return None
+        return self._contacts.setdefault(peer, _Contact())
+
     def _known(self) -> dict[PublicKey, list[str]]:
         """Members with addresses."""
         known = {peer: [*c.told, *c.fixed][:ADDRESSES_PER_PEER] for peer, c in self._contacts.items()}
@@ -203,7 +213,7 @@ class AddressBook:
 
     def _load(self) -> None:
         """Take saved addresses as hearsay; a damaged file is ignored, and does not keep us from starting."""
-        size_max = FILE_SIZE_PER_MEMBER_MAX * (1 + len(self._contacts))
+        size_max = FILE_SIZE_PER_MEMBER_MAX * (1 + len(self._members))
         try:
             if self._path is None or self._path.stat().st_size > size_max:
                 return

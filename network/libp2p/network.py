@@ -33,6 +33,7 @@ from fedchain.network.libp2p.publisher import Publisher
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
 from fedchain.network.limits import Limits
+from fedchain.network.membership import Membership
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.ports import ListenError as ListenError  # part of this module's interface
@@ -63,7 +64,7 @@ async def open_network(
     Args:
         key: our own key.
         chain_id: 32 bytes; networks of different chains do not hear each other.
-        members: public keys of all that may connect.
+        members: public keys of all that may connect, until others are tracked.
         listen: where to listen, as a multiaddr; port 0 lets the system choose.
         bootstrap: members to start from, as multiaddrs that end with /p2p/ and a peer id; our own is left out.
         announce: addresses to tell others instead of the one we listen on.
@@ -123,8 +124,9 @@ class Libp2pNetwork:
         version: str,
     ) -> None:
         self.counters = Counters()
-        self.gate = Gate(members, limits, folder, wall=time.time, now_s=trio.current_time())
-        self.book = AddressBook(key.public_key, self.gate.members, limits, folder)
+        self._membership = Membership(members)
+        self.gate = Gate(self._membership, limits, folder, wall=time.time, now_s=trio.current_time())
+        self.book = AddressBook(key.public_key, self._membership, limits, folder)
         self.host = build_host(key, self._admits, limits)
         self.host.pays = self._pays
         self._hearing = Hearing()
@@ -175,6 +177,15 @@ class Libp2pNetwork:
     def attach(self, receiver: Receiver) -> None:
         """Hand every incoming message to ``receiver``."""
         self._receiver = receiver
+
+    def track(self, height: int, members: Collection[PublicKey]) -> None:
+        """Take the members at a height: all others are refused from now on, and disconnected if they are here."""
+        _, gone = self._membership.track(height, members)
+        for peer in gone:
+            log.info("%s is no member from height %d on", peer_id(peer), height)
+            self.disconnect(peer)
+            self.gate.forget(peer)
+            self.book.forget(peer)
 
     def publish(self, message: GossipMessage) -> None:
         """Spread a message to every peer. A message larger than ``Limits.gossip_size_max`` is not sent."""

@@ -27,6 +27,7 @@ from fedchain.learning.registry import (
     load_method,
     use_current_folder,
 )
+from fedchain.learning.round import Occasion
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
@@ -128,15 +129,13 @@ def rules_of(genesis: Genesis) -> Application:
 class _ChainRules(Application):
     """An application that tells the chain, which knows no learning, when the method's own code fails."""
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
         with _failures():
-            super().check(phase, sender, round_number, knowledge, payload)
+            super().check(occasion, sender, knowledge, payload)
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         with _failures():
-            return super().aggregate(phase, round_number, knowledge, posts)
+            return super().aggregate(occasion, knowledge, posts)
 
 
 @contextmanager

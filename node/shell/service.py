@@ -176,6 +176,7 @@ class Service:
         """Run until cancelled. Raises NodeStopped if going on would contradict statements of this key elsewhere."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            self._track()
             self._network.attach(self._on_message)
             tasks.start_soon(self._miner.run)
             tasks.start_soon(self._queue.run)
@@ -208,11 +209,17 @@ class Service:
         if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
         if self.node.head is not old:
+            if self.node.head.roster.members != old.roster.members:
+                self._track()
             self._log_head()
             self._end_watch(old.height)
             self._on_head()
         self._watch.look(self.node.ledger.entries.values())
         return verdict(refused)
+
+    def _track(self) -> None:
+        """Tell the network the members at the head."""
+        self._network.track(self.node.head.height, self.node.head.roster.members)
 
     def _is_done(self, effect: Effect) -> bool:
         """Whether an effect was carried out at once, since it changes nothing that others see."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgpack
 import numpy as np
 
-from fedchain.chain.state import phase_rule
+from fedchain.chain.knowledge import occasion_of
 from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import Chunk, EvidenceMessage, GetContent, PostMessage
 from fedchain.node.core.effects import Effect, Publish, Send
@@ -47,8 +47,9 @@ class PostEquivocator(Adversary):
             changed[place] ^= 1
             try:
                 knowledge = self.node.knowledge() or b""
-                name = phase_rule(self.genesis, state).name
-                self.coalition.rules.check(name, self.key.public_key, state.round, knowledge, bytes(changed))
+                self.coalition.rules.check(
+                    occasion_of(self.genesis, state), self.key.public_key, knowledge, bytes(changed)
+                )
             except ValueError:
                 continue
             return bytes(changed)

@@ -10,6 +10,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.admission import Gate
 from fedchain.network.limits import BLAME_REJECTED, Limits
+from fedchain.network.membership import Membership
 from fedchain.network.verdict import Verdict, verdict
 
 OnBan = Callable[[int, int], None]
@@ -22,21 +23,27 @@ class Gates:
     Args:
         members: public keys by peer number.
         now_s: virtual time, in seconds.
+        memberships: those that each peer lets connect, by its number.
         on_ban: called when a peer has banned a neighbour.
         limits: budgets, and limits of blame.
     """
 
     def __init__(
-        self, members: Sequence[PublicKey], now_s: Callable[[], float], on_ban: OnBan, limits: Limits | None = None
+        self,
+        members: Sequence[PublicKey],
+        memberships: Sequence[Membership],
+        now_s: Callable[[], float],
+        on_ban: OnBan,
+        limits: Limits | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self._members, self._now_s, self._on_ban = members, now_s, on_ban
+        self._members, self._memberships, self._now_s, self._on_ban = members, memberships, now_s, on_ban
         self._gates: list[Gate | None] = [None] * len(members)
 
     def admits(self, number: int, neighbour: int) -> bool:
         """Whether a peer lets a neighbour connect."""
-        gate = self._gates[number]
-        return gate is None or gate.admits(self._members[neighbour], self._now_s())
+        gate, key = self._gates[number], self._members[neighbour]
+        return key in self._memberships[number] if gate is None else gate.admits(key, self._now_s())
 
     def pays(self, number: int, neighbour: int) -> bool:
         """Charge a message to the neighbour's budget; False if the message is to be ignored."""
@@ -66,5 +73,5 @@ class Gates:
             self._on_ban(number, neighbour)
 
     def _open(self, number: int) -> Gate:
-        gate = self._gates[number] = Gate(self._members, self.limits, wall=self._now_s)
+        gate = self._gates[number] = Gate(self._memberships[number], self.limits, wall=self._now_s)
         return gate

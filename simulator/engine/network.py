@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from fedchain.chain.exceptions import Refused
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.membership import Membership
 from fedchain.network.messages import Chunk, GossipMessage, Message, PostMessage, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
@@ -85,11 +86,12 @@ class SimulatedNetwork:
 
     Args:
         loop: the clock.
-        members: public keys by peer number.
+        members: public keys by peer number; a peer admits all of them until it tracks others.
         conditions: quality of the network.
         seed: seed of delays, losses, replays and the mesh.
         on_delivery: called for each parcel before its receiver gets it: (peer number, sender, parcel).
-        on_link: called when a ban cuts a connection, and when one is made again or in its place; once for each end.
+        on_link: called when a ban or the membership cuts a connection, and when one is made again or in its place; once
+            for each end.
         on_ban: called with (peer number, the peer that it has banned) before that.
         share: finds the copy of a chunk's bytes to hand over.
     """
@@ -113,10 +115,11 @@ class SimulatedNetwork:
         self._random = random.Random(seed)
         self._on_delivery, self._on_link, self._on_ban, self._share = on_delivery, on_link, on_ban, share
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
-        self.gates = Gates(members, loop.time, self._cut)
+        self._memberships = [Membership(members) for _ in members]
+        self.gates = Gates(members, self._memberships, loop.time, self._cut)
         self.bans: list[tuple[int, int]] = []
         """(peer that banned, peer that it banned), in order."""
-        self._broken: set[tuple[int, int]] = set()  # pairs that a ban keeps apart, both ways round
+        self._broken: set[tuple[int, int]] = set()  # pairs that a ban or the membership keeps apart, both ways round
         self._receivers: list[Receiver | None] = [None] * len(members)
         self._takers: list[Taker | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
@@ -148,6 +151,18 @@ class SimulatedNetwork:
         If many parcels arrive in one millisecond, ``taker`` is called first with the posts.
         """
         self._receivers[number], self._takers[number] = receiver, taker
+
+    def track(self, number: int, height: int, members: Collection[PublicKey]) -> None:
+        """Take the members by which a peer admits others from now on; it keeps no connection to anybody else."""
+        new, gone = self._memberships[number].track(height, members)
+        for member in sorted(gone):
+            other = self._number.get(member, number)
+            if other != number and (number, other) not in self._broken:
+                self._part(number, other)
+        for member in sorted(new):
+            other = self._number.get(member, number)
+            if self._admit_each_other(number, other):
+                self._join(number, other)
 
     def split(self, groups: Sequence[Sequence[int]]) -> None:
         """Partition the network: only peers of one group reach each other. Peers in no group form the last one."""
@@ -196,9 +211,7 @@ class SimulatedNetwork:
             return
         self.bans.append((number, banned))
         self._on_ban(number, banned)
-        self._broken |= {(number, banned), (banned, number)}
-        for one, other in ((number, banned), (banned, number)):
-            self._on_link(one, other, False)
+        self._part(number, banned)
         self._loop.call_later(self.gates.limits.ban_s, self._mend, number, banned)
         self._replace(number)
 
@@ -218,12 +231,27 @@ class SimulatedNetwork:
             self._on_link(one, new, True)
 
     def _mend(self, number: int, banned: int) -> None:
-        if not (self.gates.admits(number, banned) and self.gates.admits(banned, number)):
+        if self._admit_each_other(number, banned):
+            self._join(number, banned)
+        elif (number, banned) in self._broken:
             self._loop.call_later(self.gates.limits.redial_max_s, self._mend, number, banned)
+
+    def _admit_each_other(self, number: int, other: int) -> bool:
+        return self.gates.admits(number, other) and self.gates.admits(other, number)
+
+    def _part(self, number: int, other: int) -> None:
+        pairs = (number, other), (other, number)
+        self._broken.update(pairs)
+        for one, neighbour in pairs:
+            self._on_link(one, neighbour, False)
+
+    def _join(self, number: int, other: int) -> None:
+        pairs = (number, other), (other, number)
+        if not self._broken.issuperset(pairs):
             return
-        self._broken -= {(number, banned), (banned, number)}
-        for one, other in ((number, banned), (banned, number)):
-            self._on_link(one, other, True)
+        self._broken.difference_update(pairs)
+        for one, neighbour in pairs:
+            self._on_link(one, neighbour, True)
 
     def _spread(self, sender: int, parcel: Parcel, received_from: int = -1) -> None:
         self._carry(sender, [number for number in self.neighbours(sender) if number != received_from], parcel)
@@ -361,6 +389,7 @@ class Endpoint:
 
     def __init__(self, network: SimulatedNetwork, number: int) -> None:
         self.attach = partial(network.attach, number)
+        self.track = partial(network.track, number)
         self.publish = partial(network.publish, number)
         self.send = partial(network.send, number)
         self.blame = partial(network.blame, number)

@@ -217,6 +217,7 @@ class SimulatedPeer:
             ),
             session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
         )
+        self._track(self.node)
         self._endpoint.attach(self._receive, self._take)
         if self.behaviour is not None:
             self.behaviour.begin(self)
@@ -327,8 +328,14 @@ class SimulatedPeer:
         if is_killed:
             self.crash()
         elif node.head is not old:
+            if node.head.roster.members != old.roster.members:
+                self._track(node)
             self._around.observer.on_head(self, old)
         return refused
+
+    def _track(self, node: Node) -> None:
+        """Tell the network the members at the head."""
+        self._endpoint.track(node.head.height, node.head.roster.members)
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out an effect of the node or its behaviour."""

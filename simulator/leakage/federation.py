@@ -15,7 +15,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.base import Model
 from fedchain.learning.payload.codec import decode
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.task.data_source import DataSource, Share
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.engine.simulation import simulation_keys
@@ -68,7 +68,7 @@ class Federation:
             for phase, by, _ in self.rules.phases if number else self.rules.setup_phases:
                 working = drawn if by == Contributor.PARTICIPANT.value else [self._aggregator_of(number)]
                 posts = self._posts(phase, number, knowledge, working)
-                knowledge = self.rules.aggregate(phase, number, knowledge, posts)
+                knowledge = self.rules.aggregate(OffChain(phase, number, self._members), knowledge, posts)
             yield number, knowledge
 
     def watch(self, client: int, number: int, knowledge: bytes) -> Seen:

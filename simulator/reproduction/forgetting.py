@@ -18,7 +18,7 @@ import numpy as np
 
 from fedchain.learning.application import Application
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.round import Round
+from fedchain.learning.round import OffChain, Round
 from fedchain.learning.seeding import derive
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.learner import Learner
@@ -49,7 +49,7 @@ def run_forgetting(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
             row["forgetting_fedavg"] = _loss_after(fedavg, fedavg_rules, earlier, others, knowledge) - before
         rows.append(row)
         ordered = [(client.to_bytes(4, "big"), posts[client]) for client in sorted(posts)]
-        knowledge, earlier = rules.aggregate("update", number, knowledge, ordered), drawn
+        knowledge, earlier = rules.aggregate(OffChain("update", number), knowledge, ordered), drawn
         on_round(number)
     return {"scenario": scenario.to_dict(), "rows": rows}
 
@@ -70,7 +70,7 @@ def _loss_after(
     learner: Learner, rules: Application, earlier: list[int], posts: Mapping[int, bytes], knowledge: bytes
 ) -> float:
     """Mean over i and j of L(theta(t, j); D_i). The aggregate of a single post is the posted model."""
-    models = [rules.aggregate("update", 1, knowledge, [(b"", post)]) for post in posts.values()]
+    models = [rules.aggregate(OffChain("update", 1), knowledge, [(b"", post)]) for post in posts.values()]
     return statistics.mean(_loss(learner, rules, client, model) for model in models for client in earlier)
 
 

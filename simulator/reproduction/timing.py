@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from fedchain.learning.application import Application
+from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.parallel import OnRound
 from fedchain.simulator.scenario import Scenario
@@ -32,7 +33,7 @@ def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
             seconds.append(time.process_time() - began_s)
             posts.append((client.to_bytes(4, "big"), made.payload))
         began_s = time.process_time()
-        knowledge = rules.aggregate(phase, number, knowledge, posts)
+        knowledge = rules.aggregate(OffChain(phase, number), knowledge, posts)
         aggregation_s = time.process_time() - began_s
         if number > 1:
             row = {"training_cpu_s": statistics.mean(seconds), "aggregation_cpu_s": aggregation_s}

@@ -17,7 +17,7 @@ from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Contributor
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.registry import METHODS
-from fedchain.learning.round import Round
+from fedchain.learning.round import OffChain, Round
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.checkpoint import copy_state, restore_state
 from fedchain.learning.worker.learner import Learner
@@ -76,7 +76,7 @@ class Update:
             senders = range(CLIENTS if phase.by is Contributor.PARTICIPANT else 1)
             made = [self._learner.contribute(client, phase.name, 1, knowledge) for client in senders]
             knowledge = rules.aggregate(
-                phase.name, 1, knowledge, [(bytes([client]), made[client].payload) for client in senders]
+                OffChain(phase.name, 1), knowledge, [(bytes([client]), made[client].payload) for client in senders]
             )
         self._round = Round(2, rules.read_knowledge(knowledge), clients=CLIENTS)
 

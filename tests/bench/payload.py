@@ -14,7 +14,7 @@ import numpy as np
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.payload.codec import decode, encode
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import OffChain, Tensors
 
 POSTS = 8
 
@@ -45,7 +45,7 @@ def run(repetitions: int) -> dict[str, float]:
         "aggregate_ms": _median_ms(iter_rounds(rules, phase.name, posts), repetitions),
     }
     tracemalloc.start()
-    rules.aggregate(phase.name, 1 << 30, b"", posts)
+    rules.aggregate(OffChain(phase.name, 1 << 30), b"", posts)
     found["memory_payloads"] = tracemalloc.get_traced_memory()[1] / size_bytes
     tracemalloc.stop()
     return found
@@ -54,7 +54,7 @@ def run(repetitions: int) -> dict[str, float]:
 def iter_rounds(rules: Application, phase: str, posts: list[tuple[bytes, bytes]]) -> Callable[[], bytes]:
     """A function that aggregates the posts in the next round, each time that it is called."""
     numbers = iter(range(1, 1 << 30))
-    return lambda: rules.aggregate(phase, next(numbers), b"", posts)
+    return lambda: rules.aggregate(OffChain(phase, next(numbers)), b"", posts)
 
 
 def _median_ms(function: Callable[[], object], repetitions: int) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.exceptions import InvalidBlock, InvalidPayload, MissingPayload
-from fedchain.chain.knowledge import EMPTY_ROOT, check_post, missing_contents, recompute
+from fedchain.chain.knowledge import EMPTY_ROOT, Occasion, check_post, missing_contents, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash, sha256
@@ -32,9 +32,7 @@ def test_knowledge_is_the_sum_of_all_posts() -> None:
 
 
 class _NeedsPosts(SumRules):
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         raise AssertionError("a mean of nothing is asked of no method")
 
 
@@ -48,13 +46,11 @@ class _Recording(SumRules):
         self.checked: list[tuple[str, PublicKey, int, bytes, bytes]] = []
         self.aggregated: list[tuple[str, int, bytes, list[PublicKey]]] = []
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
-        self.checked.append((phase, sender, round_number, knowledge, payload))
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
+        self.checked.append((occasion.phase, sender, occasion.round, knowledge, payload))
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
-        self.aggregated.append((phase, round_number, knowledge, [sender for sender, _ in posts]))
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
+        self.aggregated.append((occasion.phase, occasion.round, knowledge, [sender for sender, _ in posts]))
         return b""
 
 
@@ -66,6 +62,23 @@ def test_check_sees_sender_and_knowledge_of_each_post_in_order(turn: int) -> Non
         ("update", item.sender, 2, KNOWLEDGE, BUILDER.contents[item.payload_hash]) for item in transactions
     ]
     assert rules.aggregated == [("update", 2, KNOWLEDGE, [item.sender for item in transactions])]
+
+
+def test_the_rules_are_told_the_roster_of_the_state_and_not_the_founders() -> None:
+    present: list[tuple[PublicKey, ...]] = []
+
+    class Roll(SumRules):
+        def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
+            present.append(occasion.members)
+
+        def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
+            present.append(occasion.members)
+            return b""
+
+    members = (*PARENT.roster.members, bytes(32))
+    later = replace(PARENT, roster=replace(PARENT.roster, members=members), punctuality=bytes(len(members)))
+    recompute(BUILDER.genesis, Roll(), later, SECOND.transactions, BUILDER.contents.get)
+    assert present == [members] * (len(SECOND.transactions) + 1)
 
 
 def test_a_cache_may_stand_before_the_check() -> None:
@@ -109,9 +122,7 @@ def test_stored_contents_that_changed_are_noticed() -> None:
 
 
 class _Picky(SumRules):
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         raise ValueError("shapes (3, 2) and (2, 3) do not fit")
 
 

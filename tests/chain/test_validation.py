@@ -22,9 +22,10 @@ from fedchain.chain.exceptions import (
     UnknownParent,
 )
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.knowledge import occasion_of
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.chain.state import State, votes_required
+from fedchain.chain.state import State, genesis_state, votes_required
 from fedchain.chain.transition import judge_block
 from fedchain.chain.validation import CLOCK_MS_MAX, validate_payload, validate_post, validate_window
 from fedchain.chain.vote import VoteKind
@@ -762,7 +763,8 @@ def test_a_missing_payload_heals_when_it_arrives() -> None:
 def test_a_payload_is_what_was_signed() -> None:
     content, other = payload(1), payload(2)
     signed = post(KEYS[0], genesis(4), 1, content)
-    check = lambda data: SumRules().check("update", b"", 1, b"", data)  # noqa: E731
+    occasion = occasion_of(genesis(4), genesis_state(genesis(4)))
+    check = lambda data: SumRules().check(occasion, b"", b"", data)  # noqa: E731
     validate_payload(signed, content, check)
     for wrong, message in (
         (content + b"\x00", "payload size: 33 bytes found, 32 signed"),

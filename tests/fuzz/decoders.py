@@ -45,6 +45,7 @@ from fedchain.learning.payload import codec
 from fedchain.learning.payload.numbers import clip_elements
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS
+from fedchain.learning.round import OffChain
 from fedchain.network.libp2p.addresses import decode_exchange, encode_exchange, is_address, seen_from
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
@@ -54,6 +55,8 @@ from tests.crypto.threshold.dealt import SENDERS, random_source, small_key
 from tests.fuzz.engine import Session, Target
 from tests.fuzz.victim import messages
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
+
+MEMBERS = (b"a", b"b", b"aggregator")
 
 SPLITTING = frozenset({"feddkc", "fedgkt", "fedict"})
 """Methods that need a model that can be split; what they post and leave are lists of parts."""
@@ -214,26 +217,26 @@ def _tensors(specs: tuple[TensorSpec, ...], size: int) -> dict[str, Any]:
 
 def _open_payload(method: str) -> Session:
     """A payload that is taken can also be aggregated, and what it leaves behind can be read."""
-    rules = Application(_config(method), (b"a", b"b", b"aggregator"))
+    rules = Application(_config(method), MEMBERS)
     specs_of = payload_specs(rules.method, rules.info, 2)
     cases, seeds, known = [], list[bytes](), b""
     for phase in (*rules.method.setup, *rules.method.phases):
         specs = specs_of[phase.name]
         good = [codec.encode(_tensors(specs, size)) for size in (1, 3, 10)]
         cases.append((phase, specs, good[0], known))
-        known = rules.aggregate(phase.name, 1, known, [(b"a", good[0])])
+        known = rules.aggregate(OffChain(phase.name, 1, MEMBERS), known, [(b"a", good[0])])
         seeds += good
 
     def check(data: bytes) -> str:
         endings = []
         for phase, specs, other, known in cases:
             try:
-                rules.check(phase.name, b"a", 1, b"", data)
+                rules.check(OffChain(phase.name, 1, MEMBERS), b"a", b"", data)
             except InvalidPayload as error:
                 endings.append(str(error))
                 continue
             assert codec.encode(codec.decode(data, specs)) == data, "taken but not canonical"
-            left = rules.aggregate(phase.name, 1, known, [(b"a", data), (b"b", other)])
+            left = rules.aggregate(OffChain(phase.name, 1, MEMBERS), known, [(b"a", data), (b"b", other)])
             assert rules.read_knowledge(left) is not None or rules.lists_parts(phase.name)
             rules.summary(left)
             assert len(rules.parts(phase.name, data)) <= len(rules.parts_known(left)) or not left
@@ -244,7 +247,7 @@ def _open_payload(method: str) -> Session:
 
 
 def _open_knowledge(method: str) -> Session:
-    rules = Application(_config(method), (b"a", b"b", b"aggregator"))
+    rules = Application(_config(method), MEMBERS)
     specs_of = knowledge_specs(rules.method, rules.info, 2)
     seeds = [b""]
     for phase in (*rules.method.setup, *rules.method.phases):

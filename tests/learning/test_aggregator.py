@@ -15,7 +15,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Contributor, Phase
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning.federation import Federation
@@ -99,7 +99,7 @@ def test_a_phase_in_which_the_aggregator_trains_takes_the_steps_of_all_examples_
     assert learner.planned_steps(1, "update", 1) == int(of_each[1]) // 10
     rules = Application(chosen)
     made = learner.contribute(0, "update", 1, b"")
-    knowledge = rules.aggregate("update", 1, b"", [(b"a", made.payload)])
+    knowledge = rules.aggregate(OffChain("update", 1), b"", [(b"a", made.payload)])
     distilled = learner.contribute(3, "distil", 1, knowledge, evaluate_test=True)
     assert (made.local is None, distilled.local) == (False, None)
     assert learner.evaluate_received(3, 2, knowledge, evaluate_test=True) is None

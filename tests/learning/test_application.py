@@ -22,7 +22,7 @@ from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import OffChain, Round, Tensors
 from tests.support.learning.federation import check
 
 INFO = describe_model("digits-mlp")
@@ -54,11 +54,11 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     for _, payload in posts:
         check(rules, payload)
         assert len(payload) <= rules.payload_size_bytes_max("update")
-    knowledge = rules.aggregate("update", 1, b"", posts)
+    knowledge = rules.aggregate(OffChain("update", 1), b"", posts)
     assert rules.read_knowledge(knowledge) is not None
     assert rules.read_knowledge(b"") is None
-    assert rules.aggregate("update", 2, knowledge, []) == knowledge
-    again = rules.aggregate("update", 2, knowledge, posts)
+    assert rules.aggregate(OffChain("update", 2), knowledge, []) == knowledge
+    again = rules.aggregate(OffChain("update", 2), knowledge, posts)
     assert again == knowledge.replace(b"update\x01", b"update\x02")
     assert again != knowledge
 
@@ -72,7 +72,7 @@ def test_a_machine_s_own_error_while_aggregating_is_itself_and_not_its_own_cause
     rules = Application(LearningConfig(method="blade-fl"))
     monkeypatch.setattr(type(rules.method), "aggregate", exhausted)
     with pytest.raises(MemoryError) as caught:
-        rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))
+        rules.aggregate(OffChain("update", 1), b"", random_posts("blade-fl", 2))
     assert caught.value.__cause__ is None
     assert "Traceback" in "".join(caught.value.__notes__)
 
@@ -81,11 +81,11 @@ def test_a_machine_s_own_error_while_aggregating_is_itself_and_not_its_own_cause
 @pytest.mark.parametrize(("method", "orders"), [("dfpl", 10_000), ("fedavg", 20)])
 def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str, orders: int) -> None:
     rules, posts = Application(LearningConfig(method=method)), random_posts(method, 5)
-    expected = rules.aggregate("update", 1, b"", posts)
+    expected = rules.aggregate(OffChain("update", 1), b"", posts)
     arrival, shuffle = list(posts), random.Random(0).shuffle
     for _ in range(orders):
         shuffle(arrival)
-        assert rules.aggregate("update", 1, b"", sorted(arrival)) == expected
+        assert rules.aggregate(OffChain("update", 1), b"", sorted(arrival)) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -95,7 +95,7 @@ def test_the_number_of_threads_changes_no_byte(method: str) -> None:
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.add(rules.aggregate("update", 1, b"", posts))
+            found.add(rules.aggregate(OffChain("update", 1), b"", posts))
     finally:
         torch.set_num_threads(before)
     assert len(found) == 1
@@ -103,7 +103,7 @@ def test_the_number_of_threads_changes_no_byte(method: str) -> None:
 
 def test_posts_out_of_order_are_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match="ascending order of sender"):
-        Application(LearningConfig()).aggregate("update", 1, b"", random_posts("dfpl", 3)[::-1])
+        Application(LearningConfig()).aggregate(OffChain("update", 1), b"", random_posts("dfpl", 3)[::-1])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_solo_post_must_be_empty() -> None:
 
 def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     rules, posts = Application(LearningConfig(method="fedavg")), random_posts("fedavg", 2)
-    first, second = (rules.aggregate("update", 1, b"", posts[:count]) for count in (1, 2))
+    first, second = (rules.aggregate(OffChain("update", 1), b"", posts[:count]) for count in (1, 2))
     payload, decoded = posts[0][1], list[bytes]()
 
     def counting(data: Buffer, specs: Sequence[TensorSpec]) -> Any:
@@ -147,8 +147,8 @@ def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.
 
     monkeypatch.setattr("fedchain.learning.knowledge.decode", counting)
     for _ in range(3):
-        rules.check("update", b"a", 2, bytes(bytearray(first)), payload)  # other bytes of the same value
-        rules.aggregate("update", 3, second, [(b"a", payload)])
+        rules.check(OffChain("update", 2), b"a", bytes(bytearray(first)), payload)  # other bytes of the same value
+        rules.aggregate(OffChain("update", 3), second, [(b"a", payload)])
     assert [known.endswith(data) for known, data in zip((first, second), decoded, strict=True)] == [True, True]
     for knowledge in (b"damaged", b"damaged"):
         with pytest.raises(InvalidPayload):
@@ -167,12 +167,12 @@ def test_a_checked_post_is_not_decoded_again_when_its_phase_closes(monkeypatch: 
 
     monkeypatch.setattr("fedchain.learning.application.decode", counting)
     for sender, payload in posts[:2]:
-        rules.check("update", sender, 1, b"", payload)
-    first = rules.aggregate("update", 1, b"", posts)
+        rules.check(OffChain("update", 1), sender, b"", payload)
+    first = rules.aggregate(OffChain("update", 1), b"", posts)
     assert decoded == [payload for _, payload in posts]
     for number in (2, 3):  # other phases: the first one's are forgotten
-        rules.check("update", posts[0][0], number, first, posts[0][1])
-    assert rules.aggregate("update", 1, b"", posts) == first
+        rules.check(OffChain("update", number), posts[0][0], first, posts[0][1])
+    assert rules.aggregate(OffChain("update", 1), b"", posts) == first
     assert len(decoded) == 3 + 2 + 3
 
 
@@ -181,14 +181,14 @@ def test_large_posts_are_let_go_when_their_phase_closes_or_another_one_fills(mon
     kept = rules._decoded
     monkeypatch.setattr("fedchain.learning.application.POSTS_SIZE_MAX", 2 * len(posts[0][1]))
     for sender, payload in posts:
-        rules.check("update", sender, 1, b"", payload)
+        rules.check(OffChain("update", 1), sender, b"", payload)
     before = [kept.find("update", 1, payload, 0) is not None for _, payload in posts]
-    first = rules.aggregate("update", 1, b"", posts)
+    first = rules.aggregate(OffChain("update", 1), b"", posts)
     after = [kept.find("update", 1, payload, 0) is not None for _, payload in posts]
     assert (before, after) == ([True] * 3, [False] * 3)
-    assert rules.aggregate("update", 1, b"", posts) == first
+    assert rules.aggregate(OffChain("update", 1), b"", posts) == first
     for number, (sender, payload) in ((2, posts[0]), (3, posts[1]), (3, posts[2])):
-        rules.check("update", sender, number, first, payload)
+        rules.check(OffChain("update", number), sender, first, payload)
     rounds = zip((2, 3, 3), posts, strict=True)
     left = [kept.find("update", number, data, 0) is not None for number, (_, data) in rounds]
     assert left == [False, True, True], "three of them are too many, and the open phase goes on"
@@ -200,7 +200,7 @@ def test_the_summary_describes_the_prototypes() -> None:
     prototypes[0, :2], prototypes[1, 0] = (3.0, 4.0), 2.0
     payload = encode({"labels": np.array([1, 5, 7]), "counts": np.array([1, 1, 1]), "prototypes": prototypes})
     other = encode({"labels": np.array([5]), "counts": np.array([9]), "prototypes": prototypes[1:2]})
-    summary = rules.summary(rules.aggregate("update", 1, b"", [(b"a", payload), (b"b", other)]))
+    summary = rules.summary(rules.aggregate(OffChain("update", 1), b"", [(b"a", payload), (b"b", other)]))
     assert summary is not None
     assert summary.labels == (1, 5, 7)
     assert summary.holders == (1, 2, 1)
@@ -211,12 +211,12 @@ def test_the_summary_describes_the_prototypes() -> None:
 
 def test_methods_without_prototypes_have_no_summary() -> None:
     rules = Application(LearningConfig(method="blade-fl"))
-    assert rules.summary(rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))) is None
+    assert rules.summary(rules.aggregate(OffChain("update", 1), b"", random_posts("blade-fl", 2))) is None
 
 
 def test_knowledge_is_exported_as_safetensors() -> None:
     rules = Application(LearningConfig(method="blade-fl"))
-    knowledge = rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))
+    knowledge = rules.aggregate(OffChain("update", 1), b"", random_posts("blade-fl", 2))
     loaded = safetensors.numpy.load(rules.safetensors(knowledge))
     assert {name.removeprefix(PREFIX): array.shape for name, array in loaded.items()} == dict(INFO.parameters)
     assert safetensors.numpy.load(rules.safetensors(b"")) == {}
@@ -255,7 +255,7 @@ def test_only_a_refusal_of_a_user_s_own_aggregate_is_the_senders_fault(
     monkeypatch.setattr(sys.modules[__name__], "ERRORS", [error])
     with pytest.raises(expected) as caught:
         Application(LearningConfig(method="contributed:Refusing")).aggregate(
-            "update", 1, b"", random_posts("blade-fl", 2)
+            OffChain("update", 1), b"", random_posts("blade-fl", 2)
         )
     assert isinstance(caught.value, ValueError) == isinstance(error, InvalidPayload)
 
@@ -271,9 +271,9 @@ def test_a_user_s_own_method_answers_for_what_it_inherits_and_a_built_in_one_for
     monkeypatch.setitem(sys.modules, "contributed", SimpleNamespace(Inheriting=Inheriting))
     posts = random_posts("blade-fl", 2)
     with pytest.raises(OwnCodeFailed, match=r"^aggregate of phase update: ValueError: boom\n"):
-        Application(LearningConfig(method="contributed:Inheriting")).aggregate("update", 1, b"", posts)
+        Application(LearningConfig(method="contributed:Inheriting")).aggregate(OffChain("update", 1), b"", posts)
     with pytest.raises(ValueError, match=r"^boom\n"):
-        Application(LearningConfig(method="blade-fl")).aggregate("update", 1, b"", posts)
+        Application(LearningConfig(method="blade-fl")).aggregate(OffChain("update", 1), b"", posts)
 
 
 def test_what_a_user_s_own_method_says_is_short_and_steers_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_what_a_user_s_own_method_says_is_short_and_steers_no_terminal(monkeypat
     monkeypatch.setattr(sys.modules[__name__], "ERRORS", [RuntimeError("\x1b[2J" + "A" * 1_000_000)])
     with pytest.raises(OwnCodeFailed) as caught:
         Application(LearningConfig(method="contributed:Refusing")).aggregate(
-            "update", 1, b"", random_posts("blade-fl", 2)
+            OffChain("update", 1), b"", random_posts("blade-fl", 2)
         )
     assert re.fullmatch(r"aggregate of phase update: RuntimeError: \?\[2JA{296}… \(.*, line \d+\)", str(caught.value))
 

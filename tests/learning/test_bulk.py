@@ -31,7 +31,7 @@ from fedchain.learning.payload.bulk import (
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.part_folder import PartFolder, PartMemory
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning import relay
 
@@ -63,8 +63,8 @@ class Players:
         payloads = [self.learner.contribute(place, phase, number, self.known).payload for place in players]
         posts = [(MEMBERS[place], payload) for place, payload in zip(players, payloads, strict=True)]
         for sender, payload in posts:
-            self.rules.check(phase, sender, number, self.known, payload)
-        self.known = self.rules.aggregate(phase, number, self.known, posts)
+            self.rules.check(OffChain(phase, number, MEMBERS), sender, self.known, payload)
+        self.known = self.rules.aggregate(OffChain(phase, number, MEMBERS), self.known, posts)
         return payloads
 
 

@@ -16,7 +16,7 @@ from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.commitment import COMMITMENT, commit, commitments_spec, validate_revealed
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.round import OffChain, ReadPost, Round, Tensors
 from fedchain.learning.worker.learner import Learner
 
 MEMBERS = [b"\1" * 32, b"\2" * 32, b"\3" * 32]
@@ -76,7 +76,7 @@ def post(rules: Application, learner: Learner, phase: str, number: int, known: b
     """Posts of all members, checked."""
     posts = [(MEMBERS[k], learner.contribute(k, phase, number, known).payload) for k in range(3)]
     for sender, payload in posts:
-        rules.check(phase, sender, number, known, payload)
+        rules.check(OffChain(phase, number, MEMBERS), sender, known, payload)
     return posts
 
 
@@ -84,10 +84,12 @@ def test_what_is_revealed_is_aggregated_as_without_commitments(config: LearningC
     rules, learner, known = Application(config, MEMBERS), Learner(config, members=MEMBERS), b""
     plain = Application(LearningConfig(method="blade-fl", clients=3))
     for number in (1, 2):
-        known = rules.aggregate("commitment", number, known, post(rules, learner, "commitment", number, known))
+        known = rules.aggregate(
+            OffChain("commitment", number, MEMBERS), known, post(rules, learner, "commitment", number, known)
+        )
         revealed = post(rules, learner, "reveal", number, known)
-        known = rules.aggregate("reveal", number, known, revealed)
-        expected = plain.aggregate("update", number, b"", revealed)
+        known = rules.aggregate(OffChain("reveal", number, MEMBERS), known, revealed)
+        expected = plain.aggregate(OffChain("update", number), b"", revealed)
         assert known.replace(b"reveal", b"update") == expected.replace(b"reveal", b"update")
 
 
@@ -99,37 +101,37 @@ def test_the_phase_that_trains_is_the_one_that_is_evaluated_and_takes_time(confi
 
 def test_another_model_than_the_committed_one_is_refused(config: LearningConfig) -> None:
     rules, learner = Application(config, MEMBERS), Learner(config, members=MEMBERS)
-    known = rules.aggregate("commitment", 1, b"", post(rules, learner, "commitment", 1, b""))
+    known = rules.aggregate(OffChain("commitment", 1, MEMBERS), b"", post(rules, learner, "commitment", 1, b""))
     revealed = post(rules, learner, "reveal", 1, known)
     with pytest.raises(InvalidPayload, match=r"reveal: member 0 committed to .*, found "):
-        rules.check("reveal", MEMBERS[0], 1, known, revealed[1][1])
+        rules.check(OffChain("reveal", 1, MEMBERS), MEMBERS[0], known, revealed[1][1])
 
 
 def test_a_copied_commitment_is_of_no_use(config: LearningConfig) -> None:
     rules, learner = Application(config, MEMBERS), Learner(config, members=MEMBERS)
     honest = learner.contribute(0, "commitment", 1, b"").payload
-    known = rules.aggregate("commitment", 1, b"", [(MEMBERS[0], honest), (MEMBERS[1], honest)])
+    known = rules.aggregate(OffChain("commitment", 1, MEMBERS), b"", [(MEMBERS[0], honest), (MEMBERS[1], honest)])
     model = learner.contribute(0, "reveal", 1, known).payload
-    rules.check("reveal", MEMBERS[0], 1, known, model)
+    rules.check(OffChain("reveal", 1, MEMBERS), MEMBERS[0], known, model)
     with pytest.raises(InvalidPayload, match="reveal: member 1 committed to"):
-        rules.check("reveal", MEMBERS[1], 1, known, model)
+        rules.check(OffChain("reveal", 1, MEMBERS), MEMBERS[1], known, model)
 
 
 def test_nothing_is_revealed_without_a_commitment_of_the_same_round(config: LearningConfig) -> None:
     rules, learner = Application(config, MEMBERS), Learner(config, members=MEMBERS)
     made = post(rules, learner, "commitment", 1, b"")
-    known = rules.aggregate("commitment", 1, b"", made[:2])
+    known = rules.aggregate(OffChain("commitment", 1, MEMBERS), b"", made[:2])
     model = learner.contribute(2, "reveal", 1, known).payload
     with pytest.raises(InvalidPayload, match="a commitment of member 2 expected, found none"):
-        rules.check("reveal", MEMBERS[2], 1, known, model)
+        rules.check(OffChain("reveal", 1, MEMBERS), MEMBERS[2], known, model)
     model = learner.contribute(0, "reveal", 1, known).payload
     with pytest.raises(InvalidPayload, match="a commitment of member 0 expected, found none"):
-        rules.check("reveal", MEMBERS[0], 2, known, model)
+        rules.check(OffChain("reveal", 2, MEMBERS), MEMBERS[0], known, model)
 
 
 def test_what_will_be_revealed_survives_a_crash(config: LearningConfig) -> None:
     rules, learner = Application(config, MEMBERS), Learner(config, members=MEMBERS)
-    known = rules.aggregate("commitment", 1, b"", post(rules, learner, "commitment", 1, b""))
+    known = rules.aggregate(OffChain("commitment", 1, MEMBERS), b"", post(rules, learner, "commitment", 1, b""))
     other = Learner(config, members=MEMBERS)
     other.restore(1, learner.checkpoint(1))
     revealed = other.contribute(1, "reveal", 1, known)

@@ -11,6 +11,7 @@ from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS, load_method
+from fedchain.learning.round import OffChain
 from tests.support.learning.federation import (
     CLIENTS,
     SPLITTING,
@@ -87,7 +88,7 @@ def test_a_phase_without_posts_keeps_the_knowledge(method: str) -> None:
     federation = Federation(config(method))
     for number in (1, 2):
         known = federation.knowledge
-        assert federation.rules.aggregate("update", number, known, []) == known
+        assert federation.rules.aggregate(OffChain("update", number, federation.members), known, []) == known
         federation.play()
 
 

@@ -20,7 +20,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.prototypes import forward_all
 from fedchain.learning.payload.codec import pieces
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning.federation import check, read_payload
 
@@ -74,11 +74,11 @@ def test_a_method_of_several_phases_runs_on_the_same_rules(config: LearningConfi
     assert rules.setup_phases == (("introduce", "participant", 0),)
     assert rules.phases == (("count", "participant", 2), ("announce", "aggregator", 0))
     posts = [(bytes([client]), learner.contribute(client, "count", 1, b"").payload) for client in range(3)]
-    counted = rules.aggregate("count", 1, b"", posts)
+    counted = rules.aggregate(OffChain("count", 1), b"", posts)
     announced = learner.contribute(0, "announce", 1, counted)
     assert announced.steps == 0
     assert announced.local is None
-    final = rules.aggregate("announce", 1, counted, [(b"aggregator", announced.payload)])
+    final = rules.aggregate(OffChain("announce", 1), counted, [(b"aggregator", announced.payload)])
     known = rules.read_knowledge(final)
     assert known is not None
     assert known["announced"].tolist() == [3 * int(learner.histogram().sum())]
@@ -87,8 +87,8 @@ def test_a_method_of_several_phases_runs_on_the_same_rules(config: LearningConfi
 
 def test_a_phase_closed_empty_leaves_the_knowledge_of_the_one_before(config: LearningConfig) -> None:
     rules, learner = Application(config), Learner(config)
-    counted = rules.aggregate("count", 1, b"", [(b"a", learner.contribute(0, "count", 1, b"").payload)])
-    assert rules.aggregate("announce", 1, counted, []) == counted
+    counted = rules.aggregate(OffChain("count", 1), b"", [(b"a", learner.contribute(0, "count", 1, b"").payload)])
+    assert rules.aggregate(OffChain("announce", 1), counted, []) == counted
     assert learner.contribute(1, "count", 2, counted).steps == 0
     with pytest.raises(InvalidPayload, match="parts of 1 to 3 phases expected, found 0"):
         rules.read_knowledge(b"\x90")
@@ -141,7 +141,7 @@ def test_a_third_phase_costs_no_training_time_and_no_evaluation(monkeypatch: pyt
             made = learner.contribute(0, phase, number, knowledge)
             assert (made.steps, made.local is not None) == (steps, phase == "update")
             assert counted.calls - before == passes, "what was received, from round 2 on, and what was trained"
-            knowledge = rules.aggregate(phase, number, knowledge, [(b"a", made.payload)])
+            knowledge = rules.aggregate(OffChain(phase, number), knowledge, [(b"a", made.payload)])
 
 
 class Counted:
@@ -203,12 +203,12 @@ def test_what_the_setup_leaves_for_ever_stands_beside_the_knowledge(monkeypatch:
     monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
     chosen = LearningConfig(method="contributed:Keys", clients=3)
     rules, learner = Application(chosen), Learner(chosen)
-    known = rules.aggregate("introduce", 0, b"", [(b"a", learner.contribute(0, "introduce", 0, b"").payload)])
+    known = rules.aggregate(OffChain("introduce", 0), b"", [(b"a", learner.contribute(0, "introduce", 0, b"").payload)])
     introduced = learner._knowledge.read(known)
     assert rules.read_knowledge(known) is None
     for number in (1, 2, 3):
         payload = learner.contribute(1, "count", number, known).payload
-        known = rules.aggregate("count", number, known, [(b"a", payload)])
+        known = rules.aggregate(OffChain("count", number), known, [(b"a", payload)])
         assert [(part.phase, part.round) for part in learner._knowledge.read(known)] == [
             ("count", number),
             ("introduce", 0),

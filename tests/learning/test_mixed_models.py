@@ -19,7 +19,7 @@ from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import found_federation, learning_from_genesis, learning_to_genesis, rules_of
@@ -78,10 +78,10 @@ def test_a_post_is_judged_by_its_sender_s_own_model(mixed: LearningConfig) -> No
     assert federation.known()["numbers"].tolist() == [2 * (64 + 32 + 10) + 64 + 32 + 10 + 64 + 32]
     rules, payloads = federation.rules, [federation.learner.contribute(k, "show", 1, b"").payload for k in range(3)]
     for sender, payload in ((0, 0), (1, 1), (2, 0)):
-        rules.check("show", bytes([sender]), 1, b"", payloads[payload])
+        rules.check(OffChain("show", 1, federation.members), bytes([sender]), b"", payloads[payload])
     for sender, payload in ((0, 1), (1, 0), (2, 1)):
         with pytest.raises(InvalidPayload):
-            rules.check("show", bytes([sender]), 1, b"", payloads[payload])
+            rules.check(OffChain("show", 1, federation.members), bytes([sender]), b"", payloads[payload])
     assert rules.payload_size_bytes_max("show") >= max(map(len, payloads))
 
 
@@ -127,7 +127,9 @@ def test_a_document_states_every_model_and_is_judged_by_them(mixed: LearningConf
     assert (config.shapes, config.more_shapes) == (PLAIN, (NORMED,))
     rules, learner = rules_of(document), Learner(config)
     for place, member in enumerate(document.members):
-        rules.check("show", member, 1, b"", learner.contribute(place, "show", 1, b"").payload)
+        rules.check(
+            OffChain("show", 1, document.members), member, b"", learner.contribute(place, "show", 1, b"").payload
+        )
     message = "tensor 0 of the model is hidden.0.weight (64, 64), but in the genesis it is fc1.weight (64, 64)"
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         Learner(replace(config, more_shapes=(PLAIN,))).prepare(1)
@@ -141,7 +143,9 @@ def test_older_documents_state_the_first_model_alone_and_are_read_as_before() ->
     rules, learner = rules_of(document), Learner(read)
     assert rules.infos == (PLAIN,)
     for place, member in enumerate(document.members):
-        rules.check("update", member, 1, b"", learner.contribute(place, "update", 1, b"").payload)
+        rules.check(
+            OffChain("update", 1, document.members), member, b"", learner.contribute(place, "update", 1, b"").payload
+        )
     assert learner.client(1).info == NORMED
 
 
@@ -208,8 +212,8 @@ def test_a_user_s_function_may_bring_another_model_for_each_member() -> None:
         made = [learner.contribute(k, "update", number, knowledge).payload for k in range(3)]
         posts = list(zip([b"a", b"b", b"c"], made, strict=True))
         for sender, payload in posts:
-            rules.check("update", sender, number, knowledge, payload)
-        knowledge = rules.aggregate("update", number, knowledge, posts)
+            rules.check(OffChain("update", number, (b"a", b"b", b"c")), sender, knowledge, payload)
+        knowledge = rules.aggregate(OffChain("update", number, (b"a", b"b", b"c")), knowledge, posts)
     read = learning_from_genesis(genesis(3, learning=learning_to_genesis(chosen)))
     assert (read.shapes, read.more_shapes) == (chosen.shapes, chosen.more_shapes)
 
@@ -243,6 +247,15 @@ def test_models_of_one_federation_know_the_same_classes() -> None:
 def test_equal_bytes_of_two_senders_are_read_by_the_model_of_each(mixed: LearningConfig) -> None:
     rules = Application(mixed, [b"a", b"b"])
     payload = encode({name: np.zeros(shape, np.float32) for name, shape in _biases(PLAIN)})
-    rules.check("show", b"a", 1, b"", payload)
+    rules.check(OffChain("show", 1, (b"a", b"b")), b"a", b"", payload)
     with pytest.raises(InvalidPayload, match="an array of 5 expected, found 3"):
-        rules.check("show", b"b", 1, b"", payload)
+        rules.check(OffChain("show", 1, (b"a", b"b")), b"b", b"", payload)
+
+
+def test_the_members_are_those_of_the_occasion_whoever_founded_the_federation(mixed: LearningConfig) -> None:
+    rules = Application(mixed, [b"a", b"b"])
+    payload = encode({name: np.zeros(shape, np.float32) for name, shape in _biases(PLAIN)})
+    rules.check(OffChain("show", 1, (b"b", b"a")), b"b", b"", payload)
+    rules.check(OffChain("show", 2, (b"a", b"b", b"c")), b"c", b"", payload)
+    with pytest.raises(InvalidPayload, match="an array of 5 expected, found 3"):
+        rules.check(OffChain("show", 2, (b"b", b"a")), b"a", b"", payload)

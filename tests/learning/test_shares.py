@@ -20,7 +20,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.integers import read_integers, validate_below, write_integers
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
-from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.round import OffChain, ReadPost, Round, Tensors
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.worker.learner import Learner
 
@@ -113,9 +113,9 @@ def close(rules: Application, learner: Learner, phase: str, number: int, known: 
     for client in clients:
         made = learner.contribute(client, phase, number, known)
         assert (made.steps, made.local, made.received) == (0, None, None)
-        rules.check(phase, MEMBERS[client], number, known, made.payload)
+        rules.check(OffChain(phase, number, MEMBERS), MEMBERS[client], known, made.payload)
         posts.append((MEMBERS[client], made.payload))
-    return rules.aggregate(phase, number, known, posts)
+    return rules.aggregate(OffChain(phase, number, MEMBERS), known, posts)
 
 
 def test_shares_open_the_sum(rules: Application, learner: Learner) -> None:
@@ -130,15 +130,17 @@ def test_shares_open_the_sum(rules: Application, learner: Learner) -> None:
 def test_a_phase_that_closes_empty_leaves_the_knowledge_of_the_last_round(rules: Application, learner: Learner) -> None:
     known = close(rules, learner, "decryption_share", 1, close(rules, learner, "encrypt", 1, b"", range(4)), range(3))
     waiting = close(rules, learner, "encrypt", 2, known, [0, 1])
-    assert rules.read_knowledge(rules.aggregate("decryption_share", 2, waiting, [])) == rules.read_knowledge(known)
+    assert rules.read_knowledge(
+        rules.aggregate(OffChain("decryption_share", 2, MEMBERS), waiting, [])
+    ) == rules.read_knowledge(known)
     shown = learner._knowledge.fill(Round(3, None), waiting)
     assert shown.knowledge == rules.read_knowledge(known)
     assert shown.knowledge_phase == "decryption_share"
     assert shown.beside == {}, "what round 2 encrypted is no business of round 3"
     share = learner.contribute(0, "decryption_share", 2, waiting).payload
-    rules.check("decryption_share", MEMBERS[0], 2, waiting, share)
+    rules.check(OffChain("decryption_share", 2, MEMBERS), MEMBERS[0], waiting, share)
     with pytest.raises(InvalidPayload, match="nothing was encrypted in this round"):
-        rules.check("decryption_share", MEMBERS[0], 3, waiting, share)
+        rules.check(OffChain("decryption_share", 3, MEMBERS), MEMBERS[0], waiting, share)
 
 
 def test_later_phases_see_who_contributed(rules: Application, learner: Learner) -> None:
@@ -151,7 +153,7 @@ def test_later_phases_see_who_contributed(rules: Application, learner: Learner) 
 def test_ciphertexts_out_of_range_are_refused(rules: Application, number: int) -> None:
     payload = encode({"ciphertext": write_integers([1, number], SIZE)})
     with pytest.raises(InvalidPayload, match=r"ciphertext\[1\]: below a number of 511 bits expected"):
-        rules.check("encrypt", MEMBERS[0], 1, b"", payload)
+        rules.check(OffChain("encrypt", 1, MEMBERS), MEMBERS[0], b"", payload)
 
 
 def test_a_share_for_another_ciphertext_names_its_member(rules: Application, learner: Learner) -> None:
@@ -159,7 +161,7 @@ def test_a_share_for_another_ciphertext_names_its_member(rules: Application, lea
     other = close(rules, learner, "encrypt", 1, b"", range(3))
     share = learner.contribute(2, "decryption_share", 1, first).payload
     with pytest.raises(InvalidPayload, match="share of member 2: it opens another ciphertext"):
-        rules.check("decryption_share", MEMBERS[2], 1, other, share)
+        rules.check(OffChain("decryption_share", 1, MEMBERS), MEMBERS[2], other, share)
 
 
 def test_a_missing_share_names_its_member_and_the_client_stays_as_it_was(rules: Application, learner: Learner) -> None:

@@ -26,7 +26,7 @@ from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning.federation import SPLITTING
@@ -155,7 +155,7 @@ def passing(
     for place, payload in enumerate(made):
         sender = bytes([place])
         try:
-            rules.check(phase, sender, number, knowledge, payload)
+            rules.check(OffChain(phase, number, SENDERS), sender, knowledge, payload)
         except InvalidPayload:
             continue
         found.append((sender, payload))
@@ -173,9 +173,11 @@ def test_what_passes_is_aggregated_to_knowledge_that_all_can_use(case: str, data
     for phase, number in schedule:
         count = data.draw(st.integers(1, CLIENTS))
         posts = passing(rules, phase, number, knowledge, data.draw(payloads(case, phase, count)))
-        left = rules.aggregate(phase, number, knowledge, posts)
+        left = rules.aggregate(OffChain(phase, number, SENDERS), knowledge, posts)
         assert (left == knowledge) or posts
-        assert rules.aggregate(phase, number, bytes(bytearray(knowledge)), posts) == left, "aggregated twice"
+        assert rules.aggregate(OffChain(phase, number, SENDERS), bytes(bytearray(knowledge)), posts) == left, (
+            "aggregated twice"
+        )
         knowledge = left
         known = rules.read_knowledge(knowledge)
         assert known is None or encode(known) in knowledge
@@ -196,8 +198,8 @@ def assert_honest_clients_go_on(case: str, knowledge: bytes, number: int) -> Non
             assert learner.checkpoint(client) == before
             return
         learner.restore(client, before)
-        rules.check(phase, SENDERS[client], number, knowledge, made.payload)
-        knowledge = rules.aggregate(phase, number, knowledge, [(SENDERS[client], made.payload)])
+        rules.check(OffChain(phase, number, SENDERS), SENDERS[client], knowledge, made.payload)
+        knowledge = rules.aggregate(OffChain(phase, number, SENDERS), knowledge, [(SENDERS[client], made.payload)])
     assert rules.read_knowledge(knowledge) is not None
 
 
@@ -238,11 +240,11 @@ def test_posts_at_the_edges_of_their_specs_are_aggregated(case: str) -> None:
     specs = payload_specs(rules.method, rules.info, CLIENTS)[phase.name]
     made = [encode(at_the_edge(specs, edge, free)) for edge in EDGES for free in (1, 2)]
     for first in made:
-        knowledge = rules.aggregate("update", 1, b"", [(SENDERS[0], first)])
+        knowledge = rules.aggregate(OffChain("update", 1, SENDERS), b"", [(SENDERS[0], first)])
         for second in made:
             posts = passing(rules, "update", 2, knowledge, [first, second, second])
             assert len(posts) == 3 or rules.lists_parts("update"), "the edge itself is allowed"
-            left = rules.aggregate("update", 2, knowledge, posts)
+            left = rules.aggregate(OffChain("update", 2, SENDERS), knowledge, posts)
             known = rules.read_knowledge(left)
             assert known is not None or rules.lists_parts("update")
             assert known is None or encode(known) in left

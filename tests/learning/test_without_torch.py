@@ -15,6 +15,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS
+from fedchain.learning.round import OffChain
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis, round_phases, rules_of, setup_phases
 from tests.support.chain.builders import genesis
 
@@ -38,8 +39,10 @@ def judge(documents: dict[str, str]) -> list[str]:
             payload = encode({spec.name: fill(spec, reader) for spec in specs})
             senders = sorted(founded.members)
             for sender in senders:
-                rules.check(phase.name, sender, number, knowledge, payload)
-            knowledge = rules.aggregate(phase.name, number, knowledge, [(sender, payload) for sender in senders])
+                rules.check(OffChain(phase.name, number), sender, knowledge, payload)
+            knowledge = rules.aggregate(
+                OffChain(phase.name, number), knowledge, [(sender, payload) for sender in senders]
+            )
         rules.summary(knowledge)
     return sorted(documents)
 

@@ -13,6 +13,7 @@ from fedchain.network.admission import EXCESS, Gate
 from fedchain.network.bans import BAN_FILE_SIZE_MAX, REASON_SIZE_MAX, Ban, read_bans, write_bans
 from fedchain.network.data_folder import BAN_FILE
 from fedchain.network.limits import Limits, TokenBucket
+from fedchain.network.membership import Membership
 from tests.support.chain.builders import keys
 
 MEMBERS = [key.public_key for key in keys(3)]
@@ -45,7 +46,7 @@ class Calendar:
 
 
 def gate(folder: Path | None = None, calendar: Calendar | None = None, now_s: float = 0.0) -> Gate:
-    return Gate(MEMBERS, LIMITS, folder, wall=calendar or Calendar(), now_s=now_s)
+    return Gate(Membership(MEMBERS), LIMITS, folder, wall=calendar or Calendar(), now_s=now_s)
 
 
 def who(bans: tuple[Ban, ...]) -> list[bytes]:
@@ -214,7 +215,7 @@ def test_the_ban_list_holds_members_only_and_no_past_bans(tmp_path: Path) -> Non
     door.ban(TWO, "", 100.0)
     assert list(json.loads((tmp_path / BAN_FILE).read_text())) == [address(TWO)]
     assert not door.admits(STRANGER, 1e9)
-    assert Gate(MEMBERS[:1], LIMITS, tmp_path, wall=calendar).bans(100.0) == ()
+    assert Gate(Membership(MEMBERS[:1]), LIMITS, tmp_path, wall=calendar).bans(100.0) == ()
 
 
 def test_nobody_else_reads_the_list(tmp_path: Path) -> None:
@@ -293,3 +294,12 @@ def test_a_list_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert read_bans(tmp_path) == ()
     (tmp_path / BAN_FILE).write_text(entry)
     assert who(gate(tmp_path).bans(0.0)) == [ONE]
+
+
+def test_a_member_is_admitted_from_the_height_at_which_it_is_tracked() -> None:
+    membership = Membership(MEMBERS[:2])
+    door = Gate(membership, LIMITS, wall=Calendar())
+    assert [door.admits(member, 0.0) for member in MEMBERS[:3]] == [True, True, False]
+    assert membership.track(7, MEMBERS[1:3]) == (frozenset(MEMBERS[2:3]), frozenset(MEMBERS[:1]))
+    assert [door.admits(member, 0.0) for member in MEMBERS[:3]] == [False, True, True]
+    assert (membership.height, len(membership)) == (7, 2)

@@ -12,7 +12,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.method import Contributor, Method
 from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.registry import HyperparameterValue, agreed_name, build_method, name_method, use_current_folder
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.custom import load_task
@@ -94,7 +94,7 @@ class Federation:
         for _, payload in posts:
             size, largest = len(payload), self.rules.payload_size_bytes_max(phase)
             assert size <= largest, f"a post of {phase} has {size} bytes, but its specs allow {largest}"
-        self.knowledge = self.rules.aggregate(phase, self.round, self.knowledge, posts)
+        self.knowledge = self.rules.aggregate(OffChain(phase, self.round, self.members), self.knowledge, posts)
         return made
 
 

@@ -7,6 +7,7 @@ import torch
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Method
 from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.round import OffChain
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.testing.federation import Federation
 
@@ -53,14 +54,16 @@ def _check_repeats(federation: Federation, again: Federation) -> None:
 
 def _check_posts(federation: Federation, payload: bytes) -> None:
     phase, sender = federation.rules.phases[-1][0], federation.members[0]
-    known = federation.rules.aggregate(phase, federation.round, federation.knowledge, [])
+    known = federation.rules.aggregate(OffChain(phase, federation.round, federation.members), federation.knowledge, [])
     if known != federation.knowledge:
         _fail(f"phase {phase} changes the knowledge though nobody posted")
     if len(federation.rules.phases) > 1:
         return  # the knowledge that a post of the last phase is checked with is gone
     for damaged in (payload + b"\0", payload[:-1], b""):
         try:
-            federation.rules.check(phase, sender, federation.round, federation.knowledge, damaged)
+            federation.rules.check(
+                OffChain(phase, federation.round, federation.members), sender, federation.knowledge, damaged
+            )
         except InvalidPayload:
             continue
         _fail(f"a damaged post of {phase} passes: {len(damaged)} bytes instead of {len(payload)}")

@@ -15,6 +15,7 @@ from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.views import Conviction, Voter, is_proven
 from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.chain.knowledge import Occasion
 from fedchain.chain.signatures import Signed
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
@@ -508,9 +509,7 @@ def test_missing_payloads_leave_a_block_unchecked(chain: ChainBuilder, explore: 
 class FailingRules(SumRules):
     """Rules of a method whose own code fails."""
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         raise MethodFailed("method", "aggregate of phase update: ValueError: boom (own.py, line 5)")
 
 
@@ -618,7 +617,7 @@ def test_forged_votes_are_caught(chain: ChainBuilder, explore: Explore) -> None:
 
 def test_a_payload_that_the_method_refuses_is_named(explorer: Explorer) -> None:
     class Strict(SumRules):
-        def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        def check(self, occasion: Occasion, sender: bytes, knowledge: bytes, payload: bytes) -> None:
             raise ValueError("nothing is good enough")
 
     report = explorer.verify(Strict())

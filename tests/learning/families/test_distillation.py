@@ -22,7 +22,7 @@ from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZ
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import HyperparameterValue, build_method
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.worker.learner import Contribution
 from tests.support.learning.federation import CLIENTS, Federation, config
 
@@ -245,7 +245,10 @@ def test_without_any_examples_the_phase_closes_empty() -> None:
     with pytest.raises(NothingToPost, match=f"member 3, round 1: no client's examples are of use here{reasons}"):
         federation.learner.contribute(CLIENTS, "distill", 1, federation.knowledge)
     assert federation.learner.checkpoint(CLIENTS) == before
-    assert federation.rules.aggregate("distill", 1, federation.knowledge, []) == federation.knowledge
+    assert (
+        federation.rules.aggregate(OffChain("distill", 1, federation.members), federation.knowledge, [])
+        == federation.knowledge
+    )
 
 
 def test_another_aggregator_goes_on_from_the_state_that_was_posted() -> None:
@@ -315,13 +318,15 @@ def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
     honest = {place: hostile.learner.contribute(place, "update", 1, hostile.knowledge).payload for place in (0, 2)}
     posts = [(bytes([place]), payload) for place, payload in sorted({**honest, 1: posted}.items())]
     for sender, payload in posts:
-        hostile.rules.check("update", sender, 1, hostile.knowledge, payload)
-    hostile.knowledge = hostile.rules.aggregate("update", 1, hostile.knowledge, posts)
+        hostile.rules.check(OffChain("update", 1, hostile.members), sender, hostile.knowledge, payload)
+    hostile.knowledge = hostile.rules.aggregate(OffChain("update", 1, hostile.members), hostile.knowledge, posts)
     made = hostile.learner.contribute(CLIENTS, "distill", 1, hostile.knowledge)
     payload, ((place, reason),) = made.payload, made.skipped
     assert (place, reason.startswith("the network diverges with it: the ")) == (1, True)
     assert {ref.reader for ref in hostile.refs("distill", payload)} == {0, 2, NEXT_AGGREGATOR}
-    without.knowledge = without.rules.aggregate("update", 1, without.knowledge, [posts[0], posts[2]])
+    without.knowledge = without.rules.aggregate(
+        OffChain("update", 1, without.members), without.knowledge, [posts[0], posts[2]]
+    )
     without.parts = hostile.parts
     other = without.new_learner()
     assert other.contribute(CLIENTS, "distill", 1, without.knowledge).payload == payload

@@ -9,6 +9,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError, DecryptionRefused
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.payload.codec import decode
+from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS
 from tests.support.learning.encrypted_game import Game, proven, task
@@ -27,7 +28,7 @@ def usual_game(honest: tuple[int, ...]) -> Game:
     per_class = len(posted["ciphertexts"]) // len(posted["labels"])
     for liar in LIARS:
         posts[SENDERS[liar]] = proven(game, liar, np.arange(CLASSES), [0] * CLASSES * per_class)
-        game.rules.check("update", SENDERS[liar], 1, b"", posts[SENDERS[liar]])
+        game.rules.check(OffChain("update", 1, SENDERS), SENDERS[liar], b"", posts[SENDERS[liar]])
     game.close("update", 1, sorted(posts.items()))
     return game
 

@@ -18,7 +18,7 @@ from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.prototypes import ClassMeans
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import HyperparameterValue, build_method
-from fedchain.learning.round import Round
+from fedchain.learning.round import OffChain, Round
 from fedchain.learning.sums.threshold import UPDATE
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS
@@ -89,7 +89,7 @@ def test_models_that_still_move_blur_the_difference_and_settle(
         if before is not None:
             seen = before.sum(axis=0) - vectors[1:].sum(axis=0)
             errors[number] = float(np.linalg.norm(seen - before[ABSENT]) / np.linalg.norm(before[ABSENT]))
-        before, known = vectors, rules.aggregate(UPDATE, number, known, sorted(posts))
+        before, known = vectors, rules.aggregate(OffChain(UPDATE, number, SENDERS), known, sorted(posts))
     assert errors[3] > 1.0
     assert errors[6] == pytest.approx(after_six, abs=0.05)
     assert errors[16] == pytest.approx(after_sixteen, abs=0.03)

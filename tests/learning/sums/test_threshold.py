@@ -28,6 +28,7 @@ from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.integers import read_integers, write_integers
 from fedchain.learning.registry import HyperparameterValue, build_method
+from fedchain.learning.round import OffChain
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.sums.threshold import FRACTION_BITS, PUBLIC_KEY, SHARE
 from fedchain.learning.worker.learner import Learner
@@ -91,7 +92,7 @@ def test_what_is_encrypted_is_as_exact_as_a_float32_of_magnitude_1() -> None:
 def test_classes_with_too_few_holders_stay_closed() -> None:
     game = Game(task(contributors_min=3))
     game.close("update", 1, game.posts("update", 1))
-    sums = game.rules._round(1, game.known).beside["update"]
+    sums = game.rules._round(OffChain("update", 1, SENDERS), game.known).beside["update"]
     assert (sums["holders"] < 3).any()
     opened = int((sums["holders"] >= 3).sum())
     per_class = len(sums["sums"]) // len(sums["labels"])
@@ -181,7 +182,7 @@ def test_a_class_stands_once_in_a_post_however_well_its_contents_are_known() -> 
     per_class = len(game.read("update", game.posts("update", 1, [4])[0][1])["ciphertexts"])
     per_class //= len(game.read("update", game.posts("update", 1, [4])[0][1])["labels"])
     once = proven(game, 4, np.array([0]), [0] * per_class)
-    game.rules.check("update", SENDERS[4], 1, b"", once)
+    game.rules.check(OffChain("update", 1, SENDERS), SENDERS[4], b"", once)
     for labels in ([0, 0], [0, 0, 0, 0], [0, 1, 1]):
         often = proven(game, 4, np.array(labels), [0] * per_class * len(labels))
         assert game.refused("update", 4, often) == f"labels: strictly ascending order expected, found {labels}"
@@ -207,7 +208,7 @@ def test_whatever_a_member_encrypts_no_mean_is_beyond_its_bound_and_the_federati
         "powers": [2 ** (7 * place) for place in places],
     }[kind]
     posts[SENDERS[1]] = proven(game, 1, honest["labels"], lie)
-    game.rules.check("update", SENDERS[1], 1, b"", posts[SENDERS[1]])
+    game.rules.check(OffChain("update", 1, SENDERS), SENDERS[1], b"", posts[SENDERS[1]])
     game.close("update", 1, sorted(posts.items()))
     game.close("decryption_share", 1, game.posts("decryption_share", 1))
     known = game.rules.read_knowledge(game.known)
@@ -297,7 +298,7 @@ def test_what_is_encrypted_again_after_a_crash_is_the_same_and_other_numbers_hav
     game = Game(task())
     first = game.learner.contribute(1, "update", 1, b"").payload
     assert game.start().contribute(1, "update", 1, b"").payload == first
-    round_of_1 = replace(game.rules._round(1, b""), me=SENDERS[1])
+    round_of_1 = replace(game.rules._round(OffChain("update", 1, SENDERS), b""), me=SENDERS[1])
     sums = game.rules.method._encryption.of(round_of_1)  # type: ignore[attr-defined]
     labels, vectors = np.array([0]), np.zeros((1, 32), np.float32)
     moved = vectors.copy()
@@ -333,7 +334,8 @@ def test_a_share_that_is_missing_or_another_s_is_said_to_be() -> None:
 def test_who_reads_the_root_of_randomness_alone_cannot_repeat_what_was_drawn_from_it() -> None:
     """It is stored without a passphrase; the nonce of a proof would give the member's share of the key away."""
     game = Game(task())
-    sums = game.rules.method._encryption.of(game.rules._round(1, b""))  # type: ignore[attr-defined]
+    round_of_1 = game.rules._round(OffChain("update", 1, SENDERS), b"")
+    sums = game.rules.method._encryption.of(round_of_1)  # type: ignore[attr-defined]
     whole, root = secrets_of(1), Secrets(1, secrets_of(1).root)
     drawn = {sums._random_bytes(secrets, phase, b"what")(32) for secrets in (whole, root) for phase in ("a", "b")}
     assert len(drawn) == 4

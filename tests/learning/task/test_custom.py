@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
+from fedchain.learning.round import OffChain
 from fedchain.learning.task.custom import build_own_module, describe_task, load_task, open_data_source
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning.federation import check
@@ -54,7 +55,7 @@ def test_clients_learn_from_their_own_data_and_anybody_can_aggregate(method: str
         posts = [(bytes([k]), made[k].payload) for k in range(3)]
         for _, payload in posts:
             check(rules, payload)
-        knowledge = rules.aggregate("update", number, knowledge, posts)
+        knowledge = rules.aggregate(OffChain("update", number), knowledge, posts)
     assert min(contribution.trained.local_accuracy for contribution in made) > 0.8
     assert made[0].trained.test_accuracy is None
     assert learner.histogram().sum(axis=1).tolist() == [60, 61, 62]
@@ -181,7 +182,7 @@ def test_a_member_may_lack_classes_and_images_may_have_colours() -> None:
     chosen = describe_task(config(), task)
     rules, learner = Application(chosen), Learner(chosen, task)
     posts = [(bytes([k]), learner.contribute(k, "update", 1, b"").payload) for k in range(2)]
-    knowledge = rules.aggregate("update", 1, b"", posts)
+    knowledge = rules.aggregate(OffChain("update", 1), b"", posts)
     summary = rules.summary(knowledge)
     assert summary is not None
     assert summary.labels == (0, 1)

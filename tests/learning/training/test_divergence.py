@@ -15,7 +15,7 @@ from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.methods.demlearn import DemLearnState
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import OffChain, Round, Tensors
 from tests.support.learning.federation import SPLITTING, Federation, config, read_payload, with_norm
 
 EVERY = sorted(METHODS)
@@ -54,14 +54,14 @@ def test_knowledge_of_the_largest_numbers_does_no_lasting_harm(method: str) -> N
         name: np.copysign(np.float32(1e6), value) if name.startswith(("model.", "prototypes")) else value
         for name, value in read_payload(rules, sound[0].payload).items()
     }
-    hostile = rules.aggregate("update", 2, federation.knowledge, [(b"a", encode(largest))])
+    hostile = rules.aggregate(OffChain("update", 2), federation.knowledge, [(b"a", encode(largest))])
     before = learner.checkpoint(1)
     try:
         payload = learner.contribute(1, "update", 3, hostile).payload
     except TrainingDiverged:
         assert learner.checkpoint(1) == before
     else:
-        rules.check("update", b"b", 3, hostile, payload)
+        rules.check(OffChain("update", 3), b"b", hostile, payload)
         learner.restore(1, before)
     assert learner.contribute(1, "update", 4, federation.knowledge) == twin.learner.contribute(
         1, "update", 4, twin.knowledge
@@ -131,7 +131,7 @@ def test_numbers_that_are_too_small_are_posted_as_0(kind: str, breaking: Callabl
     federation = breaking(kind)
     federation.play()
     payload = federation.learner.contribute(1, "update", 2, federation.knowledge).payload
-    federation.rules.check("update", b"b", 2, federation.knowledge, payload)
+    federation.rules.check(OffChain("update", 2), b"b", federation.knowledge, payload)
     assert read_payload(federation.rules, payload)["model.fc3.bias"].tobytes() == bytes(40)
 
 

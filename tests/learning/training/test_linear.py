@@ -16,6 +16,7 @@ from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method
+from fedchain.learning.round import OffChain
 from fedchain.learning.training.linear import SCALARS_MAX
 from fedchain.learning.worker.learner import Contribution, Learner
 
@@ -73,7 +74,7 @@ def test_many_at_once_learn_what_they_learn_alone(
             for name, tensor in theirs.items():
                 np.testing.assert_allclose(ours[name], tensor, rtol=1e-4, atol=1e-6)
         posts = [(bytes([client]), made.payload) for client, made in enumerate(expected)]
-        knowledge = rules.aggregate("update", number, knowledge, posts)
+        knowledge = rules.aggregate(OffChain("update", number), knowledge, posts)
 
 
 def test_which_methods_train_together() -> None:

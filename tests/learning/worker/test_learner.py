@@ -16,6 +16,7 @@ from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.round import OffChain
 from fedchain.learning.training.evaluation import calculate_taa
 from fedchain.learning.worker.learner import Contribution, Learner
 
@@ -39,7 +40,7 @@ def play(
             made[client] = learner.contribute(client, "update", number, knowledge)
         contributions = [made[client] for client in sorted(made)]
         posts = [(bytes([client]), contribution.payload) for client, contribution in enumerate(contributions)]
-        knowledge = rules.aggregate("update", number, knowledge, posts)
+        knowledge = rules.aggregate(OffChain("update", number), knowledge, posts)
         history.append(contributions)
     return history, knowledge
 

@@ -24,6 +24,7 @@ from fedchain.network.libp2p.addresses import (
     seen_from,
 )
 from fedchain.network.limits import Limits
+from fedchain.network.membership import Membership
 from tests.support.chain.builders import keys
 
 MEMBERS = [key.public_key for key in keys(20)]
@@ -37,7 +38,7 @@ def at(port: int) -> str:
 
 
 def book(folder: Path | None = None) -> AddressBook:
-    return AddressBook(ME, MEMBERS, LIMITS, folder)
+    return AddressBook(ME, Membership(MEMBERS), LIMITS, folder)
 
 
 def test_a_bootstrap_address_names_a_member_and_a_place() -> None:
@@ -259,3 +260,19 @@ def test_other_entries_are_refused(items: object) -> None:
 def test_other_versions_are_refused(value: object) -> None:
     with pytest.raises(InvalidEncoding):
         decode_exchange(encode(value))
+
+
+def test_addresses_are_those_of_the_members_that_are_tracked() -> None:
+    membership = Membership([ME, ONE])
+    known = AddressBook(ME, membership, LIMITS)
+    for member in (ONE, TWO):
+        known.add_told(member, [at(1)], by_itself=True)
+    assert known.sample(THREE) == [(ONE, [at(1)])]
+    membership.track(1, [ME, TWO])
+    known.forget(ONE)
+    for member in (ONE, TWO):
+        known.add_told(member, [at(2)], by_itself=True)
+    assert known.sample(THREE) == [(TWO, [at(2)])]
+    assert known.due((), 0.0) == [(TWO, [at(2)])]
+    known.on_failure(ONE, 0.0)  # an attempt that began before
+    assert known.failures(ONE) == 0

@@ -1,7 +1,7 @@
 """The real network keeps the promises of the interface: eight peers with four neighbours each, on loopback."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,9 @@ class Proxy:
 
     def attach(self, receiver: Receiver) -> None:
         self._call(self._network.attach, receiver)
+
+    def track(self, height: int, members: Collection[PublicKey]) -> None:
+        self._call(self._network.track, height, members)
 
     def publish(self, message: GossipMessage) -> None:
         self._call(self._network.publish, message)

@@ -483,3 +483,19 @@ async def test_it_can_be_ended_while_much_is_waiting() -> None:
             with trio.move_on_after(0.02):
                 await trio.sleep_forever()
         await until(lambda: not one.peers())
+
+
+@on_trio
+async def test_a_member_connects_from_the_height_at_which_it_is_tracked_and_leaves_with_its_membership() -> None:
+    early, late = MEMBERS[:1], MEMBERS[:2]
+    async with peer(0, members=early) as one, peer(1, one) as two:
+        await until(lambda: two.book._contacts[MEMBERS[0]].failures >= 2, "two attempts")
+        assert one.peers() == []
+        one.track(3, late)
+        await until(lambda: one.peers() == [MEMBERS[1]], "a connection")
+        one.track(4, late)
+        assert one.peers() == [MEMBERS[1]]
+        one.track(5, early)
+        assert one.peers() == []
+        await until(lambda: two.book._contacts[MEMBERS[0]].failures >= 2, "two more attempts")
+        assert one.peers() == []

@@ -10,6 +10,7 @@ import pytest
 from fedchain.chain import proof_of_work
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.exceptions import LimitReached, MethodFailed
+from fedchain.chain.knowledge import Occasion
 from fedchain.chain.proof_of_work import is_sealed, search_nonce
 from fedchain.chain.storage.store import Candidate, Content, MemoryStore
 from fedchain.chain.vote import NIL
@@ -282,12 +283,10 @@ def test_where_our_method_failed_once_a_final_block_is_followed_and_we_vote_agai
     failures: list[MethodFailed] = []
 
     class FailsOnce(SumRules):
-        def aggregate(
-            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-        ) -> bytes:
+        def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
             if failures:
                 raise failures.pop()
-            return super().aggregate(phase, round_number, knowledge, posts)
+            return super().aggregate(occasion, knowledge, posts)
 
     stage = Stage(genesis(4), rules=FailsOnce())
     block = stage.block()

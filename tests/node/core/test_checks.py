@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.exceptions import InvalidPayload, Refused
-from fedchain.chain.knowledge import recompute
+from fedchain.chain.knowledge import Occasion, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import sha256
@@ -21,9 +21,9 @@ class CountingRules(SumRules):
     def __init__(self) -> None:
         self.checked: list[tuple[str, PublicKey, int, bytes, bytes]] = []
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
-        super().check(phase, sender, round_number, knowledge, payload)
-        self.checked.append((phase, sender, round_number, knowledge, payload))
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
+        super().check(occasion, sender, knowledge, payload)
+        self.checked.append((occasion.phase, sender, occasion.round, knowledge, payload))
         if payload.startswith(b"\x63"):
             raise ValueError("a false proof")
 

@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.knowledge import Occasion
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, GetPosts, PostMessage
@@ -232,12 +233,10 @@ class Picky(SumRules):
     def __init__(self, limit: int, error: Exception | None = None) -> None:
         self.limit, self.error = limit, error or ValueError("too much")
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         if sum(int.from_bytes(data[:4], "little") for _, data in posts) > self.limit:
             raise self.error
-        return super().aggregate(phase, round_number, knowledge, posts)
+        return super().aggregate(occasion, knowledge, posts)
 
 
 def test_a_post_that_cannot_be_aggregated_is_left_out_and_its_author_is_to_blame() -> None:
@@ -270,7 +269,7 @@ def test_a_post_whose_check_fails_is_looked_at_once_and_a_second_one_is_a_crime_
     looked: list[bytes] = []
 
     class Failing(SumRules):
-        def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
             if int.from_bytes(payload[:4], "little") >= 5_000:
                 looked.append(payload)
                 raise MethodFailed("method", "boom")

@@ -15,7 +15,7 @@ from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import encode
-from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.round import OffChain, ReadPost, Round, Tensors
 from fedchain.node.founding.task import (
     LATER_FIELDS,
     learning_from_genesis,
@@ -141,6 +141,6 @@ def test_the_chain_is_told_when_the_method_s_own_code_fails(
     )
     place = "" if refuses else r".* \(.*test_task.py, line \d+\)"
     with pytest.raises(expected, match=f"too large|^method: check of phase update: RuntimeError: boom{place}"):
-        rules.check("update", b"a", 1, b"", payload)
+        rules.check(OffChain("update", 1), b"a", b"", payload)
     with pytest.raises(expected, match=f"too large|^method: aggregate of phase update: ValueError: boom{place}"):
-        rules.aggregate("update", 1, b"", [(b"a", payload)])
+        rules.aggregate(OffChain("update", 1), b"", [(b"a", payload)])

@@ -15,6 +15,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN
+from fedchain.learning.round import OffChain
 from fedchain.learning.task.custom import load_task
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis
@@ -97,7 +98,7 @@ def knowledge_of_learner(genesis: Genesis, rounds: int) -> bytes:
     for number in range(1, rounds + 1):
         payloads = [learner.contribute(k, "update", number, knowledge).payload for k in range(config.clients)]
         posts = sorted(zip(genesis.members, payloads, strict=True))
-        knowledge = rules.aggregate("update", number, knowledge, posts)
+        knowledge = rules.aggregate(OffChain("update", number), knowledge, posts)
     return knowledge
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.exceptions import InvalidPayload, MethodFailed
+from fedchain.chain.knowledge import Occasion
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core.jobs import CheckPost, Recompute
@@ -19,14 +20,12 @@ BUILDER = ChainBuilder(genesis(4))
 class Failing(SumRules):
     """Its own code fails, as the rules of a genesis document tell it."""
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
-        super().check(phase, sender, round_number, knowledge, payload)
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
+        super().check(occasion, sender, knowledge, payload)
         if sender == BUILDER.posts()[0].sender:
             raise MethodFailed("method", "check of phase update: KeyError: 'x' (own.py, line 3)")
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         raise MethodFailed("method", "aggregate of phase update: ValueError: boom (own.py, line 5)")
 
 

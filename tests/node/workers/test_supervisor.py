@@ -26,6 +26,7 @@ from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.payload.codec import pieces
+from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Contribution, Learner
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import learning_from_genesis
@@ -200,7 +201,7 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
 ) -> None:
     chosen = replace(DIGITS, method="fedavg")
     rules, learner = Application(chosen), Learner(chosen)
-    sound = rules.aggregate("update", 1, b"", [(b"a", learner.contribute(1, "update", 1, b"").payload)])
+    sound = rules.aggregate(OffChain("update", 1), b"", [(b"a", learner.contribute(1, "update", 1, b"").payload)])
     known = rules.read_knowledge(sound)
     assert known is not None
     draw, ends = np.random.default_rng(0), np.array([-1e6, 1e6], np.float32)

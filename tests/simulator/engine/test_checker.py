@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from fedchain.chain.knowledge import Occasion
 from fedchain.chain.post import sign_post
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
@@ -93,10 +94,8 @@ def test_a_chain_whose_contents_are_dropped_is_verified_all_the_same() -> None:
 
 def test_a_block_that_does_not_re_verify_is_found_as_soon_as_it_is_final() -> None:
     class OtherRules(TrivialRules):
-        def aggregate(
-            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-        ) -> bytes:
-            return super().aggregate(phase, round_number, knowledge, posts)[::-1]
+        def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
+            return super().aggregate(occasion, knowledge, posts)[::-1]
 
     simulation = trivial_simulation(SCENARIO)
     simulation.checker = watch(simulation, OtherRules())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.chain.knowledge import Occasion
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.executors.executor import Answer, Job, Question
@@ -121,15 +122,13 @@ def test_large_contents_do_not_multiply_with_the_peers(
     small = len(contribution(0, 1, b"").payload)
 
     class LargeRules(TrivialRules):
-        def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
-            super().check(phase, sender, round_number, knowledge[:-size], payload[:small])
+        def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
+            super().check(occasion, sender, knowledge[:-size], payload[:small])
 
-        def aggregate(
-            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-        ) -> bytes:
+        def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
             parts = [(who, data[:small]) for who, data in posts]
-            left = super().aggregate(phase, round_number, knowledge[:-size], parts)
-            return left + round_number.to_bytes(1) * size
+            left = super().aggregate(occasion, knowledge[:-size], parts)
+            return left + occasion.round.to_bytes(1) * size
 
     class LargeExecutor(TrivialExecutor):
         def ask(self, question: Question) -> Job[Answer]:

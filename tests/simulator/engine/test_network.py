@@ -336,3 +336,31 @@ def test_only_those_who_are_present_are_neighbours() -> None:
     scene = Scene(VirtualTimeLoop(), 6, 0)
     scene.network.set_present({4, 1, 5})
     assert scene.network.neighbours(1) == [4, 5]
+
+
+def test_a_member_is_heard_from_the_height_at_which_it_is_tracked() -> None:
+    with scene(3) as it:
+        for number in range(3):
+            it.network.track(number, 0, it.members[:2])
+        assert [list(it.network.neighbours(number)) for number in range(3)] == [[1], [0], []]
+        it.network.send(2, it.members[0], request())
+        it.network.send(2, it.members[1], request())
+        it.run()
+        assert it.received == []
+        for number in range(3):
+            it.network.track(number, 5, it.members)
+        it.network.send(2, it.members[0], request())
+        it.run()
+        assert [entry[1:] for entry in it.received] == [(0, it.members[2], request())]
+
+
+def test_a_peer_that_is_a_member_no_more_is_cut_off_until_it_is_tracked_again() -> None:
+    links: list[tuple[int, int, bool]] = []
+    with scene(3) as it:
+        it.network = SimulatedNetwork(it.loop, it.members, Conditions(), 1, it._note, lambda *link: links.append(link))
+        it.network.track(0, 4, it.members[:2])
+        assert links == [(0, 2, False), (2, 0, False)]
+        assert list(it.network.neighbours(2)) == [1]
+        it.network.track(1, 4, it.members)  # nothing changes for the others
+        it.network.track(0, 6, it.members)
+        assert links[2:] == [(0, 2, True), (2, 0, True)]

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from fedchain.chain.knowledge import Occasion
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.executors.executor import Answer, Job, Question
@@ -126,13 +127,11 @@ def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monk
     size, traced = 256 * 1024, list[int]()
 
     class LargeRules(TrivialRules):
-        def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
-            super().check(phase, sender, round_number, knowledge, payload[:-size])
+        def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
+            super().check(occasion, sender, knowledge, payload[:-size])
 
-        def aggregate(
-            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-        ) -> bytes:
-            return super().aggregate(phase, round_number, knowledge, [(who, data[:-size]) for who, data in posts])
+        def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
+            return super().aggregate(occasion, knowledge, [(who, data[:-size]) for who, data in posts])
 
     class LargeExecutor(TrivialExecutor):
         def ask(self, question: Question) -> Job[Answer]:

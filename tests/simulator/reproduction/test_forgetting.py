@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.forgetting import draw_clients, run_forgetting
@@ -49,7 +50,7 @@ def test_the_rise_of_the_loss_is_the_formula_s() -> None:
     first, second = draw_clients(SCENARIO, 1), draw_clients(SCENARIO, 2)
     learner, rules = Learner(config), Application(config)
     posts = [(bytes([client]), learner.contribute(client, "update", 1, b"").payload) for client in first]
-    knowledge = rules.aggregate("update", 1, b"", posts)
+    knowledge = rules.aggregate(OffChain("update", 1), b"", posts)
     before = sum(_losses(config, knowledge, first)) / 2
     assert rows[1]["loss_before"] == pytest.approx(before, rel=1e-5)
 
@@ -62,7 +63,7 @@ def test_the_rise_of_the_loss_is_the_formula_s() -> None:
         rises = []
         for client in second:
             post = trained.contribute(client, "update", 2, knowledge).payload
-            model = of_method.aggregate("update", 2, b"", [(b"", post)])
+            model = of_method.aggregate(OffChain("update", 2), b"", [(b"", post)])
             rises += [after - before for after in _losses(other, model, first)]
         assert rows[1][metric] == pytest.approx(sum(rises) / len(rises), rel=1e-4, abs=1e-6)
     assert rows[1]["forgetting"] != rows[1]["forgetting_fedavg"]

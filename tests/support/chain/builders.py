@@ -21,10 +21,10 @@ from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
-from fedchain.chain.knowledge import Rules
+from fedchain.chain.knowledge import Occasion, Rules, occasion_of
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, phase_rule, votes_required
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, votes_required
 from fedchain.chain.storage.store import Final
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
@@ -75,16 +75,14 @@ class SumRules(Rules):
     Knowledge depends on the whole chain, so a test that leaves a post out can fail.
     """
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
         if len(payload) != _PAYLOAD.size:
-            raise ValueError(f"{len(payload)} bytes found, {phase} has {_PAYLOAD.size}")
+            raise ValueError(f"{len(payload)} bytes found, {occasion.phase} has {_PAYLOAD.size}")
 
     def is_slow_to_check(self, phase: str) -> bool:
         return False
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         rows = [_PAYLOAD.unpack(data) for _, data in posts]
         before = _KNOWLEDGE.unpack(knowledge) if knowledge else (0,) * 8
         return _KNOWLEDGE.pack(*(sum(column) for column in zip(before, *rows, strict=True)))
@@ -311,8 +309,7 @@ class ChainBuilder:
     def _aggregate(self, state: State, posts: Sequence[Post]) -> bytes:
         knowledge = self.contents[state.knowledge_root]
         if posts:
-            phase = phase_rule(self.genesis, state).name
             contents = [(item.sender, self.contents[item.payload_hash]) for item in posts]
-            knowledge = self.rules.aggregate(phase, state.round, knowledge, contents)
+            knowledge = self.rules.aggregate(occasion_of(self.genesis, state), knowledge, contents)
         self.contents[sha256(knowledge)] = knowledge
         return knowledge

@@ -25,7 +25,7 @@ from fedchain.learning.families.prototypes import PrototypeMethod
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.integers import write_integers
 from fedchain.learning.registry import HyperparameterValue, build_method
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE
 from fedchain.learning.worker.learner import Learner
@@ -92,12 +92,12 @@ class Game:
             contribution = self.learner.contribute(member, phase, number, self.known)
             assert (contribution.local is None) == (phase == "decryption_share")
             assert len(contribution.payload) <= self.rules.payload_size_bytes_max(phase)
-            self.rules.check(phase, SENDERS[member], number, self.known, contribution.payload)
+            self.rules.check(OffChain(phase, number, SENDERS), SENDERS[member], self.known, contribution.payload)
             made.append((SENDERS[member], contribution.payload))
         return sorted(made)
 
     def close(self, phase: str, number: int, posts: Sequence[tuple[bytes, bytes]]) -> None:
-        self.known = self.rules.aggregate(phase, number, self.known, posts)
+        self.known = self.rules.aggregate(OffChain(phase, number, SENDERS), self.known, posts)
 
     def play(self, number: int, helpers: Sequence[int] = range(MEMBERS)) -> Tensors:
         """A whole round; what it leaves."""
@@ -109,7 +109,7 @@ class Game:
 
     def refused(self, phase: str, member: int, payload: bytes, number: int = 1) -> str:
         with pytest.raises(InvalidPayload) as caught:
-            self.rules.check(phase, SENDERS[member], number, self.known, payload)
+            self.rules.check(OffChain(phase, number, SENDERS), SENDERS[member], self.known, payload)
         return str(caught.value)
 
     def read(self, phase: str, payload: bytes) -> dict[str, Any]:

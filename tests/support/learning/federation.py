@@ -18,7 +18,7 @@ from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import HyperparameterValue, load_method
-from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.round import OffChain, ReadPost, Round, Tensors
 from fedchain.testing.federation import Federation, secrets_of
 
 __all__ = ["Federation", "secrets_of"]
@@ -57,7 +57,7 @@ def read_payload(rules: Application, payload: bytes) -> Tensors:
 
 def check(rules: Application, payload: bytes, phase: str = "update") -> None:
     """Check a post of the first round, before which nothing is known."""
-    rules.check(phase, b"sender", 1, b"", payload)
+    rules.check(OffChain(phase, 1), b"sender", b"", payload)
 
 
 def common_model(tensors: Tensors) -> dict[str, bytes]:

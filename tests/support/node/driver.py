@@ -9,7 +9,7 @@ from typing import assert_never
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules
+from fedchain.chain.knowledge import Occasion, Rules
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.storage.store import Candidate, MemoryStore
@@ -73,17 +73,15 @@ def small_payload(number: int, effect: Contribute) -> bytes:
 class BlobRules(Rules):
     """Payloads are bytes of any size but none; knowledge is a hash over all that was posted so far."""
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
         if not payload:
-            raise ValueError(f"{phase} takes no empty payload")
+            raise ValueError(f"{occasion.phase} takes no empty payload")
 
     def is_slow_to_check(self, phase: str) -> bool:
         return False
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
-        return sha256(knowledge + phase.encode() + b"".join(sender + sha256(data) for sender, data in posts))
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
+        return sha256(knowledge + occasion.phase.encode() + b"".join(sender + sha256(data) for sender, data in posts))
 
 
 class HeldParts(dict[Hash, bytes]):

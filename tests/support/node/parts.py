@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import AggregatorRule
-from fedchain.chain.knowledge import AGGREGATOR, Part, Rules
+from fedchain.chain.knowledge import AGGREGATOR, Occasion, Part, Rules
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -26,18 +26,16 @@ class PartRules(Rules):
     def __init__(self, members: Sequence[PublicKey]) -> None:
         self._members = list(members)
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
         if len(payload) % RECORD.size:
             raise ValueError(f"{len(payload)} bytes found")
 
     def is_slow_to_check(self, phase: str) -> bool:
         return False
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         rows = [
-            bytes([round_number, self._members.index(sender)]) + payload[at : at + RECORD.size]
+            bytes([occasion.round, self._members.index(sender)]) + payload[at : at + RECORD.size]
             for sender, payload in posts
             for at in range(0, len(payload), RECORD.size)
         ]
@@ -90,10 +88,8 @@ def send(stage: Stage, data: bytes, sender: PublicKey | None = None) -> list[Eff
 class NewestRules(PartRules):
     """As its base, but the knowledge lists the parts of the newest posts alone."""
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
-        return super().aggregate(phase, round_number, b"", posts)
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
+        return super().aggregate(occasion, b"", posts)
 
 
 def part_of(member: int, height: int) -> bytes:

@@ -51,12 +51,16 @@ class Shell:
         self.receiver: Receiver
         self.blamed: list[tuple[PublicKey, str]] = []
         self.is_attached = False
+        self.tracked: list[tuple[int, tuple[PublicKey, ...]]] = []
         self.written: bytes | None = None
 
     # the network
 
     def attach(self, receiver: Receiver) -> None:
         self.receiver, self.is_attached = receiver, True
+
+    def track(self, height: int, members: Collection[PublicKey]) -> None:
+        self.tracked.append((height, tuple(members)))
 
     def publish(self, message: GossipMessage) -> None:
         self.log.append(("publish", message))

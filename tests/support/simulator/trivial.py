@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules
+from fedchain.chain.knowledge import Occasion, Rules
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
@@ -41,16 +41,14 @@ LOCAL_STEPS = 20
 class TrivialRules(Rules):
     """Adds up what was posted since the first round."""
 
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
         if len(payload) != _PAYLOAD.size:
-            raise ValueError(f"{len(payload)} bytes found, {phase} has {_PAYLOAD.size}")
+            raise ValueError(f"{len(payload)} bytes found, {occasion.phase} has {_PAYLOAD.size}")
 
     def is_slow_to_check(self, phase: str) -> bool:
         return False
 
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
+    def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         count, *sums = _KNOWLEDGE.unpack(knowledge) if knowledge else (0, 0, 0, 0)
         rows = [_PAYLOAD.unpack(payload) for _, payload in posts]
         return _KNOWLEDGE.pack(count + len(rows), *(sum(column) for column in zip(sums, *rows, strict=True)))

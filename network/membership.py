@@ -1,0 +1,29 @@
+"""The members at the height that a node stands at. Every part of a network asks this one object, and keeps no copy."""
+
+from collections.abc import Collection
+
+from fedchain.crypto.keys import PublicKey
+
+
+class Membership:
+    """Who may connect now.
+
+    Args:
+        members: public keys of the members at the start.
+    """
+
+    def __init__(self, members: Collection[PublicKey]) -> None:
+        self.height = 0
+        """The height that was tracked last."""
+        self._members = frozenset(members)
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self._members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def track(self, height: int, members: Collection[PublicKey]) -> tuple[frozenset[PublicKey], frozenset[PublicKey]]:
+        """Take the members at a height; returns those that are new, and those that are members no more."""
+        before, self._members, self.height = self._members, frozenset(members), height
+        return self._members - before, before - self._members
