@@ -79,7 +79,7 @@ class Dfpl(PrototypeMethod):
         else:
             self.train(client, round, given=lambda batch: known)
             means = self._class_means(client, round)
-        return self.post_prototypes(means)
+        return means.as_post()
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
         """L = CE + lambda * R (Eq. 3). Where no class is known, as in round 1, R is zero."""

@@ -84,12 +84,12 @@ class FedPh(PrototypeMethod):
         validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
         validate_range("noise_multiplier", self.noise_multiplier, 0.0, 1e6, low_open=True)
         validate_range("class_examples_min", self.class_examples_min, 1, 1 << 20)
-        if self.noise == "split" and self.encryption == "none":
+        if self.noise == "split" and not self.sums.hides:
             raise ConfigurationError(
                 "noise split needs encryption threshold: only what is opened has the noise of all its holders"
             )
         needed = 1.0 + NORMAL_MAX * self.noise_std(self.class_examples_min)
-        if self.encryption != "none" and needed > self.magnitude_max:
+        if self.sums.hides and needed > self.magnitude_max:
             raise ConfigurationError(
                 f"magnitude_max is {self.magnitude_max}, noise for classes of {self.class_examples_min} examples needs "
                 f"{needed:.1f}; raise it or class_examples_min"
@@ -111,7 +111,7 @@ class FedPh(PrototypeMethod):
         self.train(client, round, given=lambda batch: known)
         embeddings, _ = forward_all(client.model, client.train_images)  # (n_k, D)
         means = class_means(F.normalize(embeddings, dim=1), client.train_labels, client.info.classes)
-        return self.post_prototypes(self._noised(self._large_enough(means, client, round), client, round))
+        return self._noised(self._large_enough(means, client, round), client, round).as_post()
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
         """L = L_S + lambda * L_R (Eq. 11), L_S cross-entropy. Where no class is known, as in round 1, L_R is zero."""
@@ -152,7 +152,7 @@ class FedPh(PrototypeMethod):
             return 0.0
         if self.noise == "local":
             return self.noise_multiplier * self._sensitivity(examples)
-        return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(self.honest_min - 1)
+        return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(self.sums.honest_min - 1)
 
     def prototype_release(self) -> Release:
         """The release of prototypes in a round under their noise, if the model is given: of a class's sum."""
