@@ -247,8 +247,7 @@ class Method(ABC):
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
 
-        A method that can do so overrides this beside `update`. A subclass that overrides `update`, or a method that
-        `update` calls, but not this one, is not asked: see `trains_together`.
+        Asked where `trains_together` says so.
         """
         raise NotImplementedError
 

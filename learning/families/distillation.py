@@ -123,6 +123,7 @@ class DistillationMethod(LocalSgdMethod):
 
     mixes_models: ClassVar[bool] = True
     needs_split: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = "features and logits of every example are posted"
 
     aggregator: ClassVar[str] = "dedicated"
     """How the aggregator is chosen, unless the federation says otherwise."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class BladeFl(RobustMethod):
     """Every client trains, broadcasts its model, mines, and averages all models with equal weights."""
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
+    has_update_together: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train from the last aggregate and post the parameters (steps 1 and 2)."""

@@ -39,7 +39,8 @@ class FedAvg(RobustMethod):
     """How much a client's model counts: as its examples (n_k / n), or as every other client's (1 / K).
     Clients state n_k themselves; no aggregation rule but the plain mean looks at it."""
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
+    has_update_together: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally (Algorithm 1, ClientUpdate); post the parameters and n_k."""

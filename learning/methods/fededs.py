@@ -138,6 +138,7 @@ class FedEds(FedAvg):
     """How encrypted pixels are sent."""
 
     needs_pooling: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = "it shows encrypted images, and learns from those of others"
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""

@@ -95,7 +95,7 @@ class FedPh(PrototypeMethod):
                 f"{needed:.1f}; raise it or class_examples_min"
             )
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the mean embedding of each class of the client's data (Eq. 7), noised.

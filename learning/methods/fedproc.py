@@ -54,6 +54,8 @@ class FedProc(FedAvg):
         super().validate()
         validate_range("contrast_rounds", self.contrast_rounds, 1, 1 << 20)
 
+    beyond_dp_sgd: ClassVar[str] = "it posts the class means of the examples, too"
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train; post the parameters, n_k and the class means of the client's data."""
         import torch

@@ -32,7 +32,8 @@ class FedProx(FedAvg):
         super().validate()
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
+    has_update_together: ClassVar[bool] = True
 
     def correction(self, client: Client) -> Correct:
         """The gradient of the proximal term of h_k, of which clients take their steps (Algorithm 2)."""
