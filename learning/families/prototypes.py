@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from fedchain.learning.privacy.releases import Release
 
 
+NEVER = -1e9
+"""Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
+
+
 class Known(NamedTuple):
     """The global prototypes, spread over all classes."""
 

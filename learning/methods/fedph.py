@@ -17,7 +17,7 @@ import numpy as np
 
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.families.local_sgd import Auxiliary
-from fedchain.learning.families.prototypes import Known, PrototypeMethod, known_prototypes
+from fedchain.learning.families.prototypes import NEVER, Known, PrototypeMethod, known_prototypes
 from fedchain.learning.method import validate_range
 from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.round import Round, Tensors
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 NORMAL_MAX = 9.0
 """A standard normal number as it is drawn here is never larger."""
-
-_NEVER = -1e9
-"""Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +125,7 @@ class FedPh(PrototypeMethod):
         import torch.nn.functional as F
 
         similarity = F.normalize(embedding, dim=1) @ F.normalize(known.prototypes, dim=1).T  # cosines, (B, C)
-        masked = (similarity / self.temperature).masked_fill(~known.is_known, _NEVER)
+        masked = (similarity / self.temperature).masked_fill(~known.is_known, NEVER)
         terms = F.cross_entropy(masked, labels, reduction="none")  # (B,)
         return (terms * known.is_known[labels]).mean()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedchain.learning.families.prototypes import known_prototypes
+from fedchain.learning.families.prototypes import NEVER, known_prototypes
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
-
-_NEVER = -1e9
-"""Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
 
 
 class Contrast(NamedTuple):
@@ -79,7 +76,7 @@ class FedProc(FedAvg):
 
         embedding, logits = forward(images)  # z, (B, D), (B, C)
         similarity = embedding @ F.normalize(given.prototypes, dim=1).T  # z . c_j, (B, C)
-        log_share = F.log_softmax(similarity.masked_fill(~given.is_known, _NEVER), dim=1)  # (B, C)
+        log_share = F.log_softmax(similarity.masked_fill(~given.is_known, NEVER), dim=1)  # (B, C)
         own = log_share.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B,)
         contrast = -(own * given.is_known[labels]).mean()  # L_gpc; an example of an unknown class counts nothing
         return given.alpha * F.cross_entropy(logits, labels) + (1 - given.alpha) * contrast
