@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, POOLED_MODELS, SPLIT_MODELS, DatasetInfo
@@ -20,9 +20,6 @@ SHOTS_MAX = max(info.train_size for info in DATASETS.values())
 
 CLASSES_MAX = max(info.classes for info in DATASETS.values())
 """No data set here has more classes than this."""
-
-CLASSES_MIN = 2
-"""With fewer classes there is nothing to tell apart."""
 
 CLASSES_AVG = 3
 """Nominal number of classes of a client, unless something else is asked for."""
@@ -168,23 +165,30 @@ class LearningConfig:
 
     def _validate_built_in(self) -> None:
         _validate_choice("data set", self.dataset, DATASETS)
-        if self.classes and not CLASSES_MIN <= self.classes <= DATASETS[self.dataset].classes:
-            most = DATASETS[self.dataset].classes
-            raise ConfigurationError(f"classes must be 0 or between {CLASSES_MIN} and {most}, not {self.classes}")
-        info = self.dataset_info
-        for name in self.model.split("+"):
+        info, models = self.dataset_info, self.model.split("+")
+        for name in models:
             _validate_choice("model", name, _MODELS)
-        named = [name for name in self.model.split("+") if name != "auto"]
-        for name in named:
-            if name not in info.models:
-                fitting = ", ".join(info.models)
-                raise ConfigurationError(f"model '{name}' does not fit {self.dataset} images; use {fitting}")
-        if "+" in self.model and not load_method(self.method).mixes_models:
+        for name in models:
+            if name != "auto":
+                info.validate_model(name)
+        if len(models) > 1 and not load_method(self.method).mixes_models:
             raise ConfigurationError(f"{self.method} averages parameters, which {self.model} do not have in common")
-        if self.partition == "by-source" and not info.sources:
-            known = ", ".join(name for name, other in DATASETS.items() if other.sources)
-            raise ConfigurationError(f"{self.dataset} does not say where its examples come from, as {known} do")
-        if self.augmentation != "none" and not FROZEN_MODELS.isdisjoint(named):
+        if self.partition == "by-source":
+            info.validate_sources()
+        self._validate_changes(info)
+        for shapes in () if self.shapes is None else (self.shapes, *self.more_shapes):
+            if (shapes.classes, shapes.input_shape) != (info.classes, None):
+                found = f"{shapes.classes} classes and examples of shape {shapes.input_shape}"
+                raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
+        stated = 1 + len(self.more_shapes)
+        if self.more_shapes and (self.shapes is None or stated != len(models)):
+            raise ConfigurationError(
+                f"more_shapes are of {stated - 1} models beside the first, but there are {len(models)}"
+            )
+
+    def _validate_changes(self, info: DatasetInfo) -> None:
+        """Raise `ConfigurationError` for a change of images that data set, model or scaling do not allow."""
+        if self.augmentation != "none" and not FROZEN_MODELS.isdisjoint(self.model.split("+")):
             raise ConfigurationError(
                 f"augmentation {self.augmentation} is not for {self.model}: its backbone looks once"
             )
@@ -193,19 +197,11 @@ class LearningConfig:
                 f"augmentation {self.augmentation} moves pixels, which scaling pixel cannot follow"
             )
         for name, change in self._changes_of_images:
-            if len(info.shape) != 3:
-                raise ConfigurationError(f"{name} {change} is for images, which {self.dataset} has not")
+            info.validate_images(f"{name} {change}")
         if self.feature_shift != "none" and self.scaling == "pixel":
             raise ConfigurationError(
                 f"feature_shift {self.feature_shift} changes pixels that are always black: not with scaling pixel"
             )
-        for shapes in () if self.shapes is None else (self.shapes, *self.more_shapes):
-            if (shapes.classes, shapes.input_shape) != (info.classes, None):
-                found = f"{shapes.classes} classes and examples of shape {shapes.input_shape}"
-                raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
-        stated, models = 1 + len(self.more_shapes), len(self.model.split("+"))
-        if self.more_shapes and (self.shapes is None or stated != models):
-            raise ConfigurationError(f"more_shapes are of {stated - 1} models beside the first, but there are {models}")
 
     def _validate_own(self, is_described: bool) -> None:
         if self.shapes is None and is_described:
@@ -256,8 +252,7 @@ class LearningConfig:
     @property
     def dataset_info(self) -> DatasetInfo:
         """The built-in data set's entry in the catalogue, with the classes that take part."""
-        info = DATASETS[self.dataset]
-        return replace(info, classes=self.classes) if self.classes else info
+        return DATASETS[self.dataset].with_classes(self.classes)
 
     @property
     def model_names(self) -> tuple[str, ...]:

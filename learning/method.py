@@ -18,7 +18,7 @@ from fedchain.crypto.threshold.public_key import KEY_BITS
 from fedchain.learning.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fedchain.crypto.randomness import RandomBytes
     from fedchain.crypto.signatures import PublicKey
@@ -209,10 +209,15 @@ class Method(ABC):
         chain.
         """
 
-    def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:
-        """Do the contributor's work of a phase, in the method of its name, and return the post."""
-        posted: Tensors = getattr(self, phase.name)(client, round)
-        return posted
+    def work(self, phase: Phase) -> Callable[[Client, Round], Tensors]:
+        """Return what does a contributor's work of a phase and returns its post: by default the method of its name.
+
+        Raises `ConfigurationError` if there is none.
+        """
+        found: Callable[[Client, Round], Tensors] | None = getattr(self, phase.name, None)
+        if not callable(found):
+            raise ConfigurationError(f"phase '{phase.name}': {type(self).__name__} has no method of that name")
+        return found
 
     def receive(self, client: Client, round: Round) -> None:  # noqa: B027 - most methods take in nothing
         """Take in the knowledge at the start of a round (`round.knowledge` may be None), before the first phase."""
@@ -242,8 +247,7 @@ class Method(ABC):
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
 
-        A method that can do so overrides this beside `update`. A subclass that overrides `update`, or a method that
-        `update` calls, but not this one, is not asked: see `trains_together`.
+        Asked where `trains_together` says so.
         """
         raise NotImplementedError
 
@@ -301,7 +305,6 @@ def _validate_phases(method: Method) -> None:
     for phase in phases:
         if hasattr(Method, phase.name):
             raise ConfigurationError(f"phase '{phase.name}' has the name of something else that every method has")
-        if not callable(getattr(method, phase.name, None)):
-            raise ConfigurationError(f"phase '{phase.name}': {type(method).__name__} has no method of that name")
+        method.work(phase)
         if phase.lifetime is Lifetime.FEDERATION and phase not in method.setup:
             raise ConfigurationError(f"phase '{phase.name}' runs in every round: what it leaves cannot last for ever")

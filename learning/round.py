@@ -129,6 +129,12 @@ class Round:
             raise LookupError(f"{sender.hex()} is none of {len(self.members)} members") from None
 
 
+def bulk_of(round: Round) -> Bulk:
+    """Return the access to parts that a contributor has."""
+    assert round.bulk is not None, "contributors are given one"
+    return round.bulk
+
+
 def left_behind(round: Round) -> Tensors:
     """Return the aggregate of a phase: the lists of parts of all its posts, with the places of their senders."""
     return join_lists([(round.place_of(post.sender), post.payload) for post in round.posts])

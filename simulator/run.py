@@ -20,8 +20,8 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import CLIENTS_MAX, ProcessExecutor
 from fedchain.learning.executors.remembering import Answers, Remembering
+from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import Secrets
-from fedchain.learning.sums.threshold import SHARE
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.custody.dealing import deal_keys, share_bytes

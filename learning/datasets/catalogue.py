@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from fedchain.learning.exceptions import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
@@ -89,6 +91,31 @@ class DatasetInfo:
         known = {"classes": self.classes, "features": math.prod(self.shape)}
         return known if len(self.shape) == 1 else known | {"channels": self.shape[0], "size": self.shape[1]}
 
+    def with_classes(self, classes: int) -> "DatasetInfo":
+        """Return the data set with its first so many classes; 0: all of them. Raises `ConfigurationError`."""
+        if classes and not CLASSES_MIN <= classes <= self.classes:
+            raise ConfigurationError(f"classes must be 0 or between {CLASSES_MIN} and {self.classes}, not {classes}")
+        return replace(self, classes=classes) if classes else self
+
+    def validate_model(self, model: str) -> None:
+        """Raise `ConfigurationError` unless a built-in model takes such examples."""
+        if model not in self.models:
+            raise ConfigurationError(f"model '{model}' does not fit {self.name} images; use {', '.join(self.models)}")
+
+    def validate_images(self, what: str) -> None:
+        """Raise `ConfigurationError`, which begins with what needs them, unless the examples are images."""
+        if len(self.shape) != 3:
+            raise ConfigurationError(f"{what} is for images, which {self.name} has not")
+
+    def validate_sources(self) -> None:
+        """Raise `ConfigurationError` unless the files say which source an example is from."""
+        if not self.sources:
+            known = ", ".join(name for name, other in DATASETS.items() if other.sources)
+            raise ConfigurationError(f"{self.name} does not say where its examples come from, as {known} do")
+
+
+CLASSES_MIN = 2
+"""With fewer classes there is nothing to tell apart."""
 
 _FROZEN = ("frozen-2", "frozen-3")
 

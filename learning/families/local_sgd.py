@@ -25,6 +25,9 @@ Auxiliary = Callable[["torch.Tensor", "torch.Tensor"], tuple[float, "torch.Tenso
 """auxiliary(embeddings (N, D), labels (N,)) -> weight and value of the term beside cross-entropy."""
 
 
+UNSTATED = "it does not say that they follow from the model, knowledge and counts alone (`beyond_dp_sgd`)"
+"""Why DP-SGD is refused to a method that says nothing about it."""
+
 NO_EPSILON = (
     "noise on prototypes alone has no epsilon: the model that makes them was trained on the same examples; "
     "with gradient_noise it has one"
@@ -75,10 +78,20 @@ class LocalSgdMethod(Method):
     privacy_delta: float = 1e-5
     """The delta of every epsilon that is stated or bounded; well below 1 / n."""
 
-    covered_by_dp_sgd: ClassVar[bool] = False
-    """Whether every post follows only from the model that `train` leaves, from knowledge and from counts, which are
-    public. A class that overrides anything that decides about a post, such as `update`, states this anew: without it,
-    DP-SGD is refused."""
+    beyond_dp_sgd: ClassVar[str] = UNSTATED
+    """The reason for which DP-SGD does not cover all posts and is refused. Empty: it does, as they follow only from the
+    model that `train` leaves, from knowledge and from counts, which are public. A class says that for itself alone: one
+    that is made of it may post more, and has to say it anew."""
+
+    has_update_together: ClassVar[bool] = False
+    """Whether `update_together` does what `update` does. A class says it for itself alone, as that it is covered."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "beyond_dp_sgd" not in vars(cls) and not cls.beyond_dp_sgd:
+            cls.beyond_dp_sgd = UNSTATED
+        if "has_update_together" not in vars(cls):
+            cls.has_update_together = False
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -97,10 +110,9 @@ class LocalSgdMethod(Method):
         validate_range("gradient_clip", self.gradient_clip, 0.0, 1e12, low_open=True)
         validate_range("epsilon_budget", self.epsilon_budget, 0.0, 1e6)
         validate_range("privacy_delta", self.privacy_delta, 0.0, 1.0, low_open=True, high_open=True)
-        if self.gradient_noise > 0 and not self._is_covered():
-            raise ConfigurationError(
-                f"DP-SGD does not cover all that {type(self).__name__} posts; use no gradient_noise"
-            )
+        if self.gradient_noise > 0 and self.beyond_dp_sgd:
+            found = f"DP-SGD does not cover all that {type(self).__name__} posts: {self.beyond_dp_sgd}"
+            raise ConfigurationError(f"{found}; use no gradient_noise")
         if self.batch_sampling == "poisson" and self.gradient_noise == 0:
             raise ConfigurationError("batch_sampling poisson is of DP-SGD; it needs gradient_noise, which is 0")
         if self.epsilon_budget > 0 and not self.adds_noise:
@@ -123,12 +135,7 @@ class LocalSgdMethod(Method):
     @property
     def trains_together(self) -> bool:
         """Whether `update_together` does what `update` does, which adds no noise."""
-        if self.adds_noise:
-            return False
-        here = _class_of(self, "update_together")
-        names = ("update", "train", "loss", "schedule", "correction", "post_model")
-        others = [_class_of(self, name) for name in names if hasattr(self, name)]
-        return here is not Method and all(issubclass(here, other) for other in others)
+        return self.has_update_together and not self.adds_noise
 
     @abstractmethod
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
@@ -227,21 +234,3 @@ class LocalSgdMethod(Method):
             budget=self.budget,
             phase=next(phase.name for phase in self.phases if phase.trains),
         )
-
-    def _is_covered(self) -> bool:
-        """Whether the last class that decides about posts says that DP-SGD covers them."""
-        for kind in type(self).__mro__:
-            if "covered_by_dp_sgd" in vars(kind):
-                return bool(vars(kind)["covered_by_dp_sgd"])
-            if not _DECIDES.isdisjoint(vars(kind)):
-                return False
-        return False
-
-
-_DECIDES = frozenset({"update", "train", "receive", "correction", "post_model", "post_prototypes", "phases", "setup"})
-"""Names that a class may override so that other things of its data are posted, or in other phases."""
-
-
-def _class_of(method: Method, name: str) -> type:
-    """Return the class that a method has something from."""
-    return next(kind for kind in type(method).__mro__ if name in vars(kind))

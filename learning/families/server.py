@@ -19,11 +19,11 @@ from fedchain.learning.models.prototypes import EVALUATION_BATCH
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.vectors import flatten, read_state, trained_parameters, unflatten, write_state
 from fedchain.learning.payload.spec import MAGNITUDE_MAX
+from fedchain.learning.round import Round, bulk_of
 from fedchain.learning.training.loop import take_step
 
 if TYPE_CHECKING:
     from fedchain.learning.client import Client
-    from fedchain.learning.round import Round
     from fedchain.learning.training.schedule import Schedule
 
 Objective = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -108,7 +108,6 @@ def open_server(client: Client, round: Round, schedule: Schedule, stage_blocks: 
 
     A network that no member has, or gives out any more, begins anew.
     """
-    assert round.bulk is not None, "who contributes has access to parts"
     assert client.info.feature_shape is not None, "the models were validated"
     model = build_server_model(client.info.feature_shape, client.info.classes, stage_blocks)
     server = Server(model, schedule, client.generator, (client.index, round.number))
@@ -130,11 +129,11 @@ def save_server(server: Server, client: Client, round: Round) -> dict[str, torch
 
 def _read_posted(client: Client, round: Round) -> tuple[int, torch.Tensor, torch.Tensor] | None:
     """Return round, state and momentum as the last aggregator posted them; None if they are not here."""
-    assert round.bulk is not None
-    for ref in round.bulk.parts("distill"):
+    bulk = bulk_of(round)
+    for ref in bulk.parts("distill"):
         if ref.kind == "server":
             try:
-                tensors = round.bulk.read(ref)
+                tensors = bulk.read(ref)
             except PartMissing as error:
                 if ref.sender != client.index:  # the aggregator that posted it goes on from its own
                     client.skipped[ref.sender] = f"the network that it left: {error}"

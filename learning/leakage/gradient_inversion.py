@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
-from fedchain.learning.leakage.descent import PixelRange, Search, descend, draw_start
+from fedchain.learning.leakage.descent import PixelRange, Search, descend
 from fedchain.learning.methods.fedreg import FedReg, excess, projection, soft_cross_entropy
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.parameters import wire_name
@@ -140,12 +140,12 @@ def invert_gradient(
     labels: torch.Tensor,
     expected: Expected,
     objective: Objective,
+    start: torch.Tensor,
     pixels: PixelRange,
-    shape: tuple[int, ...],
     search: Search,
-    generator: torch.Generator,
 ) -> torch.Tensor:
-    """Return normalised images (B, c, h, w) that would show the gradient (P,), one for each of the labels (B,)."""
+    """Return normalised images that would show the gradient (P,), one for each of the labels (B,), as the search finds
+    them from `start`, (B, c, h, w)."""
 
     def distance(images: torch.Tensor) -> torch.Tensor:
         shown = expected(images, labels)
@@ -153,7 +153,6 @@ def invert_gradient(
             return 1 - F.cosine_similarity(shown, gradient, dim=0)
         return (shown - gradient).square().sum() / gradient.square().sum()
 
-    start = draw_start(len(labels), pixels, shape, generator)
     return descend(distance, start, pixels, search)
 
 

@@ -95,7 +95,7 @@ class DemLearn(FedAvg):
         validate_range("amplified_rounds", self.amplified_rounds, 0, 1 << 20)
         validate_range("amplification", self.amplification, 0.0, 10.0)
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train near the group's model; post the parameters. Buffers, such as running means, stay local."""

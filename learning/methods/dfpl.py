@@ -65,7 +65,7 @@ class Dfpl(PrototypeMethod):
         if self.prototype_noise > 0 and self.prototype_source != "recompute":
             raise ConfigurationError("prototype_noise needs prototype_source recompute: one model, each example once")
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the class means of the client's data (Eq. 1).
@@ -79,7 +79,7 @@ class Dfpl(PrototypeMethod):
         else:
             self.train(client, round, given=lambda batch: known)
             means = self._class_means(client, round)
-        return self.post_prototypes(means)
+        return means.as_post()
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
         """L = CE + lambda * R (Eq. 3). Where no class is known, as in round 1, R is zero."""

@@ -41,7 +41,8 @@ class FedAdam(FedAvg):
     tau: float = 1e-3
     """Degree of adaptivity: the number added to the root of the second moment."""
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
+    has_update_together: ClassVar[bool] = True
 
     @property
     def setup(self) -> tuple[Phase, ...]:

@@ -7,7 +7,7 @@ ICLR 2022), which compares with FedCurv. K clients, P scalars of the model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,8 @@ class FedCurv(FedAvg):
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("curvature_weight", self.curvature_weight, 0.0, 1e6)
+
+    beyond_dp_sgd: ClassVar[str] = "it posts the Fisher information of single examples"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the elastic term; post the parameters, n_k, F_k and F_k theta_k (section 3.2)."""

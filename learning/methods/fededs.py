@@ -30,7 +30,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.bulk import EVERYBODY, PartRef
 from fedchain.learning.payload.pixels import pack_images, unpack_images
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Round, Tensors, left_behind
+from fedchain.learning.round import Round, Tensors, bulk_of, left_behind
 from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec, images_in_part
 from fedchain.learning.training.schedule import Schedule, batches_per_pass
 
@@ -138,6 +138,7 @@ class FedEds(FedAvg):
     """How encrypted pixels are sent."""
 
     needs_pooling: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = "it shows encrypted images, and learns from those of others"
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
@@ -178,13 +179,12 @@ class FedEds(FedAvg):
         from fedchain.learning.models.vectors import read_state, write_state
         from fedchain.learning.training.loop import train
 
-        assert round.bulk is not None, "encrypted data are posted by reference"
-        common = read_state(client.model)
+        bulk, common = bulk_of(round), read_state(client.model)
         train(client, super().loss, replace(self.schedule, epochs=self.extractor_epochs), round.number)  # Eq. 2
         for rows in self._encrypted(client, round.number):
-            round.bulk.write("encrypted", rows, EVERYBODY)
+            bulk.write("encrypted", rows, EVERYBODY)
         write_state(client.model, common)
-        return round.bulk.manifest()
+        return bulk.manifest()
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Algorithm 2: take E_t times the base's steps from the common model, and post as the base does.

@@ -1,7 +1,7 @@
 """FedGKT: He, Annavaram and Avestimehr, "Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge",
 NeurIPS 2020 (arXiv:2007.14513).
 
-How examples travel is in `learning/families/distillation.py`, the divergence in `distillation_terms.py` beside it.
+How examples travel is in `learning/families/distillation_parts.py`, the divergence in `distillation_terms.py`.
 B batch, C classes; p^k is a client's output for an example, p^S the aggregator's.
 """
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.config import CLIENTS_MAX
-from fedchain.learning.families.distillation import LABELS, Choose, Given
+from fedchain.learning.families.distillation import Choose, Given
+from fedchain.learning.families.distillation_parts import LABELS
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedgkt import FedGkt
 from fedchain.learning.models.model_info import ModelInfo

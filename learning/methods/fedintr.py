@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedchain.learning.methods.moon import Moon, MoonState, Others
 from fedchain.learning.round import Round, Tensors
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class FedIntR(Moon):
     """MOON's contrast at every layer, a layer counting the more, the nearer it is to the common model's."""
+
+    beyond_dp_sgd: ClassVar[str] = "its loss looks at all layers, for which no gradients of single examples are taken"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrast of all layers, post the parameters and n_k, and keep the local model."""

@@ -54,7 +54,7 @@ class FedNova(FedAvg):
         if self.proximal_weight > 0 and self.momentum > 0:
             raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def correction(self, client: Client) -> Correct | None:
         """The gradient of FedProx's term, if there is one: clients train as FedAvg's or FedProx's do."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.families.local_sgd import Auxiliary
-from fedchain.learning.families.prototypes import Known, PrototypeMethod, known_prototypes
+from fedchain.learning.families.prototypes import NEVER, Known, PrototypeMethod, known_prototypes
 from fedchain.learning.method import validate_range
 from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.round import Round, Tensors
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 NORMAL_MAX = 9.0
 """A standard normal number as it is drawn here is never larger."""
-
-_NEVER = -1e9
-"""Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,18 +81,18 @@ class FedPh(PrototypeMethod):
         validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
         validate_range("noise_multiplier", self.noise_multiplier, 0.0, 1e6, low_open=True)
         validate_range("class_examples_min", self.class_examples_min, 1, 1 << 20)
-        if self.noise == "split" and self.encryption == "none":
+        if self.noise == "split" and not self.sums.hides:
             raise ConfigurationError(
                 "noise split needs encryption threshold: only what is opened has the noise of all its holders"
             )
         needed = 1.0 + NORMAL_MAX * self.noise_std(self.class_examples_min)
-        if self.encryption != "none" and needed > self.magnitude_max:
+        if self.sums.hides and needed > self.magnitude_max:
             raise ConfigurationError(
                 f"magnitude_max is {self.magnitude_max}, noise for classes of {self.class_examples_min} examples needs "
                 f"{needed:.1f}; raise it or class_examples_min"
             )
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the mean embedding of each class of the client's data (Eq. 7), noised.
@@ -111,7 +108,7 @@ class FedPh(PrototypeMethod):
         self.train(client, round, given=lambda batch: known)
         embeddings, _ = forward_all(client.model, client.train_images)  # (n_k, D)
         means = class_means(F.normalize(embeddings, dim=1), client.train_labels, client.info.classes)
-        return self.post_prototypes(self._noised(self._large_enough(means, client, round), client, round))
+        return self._noised(self._large_enough(means, client, round), client, round).as_post()
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
         """L = L_S + lambda * L_R (Eq. 11), L_S cross-entropy. Where no class is known, as in round 1, L_R is zero."""
@@ -128,7 +125,7 @@ class FedPh(PrototypeMethod):
         import torch.nn.functional as F
 
         similarity = F.normalize(embedding, dim=1) @ F.normalize(known.prototypes, dim=1).T  # cosines, (B, C)
-        masked = (similarity / self.temperature).masked_fill(~known.is_known, _NEVER)
+        masked = (similarity / self.temperature).masked_fill(~known.is_known, NEVER)
         terms = F.cross_entropy(masked, labels, reduction="none")  # (B,)
         return (terms * known.is_known[labels]).mean()
 
@@ -152,7 +149,7 @@ class FedPh(PrototypeMethod):
             return 0.0
         if self.noise == "local":
             return self.noise_multiplier * self._sensitivity(examples)
-        return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(self.honest_min - 1)
+        return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(self.sums.honest_min - 1)
 
     def prototype_release(self) -> Release:
         """The release of prototypes in a round under their noise, if the model is given: of a class's sum."""

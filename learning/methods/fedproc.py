@@ -6,30 +6,24 @@ B batch, C classes, D embedding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedchain.learning.families.prototypes import known_prototypes
-from fedchain.learning.families.robust import RobustMethod
+from fedchain.learning.families.prototypes import NEVER, known_prototypes
 from fedchain.learning.method import Phase, validate_range
-from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.sums.plain import PlainSums
 
 if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
-
-_PROTOTYPES = Dfpl(aggregation="samples")
-"""The method by which the prototypes in posts and knowledge are specified and checked."""
-
-_NEVER = -1e9
-"""Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
 
 
 class Contrast(NamedTuple):
@@ -57,6 +51,8 @@ class FedProc(FedAvg):
         super().validate()
         validate_range("contrast_rounds", self.contrast_rounds, 1, 1 << 20)
 
+    beyond_dp_sgd: ClassVar[str] = "it posts the class means of the examples, too"
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train; post the parameters, n_k and the class means of the client's data."""
         import torch
@@ -66,11 +62,7 @@ class FedProc(FedAvg):
         contrast = Contrast(torch.tensor(self.alpha(round)), *known_prototypes(client.info, round))
         self.train(client, round, given=lambda batch: contrast)
         means = calculate_prototypes(client.model, client.train_images, client.train_labels)
-        return self.post_model(client) | {
-            "labels": means.labels.numpy(),
-            "counts": means.counts.numpy(),
-            "prototypes": means.prototypes.numpy(),
-        }
+        return self.post_model(client) | means.as_post()
 
     uses_embedding: ClassVar[bool] = True
 
@@ -84,20 +76,20 @@ class FedProc(FedAvg):
 
         embedding, logits = forward(images)  # z, (B, D), (B, C)
         similarity = embedding @ F.normalize(given.prototypes, dim=1).T  # z . c_j, (B, C)
-        log_share = F.log_softmax(similarity.masked_fill(~given.is_known, _NEVER), dim=1)  # (B, C)
+        log_share = F.log_softmax(similarity.masked_fill(~given.is_known, NEVER), dim=1)  # (B, C)
         own = log_share.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B,)
         contrast = -(own * given.is_known[labels]).mean()  # L_gpc; an example of an unknown class counts nothing
         return given.alpha * F.cross_entropy(logits, labels) + (1 - given.alpha) * contrast
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """The weighted mean of the models, and each class's mean embedding over all examples of the round.
+        """The weighted mean of the models, and each class's mean embedding over all examples of the round."""
+        return {**super().aggregate(phase, round), **self.sums.aggregate(phase, round)}
 
-        With equal weights, or a robust rule, nobody's examples are counted, and prototypes count by client.
-        """
+    @cached_property
+    def sums(self) -> PlainSums:
+        """How prototypes become one. With equal weights, or a robust rule, nobody's examples are counted."""
         is_counted = self.weighting == "examples" and self.robust_rule is None
-        chosen = {item.name: getattr(self, item.name) for item in fields(RobustMethod)}
-        prototypes = Dfpl(**chosen, aggregation="samples" if is_counted else "holders")
-        return {**super().aggregate(phase, round), **prototypes.aggregate(phase, round)}
+        return PlainSums("samples" if is_counted else "holders", self.robust_rule)
 
     def prototypes(self, knowledge: Tensors) -> Tensors:
         """The global prototypes and how many clients stand behind each."""
@@ -105,12 +97,12 @@ class FedProc(FedAvg):
 
     def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         """Labels ascend strictly, and there is one count and one prototype for each."""
-        _PROTOTYPES.check(phase, post, round)
+        self.sums.check(phase, post, round)
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors, n_k, and the client's prototypes with their counts."""
-        return (*super().payload_spec(phase, info), *_PROTOTYPES.payload_spec(phase, info))
+        return (*super().payload_spec(phase, info), *self.sums.payload_spec(phase, info))
 
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors and the global prototypes."""
-        return (*super().knowledge_spec(phase, info), *_PROTOTYPES.knowledge_spec(phase, info))
+        return (*super().knowledge_spec(phase, info), *self.sums.knowledge_spec(phase, info))

@@ -5,7 +5,7 @@ DFPL builds on it, so its file holds the equations: here are the settings that m
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fedchain.learning.methods.dfpl import Dfpl
 
@@ -13,6 +13,8 @@ from fedchain.learning.methods.dfpl import Dfpl
 @dataclass(frozen=True, kw_only=True)
 class FedProto(Dfpl):
     """Own models, common prototypes: CE + lambda * mean squared distance to the example's global prototype (Eq. 7)."""
+
+    beyond_dp_sgd: ClassVar[str] = ""
 
     learning_rate: float = 0.01
     """Step size eta of local SGD."""

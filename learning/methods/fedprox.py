@@ -5,13 +5,11 @@ P scalars of the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -32,18 +30,17 @@ class FedProx(FedAvg):
         super().validate()
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
+    has_update_together: ClassVar[bool] = True
 
     def correction(self, client: Client) -> Correct:
         """The gradient of the proximal term of h_k, of which clients take their steps (Algorithm 2)."""
         return pull_back(client, self.proximal_weight)
 
-    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
-        """Train logistic regressions on h_k at once."""
-        from fedchain.learning.training.linear import train_linear
-
-        are_finite = train_linear(clients, self.schedule, proximal_weight=self.proximal_weight)
-        return [self.post_model(client) if are_finite[place] else None for place, client in enumerate(clients)]
+    @property
+    def linear_pull(self) -> float:
+        """The same weight."""
+        return self.proximal_weight
 
 
 def pull_back(client: Client, weight: float) -> Correct:

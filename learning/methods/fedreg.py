@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
@@ -78,6 +78,8 @@ class FedReg(FedAvg):
         validate_range("pseudo_rate", self.pseudo_rate, 0.0, 1e3)
         validate_range("perturbed_ratio", self.perturbed_ratio, 0.0, 1.0)
         validate_range("generation_steps", self.generation_steps, 1, 1000)
+
+    beyond_dp_sgd: ClassVar[str] = "its steps are its own, on data that it makes of the examples"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""

@@ -58,7 +58,7 @@ class Moon(FedAvg):
         validate_range("contrast_weight", self.contrast_weight, 0.0, 1e6)
         validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""

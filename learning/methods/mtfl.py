@@ -26,7 +26,7 @@ class Mtfl(FedAvg):
     """The private part of batch normalization: usyb (running statistics mu and sigma, and gamma and beta), yb (gamma
     and beta) or us (the statistics)."""
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train all parameters; post the public ones and n_k (Algorithm 1)."""

@@ -7,7 +7,7 @@ K clients.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,8 @@ class PFedMe(FedAvg):
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
         validate_range("mixing", self.mixing, 0.0, 10.0, low_open=True)
         validate_range("momentum", self.momentum, 0.0, 0.0)
+
+    beyond_dp_sgd: ClassVar[str] = "its steps are its own"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""

@@ -36,7 +36,7 @@ class ScaffoldState:
 class Scaffold(FedAvg):
     """FedAvg with gradients corrected by how the client's drift differs from everybody's."""
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""

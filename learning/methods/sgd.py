@@ -7,6 +7,7 @@ in one place, as a centralized optimiser would do with large batches. The author
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
@@ -15,6 +16,9 @@ from fedchain.learning.methods.fedavg import FedAvg
 @dataclass(frozen=True, kw_only=True)
 class Sgd(FedAvg):
     """w <- w - eta sum_k n_k/n g_k(w), g_k the gradient over all examples of client k."""
+
+    beyond_dp_sgd: ClassVar[str] = ""
+    has_update_together: ClassVar[bool] = True
 
     batch_size: int = 1 << 20
     """Examples per minibatch; the default is more than any client has, so that a step sees all of them."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Solo(LocalSgdMethod):
     """No exchange: local training only."""
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
     mixes_models: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:

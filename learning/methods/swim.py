@@ -72,7 +72,7 @@ class Swim(FedAvg):
         if self.gradient_noise > 0 and self.window_of == "batches":
             raise ConfigurationError("DP-SGD needs window_of models: a window of batches shows an example to others")
 
-    covered_by_dp_sgd: ClassVar[bool] = True
+    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term, post the parameters and n_k, and let the window slide."""

@@ -4,8 +4,10 @@ B batch, C classes, D embedding, n classes present.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from fedchain.learning.models.base import Model
 
@@ -25,6 +27,14 @@ class ClassMeans:
 
     prototypes: torch.Tensor
     """(n, D) float32."""
+
+    def as_post(self) -> dict[str, NDArray[Any]]:
+        """Return the three by their names."""
+        return {
+            "labels": self.labels.numpy(),  # (n,)
+            "counts": self.counts.numpy(),  # (n,)
+            "prototypes": self.prototypes.numpy(),  # (n, D)
+        }
 
 
 def class_means(embeddings: torch.Tensor, labels: torch.Tensor, classes: int) -> ClassMeans:

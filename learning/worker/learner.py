@@ -199,7 +199,7 @@ class Learner:
             bulk = self._bulk(client, which, round)
             round = replace(round, bulk=bulk)
             received = self._receive(client, which, round, knowledge, evaluate_test)
-            posted = self._method.compute(which, client, round)
+            posted = self._method.work(which)(client, round)
             payload = self._encode(posted, which, client, round_number)
             is_measured = which.trains and _has_test_set(client)
             local = self._evaluate_trained(client, round, evaluate_test) if is_measured else None

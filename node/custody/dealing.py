@@ -28,7 +28,8 @@ from fedchain.crypto.threshold import (
 from fedchain.crypto.threshold.sealing import DEALING_SIZE_MAX
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.registry import build_method
-from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE
+from fedchain.learning.sums.ciphertexts import SHARE
+from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.node.config import NodeConfigError
 from fedchain.node.founding.task import learning_from_genesis
 

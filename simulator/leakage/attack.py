@@ -12,8 +12,9 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.prototypes import PrototypeMethod
-from fedchain.learning.leakage.descent import PixelRange, Search
+from fedchain.learning.leakage.descent import PixelRange, Search, draw_start
 from fedchain.learning.leakage.gradient_inversion import (
+    Expected,
     Objective,
     expect_fedreg_step,
     expect_plain_step,
@@ -181,50 +182,61 @@ def attack_updates(
     learner, view = federation.learner, view_of(scenario.learning_config())
     common = common_model(learner, federation.rules, 0, number, knowledge)
     seen = [federation.watch(client, number, knowledge) for client in range(victims.clients)]
+    attacker = Attacker(common, learner.method, view, search, setting.informed)
     for objective in objectives:
         if objective == "closed-form" and not has_closed_form(common, victims.batch_size):
             continue
         scores = []
         for client, post in enumerate(seen):
             generator = torch.Generator().manual_seed(derive(scenario.seed, "attack", client))
-            scores.append(
-                attack_update(
-                    post, common, learner.method, objective, view, search, generator, informed=setting.informed
-                )
-            )
+            scores.append(attacker.attack(post, objective, generator))
         yield Finding(setting.name, objective, join(scores))
 
 
-def attack_update(
-    post: Seen,
-    common: Model,
-    method: Method,
-    objective: Objective,
-    view: View,
-    search: Search,
-    generator: torch.Generator,
-    *,
-    informed: bool = False,
-) -> Scores:
-    """Search the images behind one post of parameters, and compare them with the originals.
+@dataclass(frozen=True, slots=True, eq=False)
+class Attacker:
+    """An attacker on posts of parameters: what it knows, and how it looks for the images behind them."""
 
-    Raises:
-        ConfigurationError: the attack is informed, and the method is not FedReg.
-    """
-    assert method.schedule is not None, "a method with a common model trains with SGD"
-    gradient = read_gradient(post.posted, common, method.schedule)
-    labels = recover_labels(gradient, common, len(post.labels))
-    if objective == "closed-form":
-        images = read_input(gradient, common, view.shape)
-    else:
-        expected = expect_plain_step(common, post.dropout_seed)
-        if informed:
-            if not isinstance(method, FedReg):
-                raise ConfigurationError(f"an informed attack needs FedReg, not {type(method).__name__}")
-            expected = expect_fedreg_step(method, common, post.dropout_seed)
-        images = invert_gradient(gradient, labels, expected, objective, view.pixels, view.shape, search, generator)
-    originals, found = view.pixels.to_pixels(post.images), view.pixels.to_pixels(images)
-    return score_update(originals, post.labels, found, labels, view.class_means)
+    common: Model
+    """The common model from which the posts' step was taken."""
+
+    method: Method
+    """The clients' method."""
+
+    view: View
+    """What everybody knows of the data."""
+
+    search: Search
+    """How long it looks."""
+
+    informed: bool = False
+    """Whether it reckons with FedReg's own step."""
+
+    def attack(self, post: Seen, objective: Objective, generator: torch.Generator) -> Scores:
+        """Search the images behind one post, and compare them with the originals.
+
+        Raises:
+            ConfigurationError: the attack is informed, and the method is not FedReg.
+        """
+        assert self.method.schedule is not None, "a method with a common model trains with SGD"
+        view = self.view
+        gradient = read_gradient(post.posted, self.common, self.method.schedule)
+        labels = recover_labels(gradient, self.common, len(post.labels))
+        if objective == "closed-form":
+            images = read_input(gradient, self.common, view.shape)
+        else:
+            expected, start = self._expected(post), draw_start(len(labels), view.pixels, view.shape, generator)
+            images = invert_gradient(gradient, labels, expected, objective, start, view.pixels, self.search)
+        originals, found = view.pixels.to_pixels(post.images), view.pixels.to_pixels(images)
+        return score_update(originals, post.labels, found, labels, view.class_means)
+
+    def _expected(self, post: Seen) -> Expected:
+        """The step that images are held against."""
+        if not self.informed:
+            return expect_plain_step(self.common, post.dropout_seed)
+        if not isinstance(self.method, FedReg):
+            raise ConfigurationError(f"an informed attack needs FedReg, not {type(self.method).__name__}")
+        return expect_fedreg_step(self.method, self.common, post.dropout_seed)
 
 
 def attack_prototypes(

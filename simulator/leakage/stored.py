@@ -21,7 +21,7 @@ from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.training.loop import draw_batches
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import learning_from_genesis
-from fedchain.simulator.leakage.attack import Finding, attack_prototype_post, attack_update, view_of
+from fedchain.simulator.leakage.attack import Attacker, Finding, attack_prototype_post, view_of
 from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_encoder, read_post
 
 
@@ -72,7 +72,7 @@ def attack_stored(
             common = common_model(learner, rules, reader, round_number, knowledge)
             for objective in objectives:
                 if objective != "closed-form" or has_closed_form(common, len(post.labels)):
-                    scores = attack_update(post, common, method, objective, view, search, generator)
+                    scores = Attacker(common, method, view, search).attack(post, objective, generator)
                     yield Finding(name, objective, scores)
         elif "prototypes" in post.posted:
             encoder = _train(explorer, learner, reader, round_number)

@@ -135,7 +135,7 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
         method = learner.method
         with learner.lend(0, number) as client:
             hook = client.model.register_forward_pre_hook(note)
-            method.compute(method.phases[0], client, Round(number, None))
+            method.work(method.phases[0])(client, Round(number, None))
             hook.remove()
         if len(starts) < 2:
             raise ConfigurationError(f"{scenario.method} does not train its model step by step; state alpha")

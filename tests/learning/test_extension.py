@@ -168,7 +168,7 @@ def phased(names: Sequence[str], **members: Any) -> type[Method]:
         (phased(["reveal"]), "phase 'reveal': Phased has no method of that name"),
         (phased(["factor"]), "phase 'factor': Phased has no method of that name"),
         (phased(["check"]), "phase 'check' has the name of something else that every method has"),
-        (phased(["compute"]), "phase 'compute' has the name of something else"),
+        (phased(["work"]), "phase 'work' has the name of something else"),
     ],
 )
 def test_phases_without_a_method_of_their_own_are_refused(method: type[Method], message: str) -> None:

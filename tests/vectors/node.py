@@ -22,8 +22,10 @@ from fedchain.crypto.threshold.dealer import KEY_BITS_MIN_TESTING, deal_for_test
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.sums.ciphertexts import SHARE
+from fedchain.learning.sums.scheme import UPDATE
 from fedchain.learning.sums.secrets import Secrets
-from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE, UPDATE, Encryption
+from fedchain.learning.sums.threshold import PUBLIC_KEY, ThresholdSums
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import GossipMessage, encode_message
 from fedchain.node.core.deadlines import deadline_ms, patience_ms
@@ -70,7 +72,7 @@ def _encrypted_round() -> dict[str, Any]:
     The third class has two holders, fewer than `contributors_min`, and stays closed.
     """
     info = ModelInfo((), embedding_size=9, classes=4, trainable=frozenset(), normalization=frozenset())
-    encryption = Encryption(
+    encryption = ThresholdSums(
         threshold=2, contributors_min=3, key_bits=320, magnitude_max=16.0, key_bits_allowed=(KEY_BITS_MIN_TESTING,)
     )
     drawn = [Secrets(member, bytes([member]) * 32) for member in range(4)]
@@ -81,20 +83,20 @@ def _encrypted_round() -> dict[str, Any]:
     )
     holds = (([0, 1, 3], 0.25), ([0, 1], -0.5), ([0, 1, 3], 1 / 3))
     updates = [
-        encryption.of(replace(begun, me=members[member])).encrypt(
+        encryption.sums(replace(begun, me=members[member])).encrypt(
             np.array(labels), np.outer(np.array(labels) - 1.5, first * np.arange(9)).astype(np.float32), drawn[member]
         )
         for member, (labels, first) in enumerate(holds)
     ]
-    sums = encryption.of(begun).add(_posts(members, updates))
+    sums = encryption.sums(begun).add(_posts(members, updates))
     opening = replace(begun, beside={UPDATE: sums})
     posted = [
-        encryption.of(replace(opening, me=members[member])).share(
+        encryption.opening(replace(opening, me=members[member])).share(
             replace(drawn[member], values={SHARE: int(shares[member].secret).to_bytes(key.ciphertext_size)})
         )
         for member in (0, 2)
     ]
-    known = encryption.of(opening).open(_posts((members[0], members[2]), posted), over_all=False)
+    known = encryption.opening(opening).open(_posts((members[0], members[2]), posted), over_all=False)
     return {
         "members": [member.hex() for member in members],
         "chain_id": begun.chain_id.hex(),

@@ -12,6 +12,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.families.distillation import DistillationMethod
+from fedchain.learning.families.distillation_parts import ExampleParts, read_answer
 from fedchain.learning.families.server import ServerState
 from fedchain.learning.models import server
 from fedchain.learning.models.registry import describe_model
@@ -87,7 +88,7 @@ def test_a_client_learns_from_the_answers_to_it_and_to_nobody_else() -> None:
     with federation.learner.lend(1, 2) as lent:
         round = federation.learner._round(lent, 2, federation.knowledge)
         round = replace(round, bulk=federation.learner._bulk(lent, method.phases[0], round))
-        answer = method._answer_to(lent, round)
+        answer = read_answer(lent, round)
         assert answer is not None
         choose = method.given_to_client(lent, round, answer)
         seen.append(choose(torch.tensor([3, 0])).logits)
@@ -102,7 +103,7 @@ def test_examples_are_cut_into_parts_that_are_read_as_one(monkeypatch: pytest.Mo
     whole.round = 1
     (one,) = whole.refs("update", whole.step("update")[0])
     rows = len(whole.client(0).train_labels)
-    monkeypatch.setattr(DistillationMethod, "_rows_max", lambda self, info: rows // 3)
+    monkeypatch.setattr(ExampleParts, "rows_max", lambda self, info: rows // 3)
     cut = Relay(small())
     cut.round = 1
     parts = cut.refs("update", cut.step("update")[0])
@@ -119,10 +120,8 @@ def test_examples_are_cut_into_parts_that_are_read_as_one(monkeypatch: pytest.Mo
 
 def test_an_example_of_32x32_pixels_takes_64_kib_or_half_of_it() -> None:
     info = describe_model("resnet8-56")
-    method, half = build_method("fedgkt", {}), build_method("fedgkt", {"precision": "float16"})
-    assert isinstance(method, DistillationMethod)
-    assert isinstance(half, DistillationMethod)
-    assert (method._rows_max(info), half._rows_max(info)) == (255, 511)
+    assert (ExampleParts("float32").rows_max(info), ExampleParts("float16").rows_max(info)) == (255, 511)
+    method = build_method("fedgkt", {})
     spec = method.parts(method.phases[0], info)["examples"]
     assert sum(tensor.size_bytes_max for tensor in spec) < PART_SIZE_MAX
 
@@ -222,7 +221,7 @@ def test_fedict_answers_who_was_late_in_the_setup() -> None:
 
 def test_what_was_learned_of_an_incomplete_post_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of three parts of the first sender is lost: the others go on as if it had not been there."""
-    monkeypatch.setattr(DistillationMethod, "_rows_max", lambda self, info: 20)
+    monkeypatch.setattr(ExampleParts, "rows_max", lambda self, info: 20)
     lost, without = Relay(small()), Relay(small())
     for federation in (lost, without):
         federation.round = 1

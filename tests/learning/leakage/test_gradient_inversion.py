@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.families.local_sgd import LocalSgdMethod
-from fedchain.learning.leakage.descent import PixelRange, Search
+from fedchain.learning.leakage.descent import PixelRange, Search, draw_start
 from fedchain.learning.leakage.gradient_inversion import (
     expect_fedreg_step,
     expect_plain_step,
@@ -117,10 +117,9 @@ def test_an_image_is_found_behind_its_gradient(objective: str) -> None:
             label,
             expected,
             objective,  # type: ignore[arg-type]
+            draw_start(1, PIXELS, SHAPE, generator),
             PIXELS,
-            SHAPE,
             replace(search, iterations=steps),
-            generator,
         )
         return psnr(PIXELS.to_pixels(images), PIXELS.to_pixels(image)).item()
 

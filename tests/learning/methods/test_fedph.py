@@ -52,7 +52,7 @@ def test_the_gradient_is_finite_where_nothing_is_known() -> None:
 def test_posted_are_the_class_means_of_unit_embeddings_after_training() -> None:
     federation = Federation(config("fedph"))
     client = federation.client(1)
-    posted = federation.learner.method.compute(federation.learner.method.phases[0], client, a_round())
+    posted = federation.learner.method.work(federation.learner.method.phases[0])(client, a_round())
     embeddings = forward_all(client.model, client.train_images)[0].numpy().astype(np.float64)  # after training
     units = embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
     labels = client.train_labels.numpy()
@@ -157,7 +157,7 @@ def test_split_noise_is_the_whole_over_the_root_of_one_less_than_the_honest() ->
     }
     split = build_method("fedph", {**settings, "contributors_min": 5})
     assert isinstance(split, FedPh)
-    assert split.honest_min == 3, "as the paper has it: 5 members, of whom 3 open a sum"
+    assert split.sums.honest_min == 3, "as the paper has it: 5 members, of whom 3 open a sum"
     whole = replace(split, noise="local")
     assert split.noise_std(8) == pytest.approx(whole.noise_std(8) / math.sqrt(2))
     assert FedPh().noise_std(8) == 0.0

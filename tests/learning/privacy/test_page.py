@@ -87,7 +87,14 @@ HELD = {
     "have it, and `dfpl`, `fedproto` and `fedph` together with noised prototypes": (
         "test_the_methods_that_have_dp_sgd_are_those_that_the_page_names"
     ),
-    "refuse it when they are chosen": "test_methods_that_post_more_than_it_covers_refuse_it",
+    "refuse it when they are chosen": (
+        "test_methods_that_post_more_than_it_covers_refuse_it "
+        "test_every_step_of_a_covered_method_is_clipped_and_noised "
+        "test_posts_of_a_covered_method_follow_from_the_model_that_training_leaves"
+    ),
+    "is refused until it says so itself": (
+        "test_a_method_that_is_made_of_a_covered_one_is_covered_once_it_says_so_itself"
+    ),
     "Batch normalization is refused": "test_batch_normalization_is_refused_when_the_federation_is_founded",
     "computes the same value sends the same bytes again": (
         "test_the_same_prototypes_again_are_the_same_bytes_and_cost_nothing"

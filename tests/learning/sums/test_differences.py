@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.families.prototypes import DIFFERENCES
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.prototypes import ClassMeans
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import OffChain, Round
-from fedchain.learning.sums.threshold import UPDATE
+from fedchain.learning.sums.scheme import UPDATE
+from fedchain.learning.sums.threshold import DIFFERENCES
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS
 from tests.support.learning.encrypted_game import Game, task

@@ -29,8 +29,9 @@ from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.integers import read_integers, write_integers
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import OffChain
+from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
-from fedchain.learning.sums.threshold import FRACTION_BITS, PUBLIC_KEY, SHARE
+from fedchain.learning.sums.threshold import FRACTION_BITS, PUBLIC_KEY
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, random_source
 from tests.support.learning.encrypted_game import (
@@ -299,7 +300,7 @@ def test_what_is_encrypted_again_after_a_crash_is_the_same_and_other_numbers_hav
     first = game.learner.contribute(1, "update", 1, b"").payload
     assert game.start().contribute(1, "update", 1, b"").payload == first
     round_of_1 = replace(game.rules._round(OffChain("update", 1, SENDERS), b""), me=SENDERS[1])
-    sums = game.rules.method._encryption.of(round_of_1)  # type: ignore[attr-defined]
+    sums = game.rules.method.sums.sums(round_of_1)  # type: ignore[attr-defined]
     labels, vectors = np.array([0]), np.zeros((1, 32), np.float32)
     moved = vectors.copy()
     moved[0, 0] = 0.5
@@ -335,11 +336,11 @@ def test_who_reads_the_root_of_randomness_alone_cannot_repeat_what_was_drawn_fro
     """It is stored without a passphrase; the nonce of a proof would give the member's share of the key away."""
     game = Game(task())
     round_of_1 = game.rules._round(OffChain("update", 1, SENDERS), b"")
-    sums = game.rules.method._encryption.of(round_of_1)  # type: ignore[attr-defined]
+    sums = game.rules.method.sums.sums(round_of_1)  # type: ignore[attr-defined]
     whole, root = secrets_of(1), Secrets(1, secrets_of(1).root)
-    drawn = {sums._random_bytes(secrets, phase, b"what")(32) for secrets in (whole, root) for phase in ("a", "b")}
+    drawn = {sums.random_bytes(secrets, phase, b"what")(32) for secrets in (whole, root) for phase in ("a", "b")}
     assert len(drawn) == 4
-    assert sums._random_bytes(whole, "a", b"what")(32) in drawn, "the same for the same"
+    assert sums.random_bytes(whole, "a", b"what")(32) in drawn, "the same for the same"
 
 
 def test_a_member_that_lost_its_memory_and_opens_other_sums_does_not_give_its_share_away() -> None:
@@ -434,7 +435,7 @@ def test_split_noise_adds_up_to_more_than_a_whole_one_in_the_opened_sum() -> Non
     noisy = replace(task(contributors_min=5, class_examples_min=8, noise="split"), partition="iid")
     method = build_method(noisy.method, dict(noisy.hyperparameters))
     assert isinstance(method, FedPh)
-    assert method.honest_min == 4
+    assert method.sums.honest_min == 4
     counts = Learner(quiet).histogram()  # (K, C)
     clean, noised = Game(quiet).play(1), Game(noisy).play(1)
     labels = clean["labels"].tolist()
@@ -443,6 +444,8 @@ def test_split_noise_adds_up_to_more_than_a_whole_one_in_the_opened_sum() -> Non
     assert {method.noise_std(int(count)) for count in counts[:, labels].ravel()} == {std}, (
         "whoever has more adds as much"
     )
-    assert math.sqrt(method.honest_min) * std >= replace(method, noise="local").noise_std(8), "enough for the smallest"
+    assert math.sqrt(method.sums.honest_min) * std >= replace(method, noise="local").noise_std(8), (
+        "enough for the smallest"
+    )
     measured = (noised["prototypes"] - clean["prototypes"]) * MEMBERS / (math.sqrt(MEMBERS) * std)  # (n, D)
     assert 0.8 < measured.std() < 1.2

@@ -12,7 +12,8 @@ from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import ShareFileError
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import ThresholdPublicKey, share_file_path
-from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE
+from fedchain.learning.sums.ciphertexts import SHARE
+from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.custody.dealing import dealing_path, dealt_key, read_dealing, read_share
 from fedchain.node.founding.task import learning_from_genesis, rules_of

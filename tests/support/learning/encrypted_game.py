@@ -26,8 +26,9 @@ from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.integers import write_integers
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import OffChain, Tensors
+from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
-from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE
+from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, SIGNING_KEYS, random_source
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from fedchain.crypto.randomness import RandomBytes
@@ -11,17 +12,27 @@ from fedchain.crypto.threshold.sealing import seal_shares
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.methods.fedproto import FedProto
+from fedchain.learning.sums.scheme import SumScheme
+from fedchain.learning.sums.threshold import ThresholdSums
+
+
+class SmallSums(ThresholdSums):
+    """Stand-in for a dealer of proper keys."""
+
+    def _deal(self, members: Sequence[bytes], random_bytes: RandomBytes) -> Dealing:
+        key, shares = deal_for_testing(len(members), self.threshold, random_bytes)
+        return Dealing(key, seal_shares(key, shares, members))
 
 
 class SmallKeys:
-    """Stand-in for a dealer of proper keys."""
+    """Methods whose keys are small. It is no method: its defaults would take the place of theirs."""
 
-    decryption_threshold: int
     key_bits_allowed: ClassVar[tuple[int, ...]] = (KEY_BITS_MIN_TESTING,)
 
-    def _deal(self, members: Sequence[bytes], random_bytes: RandomBytes) -> Dealing:
-        key, shares = deal_for_testing(len(members), self.decryption_threshold, random_bytes)
-        return Dealing(key, seal_shares(key, shares, members))
+    @cached_property
+    def sums(self) -> SumScheme:
+        usual: SumScheme = super().sums  # type: ignore[misc]
+        return SmallSums(**vars(usual)) if isinstance(usual, ThresholdSums) else usual
 
 
 @dataclass(frozen=True, kw_only=True)
