@@ -7,6 +7,7 @@ known: a bad signature, or an author that is no member.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from fedchain.chain.exceptions import (
     AlreadyKnown,
@@ -19,6 +20,7 @@ from fedchain.chain.exceptions import (
     Refused,
 )
 from fedchain.chain.post import Post, PostKey
+from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content
 from fedchain.chain.validation import validate_content, validate_window
 from fedchain.crypto.hashing import Hash
@@ -48,11 +50,36 @@ class _UnderWay:
     stage: _Stage
 
 
+class GoodPosts(Protocol):
+    """Posts of the open phase that are good; nodes that share a process may share it."""
+
+    def note(self, state: State, post: Post, payload: bytes) -> None:
+        """Note that post and payload are good at ``state``."""
+
+    def knows(self, state: State, post: Post, payload: bytes) -> bool:
+        """Whether :meth:`note` was called with the very same objects."""
+
+
+class _NoGoodPosts:
+    """Remembers nothing."""
+
+    def note(self, state: State, post: Post, payload: bytes) -> None:
+        """See :class:`GoodPosts`."""
+
+    def knows(self, state: State, post: Post, payload: bytes) -> bool:
+        """See :class:`GoodPosts`."""
+        return False
+
+
+NO_GOOD_POSTS = _NoGoodPosts()
+"""What a node alone in its process uses: it checks each post once anyway."""
+
+
 class Posts:
     """Takes posts and payloads."""
 
-    def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts) -> None:
-        self._context, self._crimes, self._bulk = context, crimes, bulk
+    def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts, good: GoodPosts = NO_GOOD_POSTS) -> None:
+        self._context, self._crimes, self._bulk, self._good = context, crimes, bulk, good
         self._under_way: dict[PostKey, _UnderWay] = {}
         self._awaits_knowledge = False  # whether early posts of the open phase are among them
 
@@ -84,7 +111,7 @@ class Posts:
             validate_content(post.payload_hash, post.payload_size, payload)
             if not self._check(post, payload):
                 return False
-            context.checks.note_good(head, post, payload)
+            self._good.note(head, post, payload)
             return True
         payload = context.content(post.payload_hash)
         if payload is not None:
@@ -100,7 +127,7 @@ class Posts:
         context = self._context
         if self._under_way or self._bulk.is_used or context.useless or context.contents.is_waiting():
             return False
-        if not context.checks.knows(context.ledger.head, post, payload) or context.knowledge() is None:
+        if not self._good.knows(context.ledger.head, post, payload) or context.knowledge() is None:
             return False
         if not context.mempool.add(post, now_ms):
             return False
