@@ -129,10 +129,8 @@ class BlockImport:
             assert payload is not None, "the block was recomputed from it"
             is_useless = context.useless.get(post.key) == post  # the parts that it lists for us break its promise
             is_held = context.mempool.get((post.round, post.phase), post.sender) == post
-            if is_useless or (not is_held and self._bulk.lacks(post, payload)):
+            if is_useless or (not is_held and self._bulk.fetch(post, payload)):
                 has_all = has_all and not self._bulk.is_waited_for(post.sender)
-                if not is_useless:
-                    self._bulk.fetch(post, payload)
         return has_all
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:

@@ -7,12 +7,12 @@ simulator may share one cache between many peers, which changes nothing but the 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import TypeVar, assert_never
+from typing import Protocol, TypeVar, assert_never
 
 from fedchain.chain.block import Block, block_signing_message, evidence_root, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence, Statement
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import MethodFailed, Refused
 from fedchain.chain.far_final import validate_far_final
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Part, Rules, check_post, recompute
@@ -29,7 +29,7 @@ from fedchain.chain.validation import (
     validate_vote,
 )
 from fedchain.chain.vote import Vote, VoteKind
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
 from fedchain.network.session import Session
 from fedchain.node.core.contents.content_cache import Intern
@@ -58,6 +58,32 @@ KNOWLEDGE_SIZE_MAX = 64 * 2**20
 """Most bytes of all kept knowledges together; the newest one alone may exceed it."""
 
 
+class Failures(Protocol):
+    """Notes failures of the learning method's own code."""
+
+    def note(self, head: State, failure: MethodFailed) -> None:
+        """The method's own code failed on input for the block after ``head``."""
+
+    def after(self, head: State) -> str:
+        """Why the method's own code failed on input for the block after ``head``; empty if it did not."""
+
+
+class NoFailures:
+    """Notes nothing."""
+
+    def note(self, head: State, failure: MethodFailed) -> None:
+        """See :class:`Failures`."""
+
+    def after(self, head: State) -> str:
+        """See :class:`Failures`."""
+        return ""
+
+
+def held_once(_: Hash, data: bytes) -> bytes:
+    """Hold a content as it came: there is one node in this process."""
+    return data
+
+
 class Checks:
     """Runs the rules of :mod:`fedchain.chain.validation` and remembers passed checks, but not failed ones.
 
@@ -65,12 +91,16 @@ class Checks:
         genesis: the rules of the federation.
         rules: the rules of the learning method.
         intern: returns the copy of a recomputed knowledge to hold.
+        failures: notes failures of the method's own code.
     """
 
-    def __init__(self, genesis: Genesis, rules: Rules, intern: Intern = lambda content_hash, data: data) -> None:
+    def __init__(
+        self, genesis: Genesis, rules: Rules, intern: Intern = held_once, failures: Failures | None = None
+    ) -> None:
         self._genesis = genesis
         self._rules = rules
         self._intern = intern
+        self.failures: Failures = failures or NoFailures()
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
 
@@ -91,13 +121,6 @@ class Checks:
     def has_passed(self, state: State, post: Post) -> bool:
         """Whether the payload of a post of the open phase has passed its check."""
         return (state.block_hash, post.hash) in self._checked
-
-    def note_good(self, state: State, post: Post, payload: bytes) -> None:
-        """Note that post and payload are good at ``state``. Only checks that many nodes share make use of it."""
-
-    def knows(self, state: State, post: Post, payload: bytes) -> bool:
-        """Whether :meth:`note_good` was called with the very same objects."""
-        return False
 
     def polka(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
         """Check the prevotes of a quorum for a block; raises InvalidCertificate."""
@@ -192,6 +215,10 @@ class Checks:
                     return Verified(count_valid(signed))
                 case _:
                     assert_never(job)
+        except MethodFailed as error:
+            assert not isinstance(job, VerifySignatures), "no method is asked about signatures"
+            self.failures.note(job.state, error)
+            return error
         except Refused as error:
             return error
 

@@ -2,15 +2,11 @@
 
 from dataclasses import dataclass
 
-from fedchain.crypto.hashing import Hash
+from fedchain.node.core.checks import held_once
 from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX, Intern
 from fedchain.node.core.contents.part_lists import PartLookup
+from fedchain.node.core.posts import NO_GOOD_POSTS, GoodPosts
 from fedchain.node.core.voting.twins import KeyGuard
-
-
-def held_once(_: Hash, data: bytes) -> bytes:
-    """Hold a content as it came: there is one node in this process."""
-    return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +15,8 @@ class Conduct:
 
     intern: Intern = held_once
     """Returns the copy of a content to hold, where many nodes share a process."""
+    good_posts: GoodPosts = NO_GOOD_POSTS
+    """Posts that other nodes of this process found good."""
     parts: PartLookup | None = None
     """The store of the parts that posts list by reference; None if posts are whole."""
     replays: bool = False

@@ -164,7 +164,7 @@ class Node:
         self._crimes = Crimes(context)
         self._bulk = BulkParts(context, held_parts)
         self._blocks = BlockImport(context, self._crimes, self._bulk)
-        self._posts = Posts(context, self._crimes, self._bulk)
+        self._posts = Posts(context, self._crimes, self._bulk, conduct.good_posts)
         self._voting = Voting(context, self._crimes, self._blocks)
         self._not_believed = tuple(context.effects)  # emitted at the first event
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
@@ -315,7 +315,7 @@ class Node:
     def take_known(self, post: Post, payload: bytes, now: Moment) -> list[Effect] | None:
         """Take a post of another peer in fewer steps than :meth:`handle`, with the same effects.
 
-        Returns None if ``checks`` do not know the post to be good at this head, or if other work is pending. Then
+        Returns None if the post is not known to be good at this head, or if other work is pending. Then
         nothing has happened, and the caller passes the post to ``handle``.
         """
         if not self._has_begun or post.sender == self._me or not self._posts.take_known(post, payload, now.ms):

@@ -5,6 +5,9 @@ known: a bad signature, or an author that is no member.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
 
 from fedchain.chain.exceptions import (
     AlreadyKnown,
@@ -16,27 +19,69 @@ from fedchain.chain.exceptions import (
     OutOfWindow,
     Refused,
 )
-from fedchain.chain.post import Post
+from fedchain.chain.post import Post, PostKey
+from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content
 from fedchain.chain.validation import validate_content, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk
-from fedchain.node.core.contents.bulk import BulkParts
+from fedchain.node.core.contents.bulk import BulkParts, Standing
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Persist
 from fedchain.node.core.jobs import CheckPost, KeepPart
 
 
+class _Stage(Enum):
+    """What a post waits for, once its payload is here."""
+
+    EARLY = "its phase, or the knowledge at the head"
+    CHECKING = "the check of its payload"
+    GATHERING = "parts that this peer reads"
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A post that does not count yet."""
+
+    post: Post
+    payload: bytes
+    stage: _Stage
+
+
+class GoodPosts(Protocol):
+    """Posts of the open phase that are good; nodes that share a process may share it."""
+
+    def note(self, state: State, post: Post, payload: bytes) -> None:
+        """Note that post and payload are good at ``state``."""
+
+    def knows(self, state: State, post: Post, payload: bytes) -> bool:
+        """Whether :meth:`note` was called with the very same objects."""
+
+
+class _NoGoodPosts:
+    """Remembers nothing."""
+
+    def note(self, state: State, post: Post, payload: bytes) -> None:
+        """See :class:`GoodPosts`."""
+
+    def knows(self, state: State, post: Post, payload: bytes) -> bool:
+        """See :class:`GoodPosts`."""
+        return False
+
+
+NO_GOOD_POSTS = _NoGoodPosts()
+"""What a node alone in its process uses: it checks each post once anyway."""
+
+
 class Posts:
     """Takes posts and payloads."""
 
-    def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts) -> None:
-        self._context, self._crimes, self._bulk = context, crimes, bulk
-        self._checking: dict[Hash, Post] = {}  # posts of the open phase whose payloads are being checked
-        self._early: dict[Hash, tuple[Post, bytes]] = {}  # posts of coming phases, with their payloads
-        self._awaits_knowledge = False  # whether posts of the open phase are among them
+    def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts, good: GoodPosts = NO_GOOD_POSTS) -> None:
+        self._context, self._crimes, self._bulk, self._good = context, crimes, bulk, good
+        self._under_way: dict[PostKey, _UnderWay] = {}
+        self._awaits_knowledge = False  # whether early posts of the open phase are among them
 
     def on_post(self, peer: PublicKey, post: Post, payload: bytes | None) -> bool:
         """Check a member's post, find its payload and keep it; returns whether it counts now.
@@ -48,8 +93,9 @@ class Posts:
         held = context.mempool.get((post.round, post.phase), post.sender)
         if held is None and context.useless:
             held = context.useless.get(post.key)
-        is_held = held is not None and (held is post or held == post)
-        if is_held or self._is_looked_at(post):
+        under_way = self._under_way.get(post.key)
+        pending = None if under_way is None else under_way.post
+        if post in (held, pending):
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
         validate_window(head, post)
         try:
@@ -57,7 +103,7 @@ class Posts:
         except InvalidPost as error:  # its author signed it, and others may know less
             context.emit(Blame(post.sender, error))
             raise OutOfWindow("post", str(error)) from None
-        first = held or context.contents.waiting(post) or self._pending(post)
+        first = held or context.contents.waiting(post) or pending
         if first is not None and first != post:  # the first post counts; both together are a crime
             self._crimes.accuse(first, post)
             raise Equivocation("one post per phase", f"{post.hash.hex()} found, {first.hash.hex()} is held")
@@ -65,7 +111,7 @@ class Posts:
             validate_content(post.payload_hash, post.payload_size, payload)
             if not self._check(post, payload):
                 return False
-            context.checks.note_good(head, post, payload)
+            self._good.note(head, post, payload)
             return True
         payload = context.content(post.payload_hash)
         if payload is not None:
@@ -79,9 +125,9 @@ class Posts:
     def take_known(self, post: Post, payload: bytes, now_ms: int) -> bool:
         """Take a post that is known to be good at this head, if nothing else is pending; returns whether it did."""
         context = self._context
-        if self._checking or self._early or self._bulk.is_used or context.useless or context.contents.is_waiting():
+        if self._under_way or self._bulk.is_used or context.useless or context.contents.is_waiting():
             return False
-        if not context.checks.knows(context.ledger.head, post, payload) or context.knowledge() is None:
+        if not self._good.knows(context.ledger.head, post, payload) or context.knowledge() is None:
             return False
         if not context.mempool.add(post, now_ms):
             return False
@@ -116,7 +162,7 @@ class Posts:
     def on_checked(self, job: CheckPost, result: Refused | None) -> None:
         """A payload was checked: the post counts, or its author is blamed."""
         context, post = self._context, job.post
-        self._checking.pop(post.hash, None)
+        self._forget(post, _Stage.CHECKING)
         if isinstance(result, Refused):
             self._refuse(post, result)
         elif (post.round, post.phase) == context.phase:
@@ -127,14 +173,15 @@ class Posts:
         for post, payload in self._bulk.on_kept(job, result):
             self._keep(post, payload)
         if job.post is not None and isinstance(result, Invalid):
+            self._forget(job.post, _Stage.GATHERING)
             self._refuse(job.post, result)
 
     def on_head(self) -> None:
         """Another phase is open: check the posts that arrived early for it."""
-        context, self._checking = self._context, {}
+        context = self._context
         context.useless = {key: post for key, post in context.useless.items() if key[:2] >= context.phase}
-        kept = ((post, data) for post, data in self._early.values() if (post.round, post.phase) >= context.phase)
-        self._early = {post.hash: (post, data) for post, data in kept if context.head.roster.is_active(post.sender)}
+        kept = (item for item in self._under_way.values() if item.post.key[:2] >= context.phase)
+        self._under_way = {item.post.key: item for item in kept if context.head.roster.is_active(item.post.sender)}
         self._awaits_knowledge = True
         self.advance()
 
@@ -142,43 +189,41 @@ class Posts:
         """Check the early posts of the open phase, once the knowledge needed for that is here."""
         if self._awaits_knowledge and self._context.knowledge() is not None:
             self._awaits_knowledge = False
-            early, self._early = self._early, {}
-            for post, payload in early.values():
-                self._check(post, payload)
+            for item in [*self._under_way.values()]:
+                if item.stage is _Stage.EARLY:
+                    self._check(item.post, item.payload)
 
     def waiting_payloads(self) -> set[Hash]:
         """Payloads of posts that are not in the mempool yet."""
-        return {post.payload_hash for post, _ in self._early.values()} | {
-            post.payload_hash for post in (*self._checking.values(), *self._bulk.gathering())
-        }
+        return {item.post.payload_hash for item in self._under_way.values()}
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Numbers of held items, by the names that `Node.sizes` gives them."""
-        yield "posts under way", len(self._checking) + len(self._early)
+        yield "posts under way", len(self._under_way)
 
     def _check(self, post: Post, payload: bytes) -> bool:
         """Have the method check a payload, once the knowledge for that is here; returns whether it passed before."""
         context, knowledge = self._context, self._context.knowledge()
         if (post.round, post.phase) != context.phase or knowledge is None:
-            self._early[post.hash] = post, payload
+            self._under_way[post.key] = _UnderWay(post, payload, _Stage.EARLY)
             self._awaits_knowledge |= knowledge is None
             return False
         if context.checks.has_passed(context.head, post):
             self._keep(post, payload)
             return True
-        self._checking[post.hash] = post
+        self._under_way[post.key] = _UnderWay(post, payload, _Stage.CHECKING)
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
         return False
 
     def _keep(self, post: Post, payload: bytes) -> None:
         """Let a post of the open phase count, once all of its parts that this peer reads are here."""
-        is_demanded = True
         self._context.publish(post.payload_hash)
-        if self._bulk.is_used:
-            if self._bulk.lacks(post, payload):
-                self._bulk.gather(post, payload)
-                return
-            is_demanded = self._bulk.reads_all(post, payload)
+        standing = self._bulk.gather(post, payload)
+        if standing is Standing.WAITS:
+            self._under_way[post.key] = _UnderWay(post, payload, _Stage.GATHERING)
+            return
+        self._forget(post)
+        is_demanded = standing is Standing.IS_WHOLE
         if self._context.mempool.add(post, self._context.now.ms, is_demanded=is_demanded):
             self._context.contents.put(post.payload_hash, payload)
 
@@ -190,16 +235,8 @@ class Posts:
         if isinstance(error, Invalid):
             self._context.emit(Blame(post.sender, error))
 
-    def _is_looked_at(self, post: Post) -> bool:
-        """Whether a post is here and not completely checked."""
-        if post.hash in self._checking or post.hash in self._early:
-            return True
-        return self._bulk.is_used and post in self._bulk.gathering()
-
-    def _pending(self, post: Post) -> Post | None:
-        """The post of the same member and phase that is being checked; None if there is none."""
-        if not self._checking and not self._early and not self._bulk.is_used:
-            return None
-        early = (held for held, _ in self._early.values())
-        pending = (*self._checking.values(), *early, *self._bulk.gathering())
-        return next((held for held in pending if held.key == post.key), None)
+    def _forget(self, post: Post, stage: _Stage | None = None) -> None:
+        """The post is under way no more, if it is in this stage; None for any."""
+        item = self._under_way.get(post.key)
+        if item is not None and item.post == post and stage in (None, item.stage):
+            del self._under_way[post.key]

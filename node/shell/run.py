@@ -43,8 +43,8 @@ from fedchain.node.operating.preflight import secure_folder
 from fedchain.node.operating.service_manager import ServiceManager
 from fedchain.node.operating.status import answer_status
 from fedchain.node.shell.ending import Departure, Ending
+from fedchain.node.shell.failures import LoggedFailures
 from fedchain.node.shell.service import Service
-from fedchain.node.shell.steady_checks import SteadyChecks
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
@@ -88,7 +88,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     validate_choice(learning_from_genesis(genesis), config.task)
     if config.wait_for > len(genesis.members):
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
-    checks = SteadyChecks(genesis, rules_of(genesis))
+    checks = Checks(genesis, rules_of(genesis), failures=LoggedFailures())
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)
     folder = Path(config.data)
     secure_folder(folder)

@@ -67,7 +67,6 @@ from fedchain.node.operating.report import Links, log_notice, report
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.outbox import EffectQueue
 from fedchain.node.shell.parts import run_part
-from fedchain.node.shell.steady_checks import SteadyChecks
 from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult, Watch
 from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed, WorkerRefused
 
@@ -237,7 +236,7 @@ class Service:
 
     def method_failure(self) -> str:
         """Why the learning method's own code failed at the open height; empty if it did not."""
-        return self._checks.failure_after(self.node.head) if isinstance(self._checks, SteadyChecks) else ""
+        return self._checks.failures.after(self.node.head)
 
     def store_size_bytes(self) -> int:
         """Bytes of the chain on disk."""

@@ -64,6 +64,7 @@ from fedchain.node.core.events import (
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.posts import GoodPosts
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import KeyGuard
 from fedchain.node.shell.parts import run_part
@@ -133,6 +134,8 @@ class Surroundings:
     executor: Executor
     seal: Seal
     pace: Pace
+    good_posts: GoodPosts
+    """Posts that peers found good."""
     intern: Intern
     """Finds the copy of a content to hold."""
     evaluates: Callable[[int], bool]
@@ -210,6 +213,7 @@ class SimulatedPeer:
             self.journal,
             conduct=Conduct(
                 intern=around.intern,
+                good_posts=around.good_posts,
                 parts=self._parts,
                 has_listened=has_listened,
                 neighbours=len(around.network.neighbours(self.number)),

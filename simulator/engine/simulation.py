@@ -34,6 +34,7 @@ from fedchain.learning.worker.learner import Contribution
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
+from fedchain.node.core.posts import NO_GOOD_POSTS
 from fedchain.node.founding import task
 from fedchain.node.shell.timeline import SeenBlock
 from fedchain.simulator.adversaries.adversary import Coalition
@@ -49,7 +50,7 @@ from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surro
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.remembered_checks import Remembered, RememberedChecks
 from fedchain.simulator.engine.sealing import sealing
-from fedchain.simulator.engine.shared_checks import SharedChecks
+from fedchain.simulator.engine.shared_posts import SharedPosts
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.resuming.record import Record
@@ -238,11 +239,12 @@ class Simulation:
             executor,
             record.remembering(sealing(genesis.proof_function)),
             _pace(scenario),
+            SharedPosts() if scenario.shared_verification else NO_GOOD_POSTS,
             contents.intern,
             self._evaluates_test,
             self,
         )
-        shared = SharedChecks(genesis, rules, contents.intern) if scenario.shared_verification else None
+        shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
         build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
         if record.resumptions:
             build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())

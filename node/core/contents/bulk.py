@@ -5,8 +5,9 @@ vote asserts the content of its parts, and the others' votes the form of the lis
 lists are in force: their readers fetch them, keep them, and drop them when nothing lists them any more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from fedchain.chain.exceptions import Invalid, LimitReached, Refused
 from fedchain.chain.knowledge import PART_SIZE_MAX, Part
@@ -15,7 +16,9 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.downloads import Request
 from fedchain.network.sync import STALL_MS
+from fedchain.node.core.contents.authors import Authors
 from fedchain.node.core.contents.part_lists import PartLists, PartLookup
+from fedchain.node.core.contents.tracked_part import Claim, PartState, TrackedPart
 from fedchain.node.core.contents.turns import Turns
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, KeepParts
@@ -28,22 +31,15 @@ PATIENCE_MS = 4 * STALL_MS
 """How long work on a phase waits for parts without a byte of them: a member may list parts that nobody has."""
 
 
-TIMES_MAX = 30
-"""Most doublings of the number of heights for which an author is not waited for, once its parts failed to come."""
+class Standing(Enum):
+    """Whether a post counts, as far as its parts are concerned."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """A listing of a part that this peer reads."""
-
-    size: int
-    """Bytes of the part, according to the listing."""
-    author: PublicKey
-    """The member that lists the part and should have it."""
-    post: Post | None
-    """The post of the open phase that lists it; None if the knowledge does, so that a quorum has accepted it."""
-    payload: bytes
-    """That post's list."""
+    WAITS = "waits"
+    """A part that this peer reads is not here, or was not checked against the post's list: it is fetched or checked."""
+    COUNTS = "counts"
+    """All parts that this peer reads are here, but it cannot tell whether other readers could get theirs."""
+    IS_WHOLE = "is whole"
+    """This peer reads all of its parts, if any, and has them: blocks have to count the post."""
 
 
 @dataclass(slots=True)
@@ -68,21 +64,13 @@ class BulkParts:
 
     def __init__(self, context: Context, lookup: PartLookup) -> None:
         self._context, self._lookup = context, lookup
-        self._wanted: dict[Hash, list[_Claim]] = {}  # parts that are being fetched, or wait for their turn
+        self._parts: dict[Hash, TrackedPart] = {}  # those that are wanted stand in the order in which they became so
+        self._has_spared = False  # whether the disk was told what to keep
         self._turns = Turns(FETCHED_AT_ONCE, context.genesis.phase_timeout_ms // 2)
-        self._keeping: dict[Hash, list[_Claim]] = {}  # parts that have come, and are being checked and written
-        self._here: set[Hash] = set()  # parts that were found or written since the head moved
-        self._spared: set[Hash] | None = None  # parts that the disk was told to keep, and those written since
-        self._awaited: set[Hash] = set()  # parts that the knowledge lists for us and that are not here
-        self._came_ms = 0  # when one of those, or the knowledge, came last
-        self._given_up: set[Hash] = set()  # those of them that were awaited in vain
+        self._authors = Authors()
+        self._came_ms = 0  # when a part that is awaited, or the knowledge, came last
         self._paused_until_ms = 0  # when the disk may take parts again
-        self._gave: dict[PublicKey, int] = {}  # when each peer gave a part last
-        # authors that were awaited in vain: how often, and the height from which they are awaited again
-        self._in_vain: dict[PublicKey, tuple[int, int]] = {}
-        self._refused: set[PublicKey] = set()  # authors whose parts did not match their lists, this phase
         self._followed: dict[Hash, _Followed] = {}  # posts of the open phase that wait for parts
-        self._judged: dict[tuple[Hash, Hash], bool] = {}  # (post, part): False while the check runs
         self._listed: set[Hash] = set()  # parts that the knowledge at the head lists
         self._was_listed: set[Hash] = set()  # parts of the knowledge before it: others may still fetch those
         self._own: dict[Hash, set[tuple[int, int]]] = {}  # (reader, round) of those in `_listed` that we posted
@@ -94,33 +82,21 @@ class BulkParts:
 
     # questions
 
-    def reads_all(self, post: Post, payload: bytes) -> bool:
-        """Whether this peer reads every part of a post, if any: only then it knows that others could get them."""
-        return all(self._lists.is_ours(reader, post.round) for _, _, reader in self._lists.parts(post, payload))
-
-    def lacks(self, post: Post, payload: bytes) -> bool:
-        """Whether a part of a post that this peer reads is not here, or was not checked against that post's list."""
-        return post.hash in self._followed or any(True for _ in self._unsettled(post, payload))
-
     def is_waiting(self) -> bool:
         """Whether parts that the knowledge lists are on their way, and have not been awaited for too long."""
-        context = self._context
+        context, awaited = self._context, [part for part in self._parts.values() if part.is_awaited]
         has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
-        if self._awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
-            for author in {claim.author for part_hash in self._awaited for claim in self._claims(part_hash)}:
-                self._pass_over(author)
-            self._given_up |= self._awaited
-            self._awaited.clear()
-        return bool(self._awaited)
+        if awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
+            for author in {claim.author for part in awaited for claim in part.claims}:
+                self._authors.pass_over(author, context.head.height)
+            for part in awaited:
+                part.give_up()
+            return False
+        return bool(awaited)
 
     def is_waited_for(self, author: PublicKey) -> bool:
         """Whether work and votes wait for the parts of an author; after a wait in vain they do not for a while."""
-        _, height = self._in_vain.get(author, (0, 0))
-        return self._context.head.height >= height
-
-    def _pass_over(self, author: PublicKey) -> None:
-        times, _ = self._in_vain.get(author, (0, 0))
-        self._in_vain[author] = times + 1, self._context.head.height + (2 << min(times, TIMES_MAX))
+        return self._authors.is_waited_for(author, self._context.head.height)
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
         """Whether a content is a part that the peer may not have from us.
@@ -128,7 +104,8 @@ class BulkParts:
         Only its author gives a part, and only to the readers that its own post lists. A list by another member may be
         the lie of somebody that wants the part; so may a post that names it as its payload, until that was checked.
         """
-        is_part = content_hash in self._wanted or content_hash in self._keeping or self._lookup.has(content_hash)
+        part = self._parts.get(content_hash)
+        is_part = (part is not None and part.is_under_way) or self._lookup.has(content_hash)
         if not is_part or self._context.contents.is_public(content_hash):
             return False
         return not any(self._lists.may_have(peer, reader, number) for reader, number in self._own_readers(content_hash))
@@ -155,91 +132,105 @@ class BulkParts:
 
     def wanted(self) -> set[Hash]:
         """Parts that are being fetched, or will be."""
-        return {*self._wanted}
+        return {part_hash for part_hash, part in self._parts.items() if part.state is PartState.WANTED}
 
     def gathering(self) -> Iterator[Post]:
         """Posts of the open phase that wait for parts."""
         return (item.post for item in self._followed.values() if item.is_kept)
 
     def __contains__(self, content_hash: Hash) -> bool:
-        return content_hash in self._wanted
+        part = self._parts.get(content_hash)
+        return part is not None and part.state is PartState.WANTED
 
     # arrivals
 
-    def gather(self, post: Post, payload: bytes) -> None:
+    def gather(self, post: Post, payload: bytes) -> Standing:
         """Keep a good post of the open phase until all of its parts that this peer reads are here."""
-        self.fetch(post, payload)
-        self._followed[post.hash].is_kept = True
+        if not self.is_used:
+            return Standing.IS_WHOLE
+        if self.fetch(post, payload):
+            self._followed[post.hash].is_kept = True
+            return Standing.WAITS
+        return Standing.IS_WHOLE if self._lists.are_all_ours(post, payload) else Standing.COUNTS
 
-    def fetch(self, post: Post, payload: bytes) -> None:
-        """Fetch the parts of a post that this peer reads and lacks, from members that list them; check the others."""
+    def fetch(self, post: Post, payload: bytes) -> bool:
+        """Fetch the parts of a post that this peer reads and lacks, from members that list them; check the others.
+
+        Returns whether there are any that were not checked against the post's list yet.
+        """
         if post.hash in self._followed:
-            return
-        missing = {part_hash: size for part_hash, size, _ in self._unsettled(post, payload)}
+            return True
+        if post.sender == self._context.me:
+            return False
+        ours = self._lists.ours(post, payload)
+        missing = {part_hash: size for part_hash, size, _ in ours if not self._is_settled(post, part_hash)}
+        if not missing:
+            return False
         item = self._followed[post.hash] = _Followed(post, payload, missing)
         for part_hash in missing:
             self._pursue(item, part_hash)
         self._ask()
+        return True
 
     def _pursue(self, item: _Followed, part_hash: Hash) -> None:
         """Fetch a part that a post lacks, or have it checked against the post's list if it is here."""
-        post = item.post
-        if part_hash in self._keeping or not self._has(part_hash):
-            self._claim(part_hash, _Claim(item.missing[part_hash], post.sender, post, item.payload))
-        elif (post.hash, part_hash) not in self._judged:
-            self._judged[post.hash, part_hash] = False
+        post, part = item.post, self._part(part_hash)
+        if not self._is_here(part_hash):
+            self._claim(part_hash, Claim(item.missing[part_hash], post.sender, post, item.payload))
+        elif post.hash not in part.judged:
+            part.judged[post.hash] = False
             self._context.emit(Compute(KeepPart(self._context.head, post, item.payload, part_hash, None)))
 
     def on_bytes(self, part_hash: Hash, data: bytes, giver: PublicKey) -> None:
         """The bytes of a wanted part are complete and have the right hash; the last of them came from ``giver``."""
-        claims = self._keeping[part_hash] = self._wanted.pop(part_hash)
-        self._turns.end(part_hash, self._context.now.ms)
-        self._gave[giver] = self._context.now.ms
-        if part_hash in self._awaited:
-            self._came_ms = self._context.now.ms
-        claim = next((claim for claim in claims if claim.post is None), claims[0])
+        part, now_ms = self._parts[part_hash], self._context.now.ms
+        claim = part.arrive()
+        self._turns.end(part_hash, now_ms)
+        self._authors.on_part(giver, now_ms)
+        if part.is_awaited:
+            self._came_ms = now_ms
         self._context.emit(Compute(KeepPart(self._context.head, claim.post, claim.payload, part_hash, data)))
 
     def on_kept(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
         """A part was kept or refused; returns the posts that miss no part any more."""
-        part_hash, now_ms = job.part_hash, self._context.now.ms
-        if job.data is None:
-            return self._on_judged(job, result)
-        claims = self._keeping.pop(part_hash, [])
-        if part_hash in self._awaited:
-            self._came_ms = now_ms
-        if result is None:
-            self._here.add(part_hash)
-            if self._spared is not None:
-                self._spared.add(part_hash)
-            self._awaited.discard(part_hash)
-        elif isinstance(result, Invalid):  # the post's list may lie about another member's part
-            claims = [claim for claim in claims if claim.post != job.post]
-        else:  # the disk is full, and may have room again
-            self._paused_until_ms = now_ms + PATIENCE_MS
-        if result is not None:
-            for claim in claims:
-                self._claim(part_hash, claim)
-        return self._on_judged(job, result)
-
-    def _on_judged(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
-        """A part was checked against one post's list; other posts that list it are checked by their own lists."""
-        post, ready = job.post, list[tuple[Post, bytes]]()
-        if post is not None:
-            self._judged.pop((post.hash, job.part_hash), None)
+        part, now_ms = self._part(job.part_hash), self._context.now.ms
+        if job.data is not None:
+            if part.is_awaited:
+                self._came_ms = now_ms
             if result is None:
-                self._judged[post.hash, job.part_hash] = True
-            elif isinstance(result, Invalid):
-                self._followed.pop(post.hash, None)
-                self._refused.add(post.sender)
-            elif job.data is None:  # it is not here after all, or damaged
-                self._here.discard(job.part_hash)
+                part.keep()
+            else:
+                claims = part.refuse()
+                if isinstance(result, Invalid):  # the post's list may lie about another member's part
+                    claims = [claim for claim in claims if claim.post != job.post]
+                else:  # the disk is full, and may have room again
+                    self._paused_until_ms = now_ms + PATIENCE_MS
+                for claim in claims:
+                    self._claim(job.part_hash, claim)
+        if job.post is not None:
+            self._on_judged(job, job.post, part, result)
+        return self._settle(job.part_hash, part)
+
+    def _on_judged(self, job: KeepPart, post: Post, part: TrackedPart, result: Refused | None) -> None:
+        """A part was checked against one post's list."""
+        part.judged.pop(post.hash, None)
+        if result is None:
+            part.judged[post.hash] = True
+        elif isinstance(result, Invalid):
+            self._followed.pop(post.hash, None)
+            self._authors.on_refused(post.sender)
+        elif job.data is None:  # it is not here after all, or damaged
+            part.doubt()
+
+    def _settle(self, part_hash: Hash, part: TrackedPart) -> list[tuple[Post, bytes]]:
+        """The posts that miss no part any more. Those that list this part are judged each by its own list."""
+        ready = list[tuple[Post, bytes]]()
         for post_hash, item in list(self._followed.items()):
-            if job.part_hash in item.missing:
-                if self._judged.get((post_hash, job.part_hash)):
-                    del item.missing[job.part_hash]
+            if part_hash in item.missing:
+                if part.judged.get(post_hash):
+                    del item.missing[part_hash]
                 else:
-                    self._pursue(item, job.part_hash)
+                    self._pursue(item, part_hash)
             if not item.missing:
                 del self._followed[post_hash]
                 if item.is_kept:
@@ -252,11 +243,10 @@ class BulkParts:
     def on_head(self) -> None:
         """Another phase is open: drop posts of the last one that were not counted."""
         self._followed.clear()
-        for author in self._refused:
-            self._pass_over(author)
-        self._refused.clear()
-        self._awaited.clear()
-        self._judged.clear()
+        self._authors.on_head(self._context.head.height)
+        for part in self._parts.values():
+            part.is_awaited = False
+            part.judged.clear()
 
     def advance(self) -> None:
         """Once the knowledge at the head is here, fetch parts that it lists for us, and drop those that nothing lists.
@@ -277,35 +267,46 @@ class BulkParts:
         posts = self._open_posts()
         listed = {part_hash for post, payload in posts for part_hash, _, _ in self._lists.parts(post, payload)}
         if not is_first:  # after a restart, our trainer may have left parts of a post that is not known yet
-            needed = frozenset({*self._listed, *self._was_listed, *listed, *self._keeping, *self._wanted})
-            self._spared = {*needed}
+            under_way = (part_hash for part_hash, part in self._parts.items() if part.is_under_way)
+            needed = frozenset({*self._listed, *self._was_listed, *listed, *under_way})
+            self._spare(needed)
             context.emit(KeepParts(needed))
         self._ask()
 
+    def _spare(self, needed: Collection[Hash]) -> None:
+        """The disk is told to keep these parts and to drop the others."""
+        self._has_spared = True
+        for part_hash in needed:
+            self._part(part_hash)
+        for part_hash, part in self._parts.items():
+            part.is_spared = part_hash in needed
+        self._parts = {part_hash: part for part_hash, part in self._parts.items() if part.is_of_use()}
+
     def _look_for(self, known: Sequence[tuple[int, Part, int]]) -> None:
         """Want the parts that the knowledge lists for us, and those that posts from the open phase on list."""
-        context = self._context
-        self._here.clear()
+        context, members = self._context, self._context.head.roster.members
+        for part in self._parts.values():
+            part.doubt()
         self._turns.forget_waiting()
-        claims: dict[Hash, list[_Claim]] = {}
+        claims: dict[Hash, list[Claim]] = {}
         for posted_in, (part_hash, size, reader), sender in known:
-            is_own = context.head.roster.members[sender] == context.me  # our trainer writes without telling us
+            is_own = members[sender] == context.me  # our trainer writes without telling us
             if not self._lists.is_ours(reader, posted_in) or (is_own and self._lookup.has(part_hash)):
                 continue
-            if part_hash in self._keeping or not self._has(part_hash):
-                claims.setdefault(part_hash, []).append(_Claim(size, context.head.roster.members[sender], None, b""))
-        self._given_up &= self._listed
-        awaited = {
-            part_hash for part_hash, found in claims.items() if any(self.is_waited_for(claim.author) for claim in found)
-        }
-        self._awaited, self._came_ms = awaited - self._given_up, context.now.ms
-        for part_hash, posted in (*self._wanted.items(), *self._keeping.items()):
-            still = [item for item in posted if item.post and (item.post.round, item.post.phase) >= context.phase]
+            if not self._is_here(part_hash):
+                claims.setdefault(part_hash, []).append(Claim(size, members[sender], None, b""))
+        for part_hash, part in self._parts.items():
+            part.is_given_up = part.is_given_up and part_hash in self._listed
+        for part_hash, found in claims.items():
+            part = self._part(part_hash)
+            part.is_awaited = not part.is_given_up and any(self.is_waited_for(claim.author) for claim in found)
+        self._came_ms = context.now.ms
+        for part_hash, part in self._parts.items():
+            still = [item for item in part.claims if item.post and (item.post.round, item.post.phase) >= context.phase]
             if still:
                 claims.setdefault(part_hash, []).extend(still)
-        for part_hash in self._keeping:
-            self._keeping[part_hash] = claims.pop(part_hash, [])
-        self._wanted = {}
+        for part_hash, part in self._parts.items():
+            part.claim_anew(claims.pop(part_hash, []) if part.state is PartState.KEEPING else ())
         for part_hash in [running for running in self._turns.running() if running not in claims]:
             self._stop(part_hash)
         for part_hash, found in claims.items():
@@ -319,24 +320,28 @@ class BulkParts:
 
     # turns
 
-    def _claim(self, part_hash: Hash, claim: _Claim) -> None:
+    def _claim(self, part_hash: Hash, claim: Claim) -> None:
         """Note a listing of a part that is missing."""
-        context = self._context
-        claims = self._keeping[part_hash] if part_hash in self._keeping else self._wanted.setdefault(part_hash, [])
-        if claim in claims:
+        context, part = self._context, self._part(part_hash)
+        if not part.is_under_way:
+            part.begin()
+            self._parts[part_hash] = self._parts.pop(part_hash)
+        if claim in part.claims:
             return
-        claims.append(claim)
+        part.claims.append(claim)
         if part_hash in self._turns:
             if claim.author in context.peers:  # it may be the only author listing the part that has it
                 self._want(part_hash, claim)
-        elif part_hash in self._wanted:
+        elif part.state is PartState.WANTED:
             self._turns.wait(claim.author, part_hash)
 
     def _ask(self) -> None:
         """Begin downloads, up to the number that may run at a time."""
         context, now_ms = self._context, self._context.now.ms
-        while self._room() > 0 and now_ms >= self._paused_until_ms:
-            taken = self._turns.take_next(self._wanted.__contains__, context.peers, now_ms)
+        if now_ms < self._paused_until_ms:
+            return
+        for _ in range(self._room()):
+            taken = self._turns.take_next(self.__contains__, context.peers, now_ms)
             if taken is None:
                 return
             author, part_hash = taken
@@ -348,52 +353,47 @@ class BulkParts:
                 return  # the next part that comes, or the next tick, tries again
             self._turns.begin(author, part_hash, now_ms)
 
-    def _want(self, part_hash: Hash, claim: _Claim) -> list[Request]:
+    def _want(self, part_hash: Hash, claim: Claim) -> list[Request]:
         """Fetch a part from a member that lists it: nobody else gives it."""
         downloads, now_ms = self._context.contents.downloads, self._context.now.ms
         return downloads.want(part_hash, claim.size, claim.author, now_ms, PART_SIZE_MAX, asks_others=False)
 
     def _room(self) -> int:
-        return FETCHED_AT_ONCE - len(self._turns) - len(self._keeping)
+        being_kept = sum(part.state is PartState.KEEPING for part in self._parts.values())
+        return FETCHED_AT_ONCE - len(self._turns) - being_kept
 
     def _make_way(self) -> None:
         """End downloads whose turn is over, in favour of others that wait."""
-        downloads, is_wanted = self._context.contents.downloads, self._wanted.__contains__
+        downloads, is_wanted = self._context.contents.downloads, self.__contains__
         peers, now_ms = self._context.peers, self._context.now.ms
         for part_hash in self._turns.make_way(is_wanted, peers, downloads.arrived, self._room(), now_ms):
             self._context.contents.stop_part(part_hash)
-            for author in {claim.author: None for claim in self._wanted[part_hash]}:
+            for author in {claim.author: None for claim in self._parts[part_hash].claims}:
                 self._turns.wait(author, part_hash)
 
     def _stop(self, part_hash: Hash) -> None:
         self._turns.end(part_hash, self._context.now.ms)
         self._context.contents.stop_part(part_hash)
 
-    def _claims(self, part_hash: Hash) -> list[_Claim]:
-        return self._wanted.get(part_hash) or self._keeping.get(part_hash) or []
-
-    def _claims_in_order(self, part_hash: Hash) -> list[_Claim]:
+    def _claims_in_order(self, part_hash: Hash) -> list[Claim]:
         """Claims of connected authors, the author that gave a part most recently first."""
-        claims = [claim for claim in self._wanted[part_hash] if claim.author in self._context.peers]
-        return sorted(claims, key=lambda claim: -self._gave.get(claim.author, 0))
-
-    def _unsettled(self, post: Post, payload: bytes) -> Iterator[Part]:
-        """Parts of a post that this peer reads, and that are not here or not yet checked against its list."""
-        if post.sender == self._context.me:
-            return
-        for part in self._lists.parts(post, payload):
-            if self._lists.is_ours(part[2], post.round) and not self._is_settled(post, part[0]):
-                yield part
+        claims = [claim for claim in self._parts[part_hash].claims if claim.author in self._context.peers]
+        return sorted(claims, key=lambda claim: -self._authors.gave_ms(claim.author))
 
     def _is_settled(self, post: Post, part_hash: Hash) -> bool:
-        is_judged = self._judged.get((post.hash, part_hash), False)
-        return is_judged and part_hash not in self._keeping and self._has(part_hash)
+        """Whether a part is here and was checked against the list of a post."""
+        part = self._parts.get(part_hash)
+        return part is not None and part.judged.get(post.hash, False) and self._is_here(part_hash)
 
-    def _has(self, part_hash: Hash) -> bool:
+    def _is_here(self, part_hash: Hash) -> bool:
         """Whether a part is here and stays. While a phase is open the disk is asked once; it may be slow to drop."""
-        if part_hash not in self._here:
-            is_dropped = self._spared is not None and part_hash not in self._spared
-            if part_hash in self._wanted or is_dropped or not self._lookup.has(part_hash):
-                return False
-            self._here.add(part_hash)
-        return True
+        part = self._part(part_hash)
+        if part.state is PartState.UNKNOWN and (part.is_spared or not self._has_spared) and self._lookup.has(part_hash):
+            part.find()
+        return part.state is PartState.HERE
+
+    def _part(self, part_hash: Hash) -> TrackedPart:
+        part = self._parts.get(part_hash)
+        if part is None:
+            part = self._parts[part_hash] = TrackedPart()
+        return part

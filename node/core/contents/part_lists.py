@@ -62,6 +62,14 @@ class PartLists:
                 self._lists.popitem(last=False)
         return self._lists[post.hash]
 
+    def ours(self, post: Post, payload: bytes) -> list[Part]:
+        """The parts of a post that this peer reads."""
+        return [part for part in self.parts(post, payload) if self.is_ours(part[2], post.round)]
+
+    def are_all_ours(self, post: Post, payload: bytes) -> bool:
+        """Whether this peer reads every part of a post, if any: only then it knows that others could get them."""
+        return all(self.is_ours(reader, post.round) for _, _, reader in self.parts(post, payload))
+
     def is_ours(self, reader: int, posted_in: int) -> bool:
         """Whether this peer now reads parts for ``reader`` that were posted in a round."""
         context, open_round = self._context, self._context.head.round

@@ -108,8 +108,9 @@ def test_a_member_has_room_for_one_post_in_each_phase() -> None:
         for round_number in (1, 2):
             for phase in (0, 1):
                 item = _post(stage, data=payload(number), round_number=round_number, phase=phase)
-                stage.receive(PostMessage(item, payload(number)))
-    assert len(stage.node._posts._early) == 3, "the open phase's is in the mempool"
+                found = refused(stage.receive(PostMessage(item, payload(number))))
+                assert found == (["Equivocation"] if number else [])
+    assert len(stage.node._posts._under_way) == 3, "the open phase's is in the mempool"
 
 
 def _without_knowledge() -> tuple[Stage, Post]:

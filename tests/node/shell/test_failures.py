@@ -10,8 +10,9 @@ from fedchain.chain.exceptions import InvalidPayload, MethodFailed
 from fedchain.chain.knowledge import Occasion
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.verdict import Verdict, verdict
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import CheckPost, Recompute
-from fedchain.node.shell.steady_checks import SteadyChecks
+from fedchain.node.shell.failures import LoggedFailures
 from tests.support.chain.builders import ChainBuilder, SumRules, genesis
 
 BUILDER = ChainBuilder(genesis(4))
@@ -32,7 +33,7 @@ class Failing(SumRules):
 def test_what_the_method_fails_on_is_refused_for_now_and_logged_once_for_a_head(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    checks, state, posts = SteadyChecks(BUILDER.genesis, Failing()), BUILDER.state, BUILDER.posts()
+    checks, state, posts = Checks(BUILDER.genesis, Failing(), failures=LoggedFailures()), BUILDER.state, BUILDER.posts()
     payload = BUILDER.contents[posts[0].payload_hash]
     with caplog.at_level(logging.ERROR, "fedchain.node"):
         refusals = [
@@ -43,14 +44,18 @@ def test_what_the_method_fails_on_is_refused_for_now_and_logged_once_for_a_head(
         assert isinstance(refusal, MethodFailed)
         assert verdict(refusal) is Verdict.IGNORE
     assert str(refusals[1]) == "method: aggregate of phase update: ValueError: boom (own.py, line 5)"
-    assert checks.failure_after(state) == "method: check of phase update: KeyError: 'x' (own.py, line 3)"
-    assert not checks.failure_after(replace(state, block_hash=bytes(32))), "the next block may be well"
+    assert checks.failures.after(state) == "method: check of phase update: KeyError: 'x' (own.py, line 3)"
+    assert not checks.failures.after(replace(state, block_hash=bytes(32))), "the next block may be well"
     assert caplog.messages == [
         "the method fails after height=0: method: check of phase update: KeyError: 'x' (own.py, line 3)"
     ]
 
 
 def test_bad_bytes_are_the_sender_s_fault_as_ever() -> None:
-    checks, state, post = SteadyChecks(BUILDER.genesis, Failing()), BUILDER.state, BUILDER.posts()[1]
+    checks, state, post = (
+        Checks(BUILDER.genesis, Failing(), failures=LoggedFailures()),
+        BUILDER.state,
+        BUILDER.posts()[1],
+    )
     refusal = checks.run(CheckPost(state, BUILDER.contents[state.knowledge_root], post, b"short"))
     assert isinstance(refusal, InvalidPayload)

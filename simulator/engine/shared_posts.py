@@ -1,26 +1,21 @@
-"""Checks that all peers of a simulation share: each is computed once, by the first peer that needs it."""
+"""Good posts that all peers of a simulation share: a post that one peer found good takes a short path in the others."""
 
-from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
-from fedchain.node.core.checks import Checks
-from fedchain.node.core.contents.content_cache import Intern
 
 HEADS = 2
 """Number of heads whose good posts are remembered: while a block becomes final, only some peers have it."""
 
 
-class SharedChecks(Checks):
-    """Checks that remember good posts with their payloads, each one object for all peers that get it."""
+class SharedPosts:
+    """Remembers good posts with their payloads, each one object for all peers that get it."""
 
-    def __init__(self, genesis: Genesis, rules: Rules, intern: Intern) -> None:
-        super().__init__(genesis, rules, intern)
+    def __init__(self) -> None:
         self._good: dict[Hash, dict[Hash, bytes]] = {}  # payloads by head and post
 
-    def note_good(self, state: State, post: Post, payload: bytes) -> None:
-        """See :class:`Checks`."""
+    def note(self, state: State, post: Post, payload: bytes) -> None:
+        """See :class:`~fedchain.node.core.posts.GoodPosts`."""
         good = self._good.get(state.block_hash)
         if good is None:
             good = self._good[state.block_hash] = {}
@@ -29,6 +24,6 @@ class SharedChecks(Checks):
         good[post.hash] = payload
 
     def knows(self, state: State, post: Post, payload: bytes) -> bool:
-        """See :class:`Checks`."""
+        """See :class:`~fedchain.node.core.posts.GoodPosts`."""
         good = self._good.get(state.block_hash)
         return good is not None and good.get(post.hash) is payload
