@@ -7,8 +7,10 @@ from typing import Generic
 from fedchain.learning.exceptions import NothingToPost, told
 from fedchain.learning.executors.executor import Answer, Asked, Job, Question, Result
 from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.building import build_learner
 from fedchain.learning.worker.client_state import restore_client, save_client
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan
 
 
 class Done(Generic[Result]):
@@ -40,10 +42,10 @@ class Done(Generic[Result]):
 
 
 class InlineExecutor:
-    """A :class:`Backend` around a learner of this process."""
+    """A :class:`Backend` with a plan's learner in this process."""
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+    def __init__(self, plan: LearnerPlan) -> None:
+        self._learner = build_learner(plan)
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """See :class:`Clients`."""

@@ -21,7 +21,6 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from queue import Queue
 from types import MappingProxyType
@@ -80,23 +79,24 @@ class Trainer:
         secrets: str = "",
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        from fedchain.learning.payload.part_folder import PARTS, PartFolder
+        from fedchain.learning.payload.part_folder import PARTS
         from fedchain.learning.registry import use_current_folder
-        from fedchain.learning.worker.learner import Learner
-        from fedchain.node.custody.ledger_file import open_ledger
-        from fedchain.node.custody.secrets_file import open_secrets
+        from fedchain.learning.worker.building import build_learner
+        from fedchain.learning.worker.plan import LearnerPlan, Named
         from fedchain.node.founding.task import learning_from_genesis
 
         return_large_blocks(TRAINING_MAPPED_SIZE)
         use_current_folder()
-        self._learner = Learner(
-            learning_from_genesis(genesis, data_dir, task),
+        custody = "fedchain.node.custody"
+        plan = LearnerPlan(
+            config=learning_from_genesis(genesis, data_dir, task),
             members=genesis.members,
             chain_id=genesis.chain_id,
-            secrets_of=partial(open_secrets, Path(secrets), values=dealt) if secrets else None,
-            ledger_of=partial(open_ledger, Path(secrets)) if secrets else None,
-            parts_of=lambda _: PartFolder(folder / PARTS),
+            secrets=Named(f"{custody}.secrets_file:secrets_in", (secrets, sorted(dealt.items()))) if secrets else None,
+            ledger=Named(f"{custody}.ledger_file:ledger_beside", (secrets,)) if secrets else None,
+            parts=Named("fedchain.learning.payload.part_folder:parts_in", (str(folder / PARTS),)),
         )
+        self._learner = build_learner(plan)
         self._learner.prepare(member)
         self._learner.release_examples()  # this member's are a small part of them
         self._chain_id, self._member = genesis.chain_id, member
@@ -132,9 +132,9 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
     """Report whether the data can be used, then compute contributions until the node closes the pipe."""
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
-    import torch
+    from fedchain.learning.device import use_threads
 
-    torch.set_num_threads(1)
+    use_threads()
     try:
         genesis = Genesis.decode(Path(genesis_path).read_bytes())
         trainer = Trainer(genesis, Path(folder), int(member), data_dir, task, secrets, dict(orders.get()))

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.training.evaluation import Evaluation, calculate_taa, calculate_tal
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from fedchain.learning.executors.inline import Done
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 
 
 class Counting:

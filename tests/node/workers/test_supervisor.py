@@ -26,7 +26,8 @@ from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.payload.codec import pieces
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.json_log import JsonFormatter

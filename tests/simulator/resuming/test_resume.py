@@ -23,7 +23,7 @@ from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, Trai
 from fedchain.learning.executors.executor import QuestionId
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.answers import Batch, RecordedAnswer, read_answer, write_answer
