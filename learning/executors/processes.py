@@ -23,7 +23,7 @@ from fedchain.learning.executors.handover import Handed, Outgoing, take_over
 from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, Reply, serve
 from fedchain.learning.payload.part_folder import PARTS
 from fedchain.learning.task.data_source import DataSource
-from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.building import build_learner
 from fedchain.learning.worker.plan import LearnerPlan, Named
 

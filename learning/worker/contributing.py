@@ -17,8 +17,8 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import decode, encode, validate_arrays
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.seeding import derive
-from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.training.linear import is_linear
+from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.checkpoint import ClientState, copy_state, restore_state
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring, has_test_set

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedchain.learning.bulk import NO_BYTES, AddressedBytes
-from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.training.measured import Evaluation
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from fedchain.learning.round import NO_CHAIN
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import open_data_source
 from fedchain.learning.task.data_source import DataSource
-from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.worker.client_examples import ClientExamples, client_of
 from fedchain.learning.worker.clients import Clients

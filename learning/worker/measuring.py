@@ -12,7 +12,8 @@ from fedchain.learning.method import Method
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.training.evaluation import Evaluation, evaluate_local
+from fedchain.learning.training.evaluation import evaluate_local
+from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.client_examples import ClientExamples, as_seen
 
 

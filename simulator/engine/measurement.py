@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedchain.learning.bulk import AddressedBytes
-from fedchain.learning.training.evaluation import Evaluation, calculate_taa, calculate_tal
+from fedchain.learning.training.evaluation import calculate_taa, calculate_tal
+from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 
 
