@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from fedchain.learning.device import kept_generator
+
 SEED_BITS = 63
 """Seeds fit a signed 64-bit integer, which every generator in use accepts."""
 
@@ -46,7 +48,7 @@ def seed_torch(seed: int) -> None:
 def seeded(seed: int) -> Iterator[None]:
     """Seed the generators that torch, numpy and Python share among all code, and leave them as they were."""
     before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    with kept_generator():
         seed_torch(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)

@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -20,13 +20,16 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import CLIENTS_MAX, ProcessExecutor
 from fedchain.learning.executors.remembering import Answers, Remembering
+from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.worker.building import build_learner
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan, Named
 from fedchain.node.custody.dealing import deal_keys, share_bytes
 from fedchain.node.founding.task import with_shapes
-from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner
+from fedchain.simulator.adversaries.poisoners import FLIP_LABELS, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -167,15 +170,16 @@ class Run:
     def __enter__(self) -> Self:
         scenario, learner, chain_id = self._scenario, self._learner, self._genesis.chain_id
         self._rules.join(chain_id)
-        learner.join(chain_id)
+        assert learner.plan is not None, "load_learner builds it from a plan"
         drawn = scenario.contributors_per_round or learner.config.clients
         together = drawn if scenario.vectorize_clients else 0
         with STARTING:
             processes = ProcessExecutor(
-                learner,
+                replace(learner.plan, chain_id=chain_id),
                 min(scenario.workers, len(self._keys)),
                 clients_max=CLIENTS_MAX if scenario.idle_sleep else None,
                 together=together,
+                source=learner.source,
                 stop=self._stop,
             )
         self._opened.callback(processes.close)
@@ -247,12 +251,12 @@ def _validate_behaviours(scenario: Scenario) -> None:
             raise ScenarioError(f"behaviour {row.behaviour} changes numbers, which encrypted posts do not show")
 
 
-def simulated_secrets(scenario: Scenario, shares: Sequence[bytes], member: int) -> Secrets:
+def simulated_secrets(private_seed: int, seed: int, shares: Sequence[bytes], member: int) -> Secrets:
     """Return a simulated peer's secrets: they follow from the scenario's private seed, so that a run repeats.
 
     That seed is not in the genesis document, so the other peers could not compute them; the scenario's owner can.
     """
-    name = f"fedchain simulation {scenario.private_seed} secrets of peer {member} under seed {scenario.seed}"
+    name = f"fedchain simulation {private_seed} secrets of peer {member} under seed {seed}"
     return Secrets(member, sha256(name.encode()), {SHARE: shares[member]} if shares else {})
 
 
@@ -288,16 +292,15 @@ def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> Learne
         task: for own data, the function itself; None: the one that the scenario names.
     """
     config, shares = simulated_dealing(scenario, task)
-    learner = Learner(
-        config,
-        task,
+    secrets = scenario.private_seed, scenario.seed, shares
+    flippers = sorted({peer for row in scenario.adversaries if row.behaviour == "label-flipper" for peer in row.peers})
+    plan = LearnerPlan(
+        config=config,
         test_local=scenario.test_local,
-        members=[key.public_key for key in simulation_keys(scenario)],
-        secrets_of=partial(simulated_secrets, scenario, shares),
+        members=tuple(key.public_key for key in simulation_keys(scenario)),
+        secrets=Named("fedchain.simulator.run:simulated_secrets", secrets),
+        source=Named(FLIP_LABELS, (infos_of(config)[0].classes, flippers)) if flippers else None,
     )
+    learner = build_learner(plan, task)
     learner.histogram()
-    flippers = {number for row in scenario.adversaries if row.behaviour == "label-flipper" for number in row.peers}
-    if flippers:
-        classes = learner.info.classes
-        learner.replace_source(lambda source: FlippedLabels(source, frozenset(flippers), classes))
     return learner

@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import NothingToPost
-from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 
 Result = TypeVar("Result", covariant=True)
 

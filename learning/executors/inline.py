@@ -6,9 +6,11 @@ from typing import Generic
 
 from fedchain.learning.exceptions import NothingToPost, told
 from fedchain.learning.executors.executor import Answer, Asked, Job, Question, Result
-from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.building import build_learner
 from fedchain.learning.worker.client_state import restore_client, save_client
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan
 
 
 class Done(Generic[Result]):
@@ -40,24 +42,29 @@ class Done(Generic[Result]):
 
 
 class InlineExecutor:
-    """A :class:`Backend` around a learner of this process."""
+    """A :class:`Backend` with a plan's learner in this process.
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+    Args:
+        plan: of the learner.
+        report: (error, client's name) -> the error that whoever waits for a job gets.
+    """
+
+    def __init__(self, plan: LearnerPlan, report: Callable[[Exception, str], Exception] = told) -> None:
+        self.learner, self._report = build_learner(plan), report
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """See :class:`Clients`."""
-        return self._learner.planned_steps(client, phase, round_number)
+        return self.learner.planned_steps(client, phase, round_number)
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
-        return Done(self._attempt(question.client, lambda: answer(self._learner, question, state)), question)
+        return Done(self._attempt(question.client, lambda: answer(self.learner, question, state)), question)
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Evaluation | None]:
         """See :class:`Clients`."""
-        learner = self._learner
+        learner = self.learner
         return Done(
             self._attempt(
                 client,
@@ -67,11 +74,11 @@ class InlineExecutor:
 
     def save_model(self, client: int, path: Path) -> Job[None]:
         """See :class:`Clients`."""
-        return Done(self._attempt(client, lambda: self._learner.save_model(client, path)))
+        return Done(self._attempt(client, lambda: self.learner.save_model(client, path)))
 
     def restore(self, client: int, path: Path) -> Job[None]:
         """See :class:`Backend`."""
-        return Done(self._attempt(client, lambda: restore_client(self._learner, client, path)))
+        return Done(self._attempt(client, lambda: restore_client(self.learner, client, path)))
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -83,7 +90,7 @@ class InlineExecutor:
         try:
             return work()
         except Exception as error:  # whoever waits for the job gets it
-            return told(error, f"peer {client}")
+            return self._report(error, f"peer {client}")
 
 
 def answer(learner: Learner, question: Question, state: Path | None, made: Answer | None = None) -> Answer:

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedchain.learning.executors.executor import Answer, QuestionId
 from fedchain.learning.executors.handover import LARGE_SIZE, Handed, hand_over, take_over
 from fedchain.learning.executors.remembering import Kept
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 
 PAYLOADS_SIZE_MAX = 16 * 2**20
 """Bytes of small payloads that are held in case that they are asked for again; others wait in files."""

@@ -16,15 +16,16 @@ from pathlib import Path
 from queue import Empty
 from typing import Any, Generic
 
-import torch
-
+from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.executors.executor import Answer, Asked, Interrupted, Job, Question, Result
 from fedchain.learning.executors.handover import Handed, Outgoing, take_over
-from fedchain.learning.executors.serving import ENDING_SIGNALS, THREADS, Call, Reply, serve
-from fedchain.learning.payload.part_folder import PARTS, PartFolder
-from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Learner
+from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, Reply, serve
+from fedchain.learning.payload.part_folder import PARTS
+from fedchain.learning.task.data_source import DataSource
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.building import build_learner
+from fedchain.learning.worker.plan import LearnerPlan, Named
 
 POLL_S = 1.0
 """How often a wait for a result looks whether its process is still alive."""
@@ -38,37 +39,42 @@ class WorkerDiedError(LearningError):
 
 
 class ProcessExecutor:
-    """A :class:`fedchain.learning.executors.executor.Backend` of worker processes around one learner.
+    """A :class:`fedchain.learning.executors.executor.Backend` of worker processes, each with a learner of one plan.
 
-    They are forked, so they share its data set's memory.
+    They are forked after the data are loaded, so they share the data set's memory.
 
     Args:
-        learner: with its data loaded, and no client built.
+        plan: of the learners. Parts are kept in this executor's folder instead of where the plan says.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
         clients_max: how many clients each process holds; None: all that it serves.
         together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
             as the learner can: the same results to rounding. 0: each at once, and alone.
+        source: where examples come from, if a learner of the plan has loaded them in this process; None: they are
+            loaded here.
         stop: set by another thread that waits for nothing any more: whoever waits for a result then gets Interrupted.
     """
 
     def __init__(
         self,
-        learner: Learner,
+        plan: LearnerPlan,
         workers: int,
         clients_max: int | None = None,
         *,
         together: int = 0,
+        source: DataSource | None = None,
         stop: threading.Event | None = None,
     ) -> None:
-        torch.set_num_threads(THREADS)  # before the fork: a child cannot use the parent's OpenMP threads
+        use_threads()
         fork = multiprocessing.get_context("fork")
-        self._learner = learner
         self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
         self.folder = Path(self._temporary.name)
         """Where its files are; it goes when the executor is closed."""
         self.parts = self.folder / PARTS
         """Where each client's parts are, in a folder of its number."""
-        learner.keep_parts(lambda client: PartFolder(self.parts / str(client), is_durable=False))
+        parts = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self.parts),))
+        learner = self._learner = build_learner(replace(plan, parts=parts), source=source)
+        if source is None:
+            learner.histogram()
         if clients_max is not None:
             learner.limit_clients(clients_max, self.folder)
         self._replies: Any = fork.Queue()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedchain.learning.executors.executor import Answer, Asked, Backend, Job, Question, QuestionId
-from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.training.measured import Evaluation
 
 Kept = Callable[[], Answer]
 """Reads an answer that is kept."""

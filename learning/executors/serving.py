@@ -9,21 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
+from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import told
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.executors.handover import LARGE_SIZE, Handed, Incoming
 from fedchain.learning.executors.inline import answer
 from fedchain.learning.worker.client_state import restore_client
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that end a process from outside."""
-
-THREADS = 1
-"""Threads of torch in each process: sums come in one order whatever the machine, and processes share its cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(THREADS)
+    use_threads()
     return_large_blocks(TRAINING_MAPPED_SIZE)
     incoming = Incoming()
     while True:

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
+from fedchain.learning.device import kept_generator
 from fedchain.learning.leakage.descent import PixelRange, Search, descend
 from fedchain.learning.methods.fedreg import FedReg, excess, projection, soft_cross_entropy
 from fedchain.learning.models.base import Model
@@ -82,7 +83,7 @@ def expect_plain_step(common: Model, dropout_seed: int) -> Expected:
     parameters = trained_parameters(common)
 
     def expected(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        with torch.random.fork_rng(devices=[]):
+        with kept_generator():
             torch.default_generator.manual_seed(dropout_seed)
             _, logits = common.train()(images)
         return flatten(torch.autograd.grad(F.cross_entropy(logits, labels), parameters, create_graph=True))

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedchain.learning.device import kept_generator
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.large import ResNet18
 from fedchain.learning.models.prototypes import EVALUATION_BATCH
@@ -76,7 +77,7 @@ def build_backbone(channels: int, size: int) -> Backbone:
     A random ResNet-18 gives two images nearly the same features: their cosine is 0.9, and heads on them lose all their
     ReLUs to the common part. That part, as random images show it, is taken away.
     """
-    with torch.random.fork_rng(devices=[]):
+    with kept_generator():
         seed_torch(BACKBONE_SEED)
         if size < SIDE_MIN:
             layer = nn.Linear(channels * size * size, FEATURES).requires_grad_(False)

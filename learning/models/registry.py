@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import torch
 
+from fedchain.learning.device import kept_generator
 from fedchain.learning.exceptions import unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.frozen import FrozenHead
@@ -61,7 +62,7 @@ def build_model(name: str, seed: int, **shape: int) -> Model:
     """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
-    with torch.random.fork_rng(devices=[]):
+    with kept_generator():
         seed_torch(seed)
         model = MODELS[name](**{key: shape[key] for key in signature(MODELS[name]).parameters if key in shape})
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from fedchain.learning.device import kept_generator
 from fedchain.learning.seeding import derive, seed_torch
 
 Kind = Literal["conv", "linear"]
@@ -38,6 +39,6 @@ class StochasticLayer(nn.Module):
 
 def stochastic_layer(client: int, width: int, kind: Kind = "conv") -> StochasticLayer:
     """Return the layer of the client at a place, the same in every process; torch's own generator stays as it was."""
-    with torch.random.fork_rng(devices=[]):
+    with kept_generator():
         seed_torch(derive(_ROOT, "stochastic layer", client))
         return StochasticLayer(kind, width)

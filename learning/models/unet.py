@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedchain.learning.device import kept_generator
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.seeding import seed_torch
 
@@ -52,7 +53,7 @@ def build_unet(shape: tuple[int, ...], width: int, seed: int) -> UNet:
         raise ConfigurationError(
             f"an image of sides that are multiples of {SIDE_UNIT} is needed, examples have the shape {shape}"
         )
-    with torch.random.fork_rng(devices=[]):
+    with kept_generator():
         seed_torch(seed)
         return UNet(shape[0], width).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 

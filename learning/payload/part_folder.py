@@ -122,6 +122,16 @@ class PartFolder:
         return self._folder / name[:2] / name
 
 
+def parts_in(folder: str, client: int) -> PartFolder:
+    """The parts of a member that has the folder for itself."""
+    return PartFolder(Path(folder))
+
+
+def parts_of_each(folder: str, client: int) -> PartFolder:
+    """The parts of one of many members on one machine: in a folder of its number."""
+    return PartFolder(Path(folder) / str(client), is_durable=False)
+
+
 class LinkedPartFolder(PartFolder):
     """The folder of one of many members on one machine: a part that several of them have is there once.
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.device import DEVICE
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.model_info import InputField, ModelInfo, validate_bounds, validate_same
@@ -239,7 +240,7 @@ def _expect_three(made: Any) -> tuple[Any, Any, Any]:
 def _adopt(module: nn.Module, inputs: torch.Tensor, fields: tuple[InputField, ...], uses_embedding: bool) -> ModelInfo:
     """Try the model on a few inputs (B, ...). From then on it returns (embedding, logits), whatever it did before."""
     try:
-        module.cpu().eval()
+        module.to(DEVICE).eval()
         output = adapt(module, fields, inputs)
     except Exception as error:
         shown = ", ".join(f"{field.name} {(len(inputs), *field.shape)}" for field in fields)

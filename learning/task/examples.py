@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fedchain.learning.device import DEVICE
 from fedchain.learning.exceptions import ConfigurationError, one_line
 from fedchain.learning.models.model_info import InputField
 from fedchain.learning.task.lazy_inputs import LazyInputs
@@ -113,7 +114,7 @@ def _read_whole(name: str, data: tuple[Any, ...] | Mapping[str, Any]) -> Example
         inputs, fields = _side_by_side(f"the {name}", given)
     if inputs.ndim == 0 or len(inputs) == 0:
         raise ConfigurationError(f"the {name} is empty")
-    return Examples(inputs.contiguous(), labels.to("cpu", torch.int64), fields)
+    return Examples(inputs.contiguous(), labels.to(DEVICE, torch.int64), fields)
 
 
 def _read_items(name: str, data: Any) -> Examples:
@@ -229,7 +230,7 @@ def _as_numbers(what: str, value: torch.Tensor) -> torch.Tensor:
     """Return floating-point numbers as float32, and integers as int64."""
     if value.is_complex():
         raise ConfigurationError(f"{what} must be floating-point numbers or integers, not {value.dtype}")
-    return value.detach().to("cpu", torch.float32 if value.is_floating_point() else torch.int64)
+    return value.detach().to(DEVICE, torch.float32 if value.is_floating_point() else torch.int64)
 
 
 def _validate_finite(name: str, inputs: torch.Tensor) -> None:

@@ -4,7 +4,8 @@ A member's last model is in its training process, or in the checkpoint that a no
 parameters, the model that all members share is the knowledge (`models/parameters.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import safetensors
@@ -12,11 +13,12 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import common_parameters
 from fedchain.learning.round import Tensors
-from fedchain.learning.worker.checkpoint import MODEL_PREFIX
+from fedchain.learning.worker.checkpoint import MODEL_PREFIX, copy_state, restore_state
 
 ModelState = dict[str, torch.Tensor]
 """A module's state by the module's own names, as `state_dict` has it: parameters and buffers."""
@@ -62,3 +64,14 @@ def load_model(module: nn.Module, state: ModelState, whose: str) -> None:
             ours, theirs = found.get(name, "no such tensor"), expected.get(name, "no such tensor")
             raise ConfigurationError(f"{name} of the model: {theirs} expected, as {whose} model has it, found {ours}")
     module.load_state_dict(state)
+
+
+@contextmanager
+def lent_model(client: Client, state: ModelState) -> Iterator[None]:
+    """Give a client's model another state; afterwards the client is as it was. Raises as `load_model`."""
+    before = copy_state(client)
+    try:
+        load_model(client.model, state, f"member {client.index}'s")
+        yield
+    finally:
+        restore_state(client, before)

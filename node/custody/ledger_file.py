@@ -41,6 +41,11 @@ def open_ledger(secrets: Path, member: int) -> PrivacyLedger:
     return PrivacyLedger(member, LedgerFile(path))
 
 
+def ledger_beside(secrets: str, member: int) -> PrivacyLedger:
+    """The same of a trainer's plan: the path of the file with the private randomness."""
+    return open_ledger(Path(secrets), member)
+
+
 def create_ledger(path: Path) -> None:
     """Create an empty ledger for the owner alone, unless there is one. Raises OSError."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))

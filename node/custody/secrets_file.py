@@ -7,7 +7,7 @@ node opens it and passes it to the training process.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,6 +41,11 @@ def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingP
         root = os.urandom(ROOT_SIZE)
         write_root(path, member, root)
     return Secrets(member, root, values)
+
+
+def secrets_in(path: str, dealt: Sequence[tuple[str, bytes]], member: int) -> Secrets:
+    """The same of a trainer's plan: the path of the file, and what the member was dealt, by name."""
+    return open_secrets(Path(path), member, dict(dealt))
 
 
 def read_root(path: Path, member: int) -> bytes | None:

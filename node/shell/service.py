@@ -22,6 +22,9 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.executors.executor import Answer
+from fedchain.learning.executors.executor import Question as TrainingQuestion
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.messages import GossipMessage, Message, Question
 from fedchain.network.network import Network
@@ -68,7 +71,7 @@ from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.outbox import EffectQueue
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult, Watch
-from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed, WorkerRefused
+from fedchain.node.workers.supervisor import MiningWorker, VerifyingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
 
@@ -88,8 +91,8 @@ class Training(Protocol):
     async def prepare(self) -> None:
         """Prepare for training; raises WorkerFailed."""
 
-    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
-        """Compute a contribution; raises WorkerFailed."""
+    async def ask(self, question: TrainingQuestion) -> Answer:
+        """Answer what this member is asked; raises WorkerFailed."""
 
 
 class SigningJournal(Protocol):
@@ -352,10 +355,15 @@ class Service:
         begun = time.perf_counter()
         self.activity.training = True
         try:
-            trained = await self._training.contribute(effect.phase_name, effect.round, effect.knowledge)
+            place = self.genesis.index[self.me]
+            trained = await self._training.ask(
+                TrainingQuestion(place, effect.phase_name, effect.round, effect.knowledge)
+            )
+            if isinstance(trained, NothingToPost):
+                self._fail(effect, trained, is_fault=False)
+                return
         except WorkerFailed as error:
-            self.activity.fail(f"round {effect.round}: {error}", is_fault=not isinstance(error, WorkerRefused))
-            self.handle(NotContributed(effect.round, effect.phase, str(error)))
+            self._fail(effect, error, is_fault=True)
             return
         finally:
             took_s = time.perf_counter() - begun
@@ -363,7 +371,7 @@ class Service:
             self.activity.training_s += took_s
         if (effect.round, effect.phase) == (self.node.head.round, self.node.head.phase):
             self._watch.train(round(1000 * took_s))
-        accuracy, epsilon = trained.measured.get("local_accuracy"), trained.measured.get("epsilon")
+        accuracy, epsilon = None if trained.local is None else trained.local.local_accuracy, trained.epsilon
         if accuracy is not None or epsilon is not None:
             self._watch.measure(TrainingResult(effect.round, accuracy, epsilon))
         self.activity.failure, self.activity.is_failing = "", False
@@ -376,9 +384,14 @@ class Service:
             if value is not None:  # None before the first phase that trains
                 pattern, named[name] = f"{pattern} {name}=%({name}).4f", value
         log.info(pattern, named)
-        for place, reason in trained.measured.get("skipped", ()):
+        for place, reason in trained.skipped:
             self._tell(Skipped(effect.round, self.node.head.roster.members[place], reason))
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
+
+    def _fail(self, effect: Contribute, reason: Exception, *, is_fault: bool) -> None:
+        """This member posts nothing in the phase."""
+        self.activity.fail(f"round {effect.round}: {reason}", is_fault=is_fault)
+        self.handle(NotContributed(effect.round, effect.phase, str(reason)))
 
     def _end_watch(self, old_height: int) -> None:
         """The head has moved: note the observations of its block, and watch for the next one."""

@@ -13,15 +13,12 @@ if __name__ == "__main__":  # before anything that takes time, so that only the 
 
 import contextlib
 import io
-import json
 import random
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from queue import Queue
 from types import MappingProxyType
@@ -33,12 +30,14 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
-from fedchain.crypto.durable import write_file
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
+from fedchain.learning.executors.executor import Answer, Question
+from fedchain.learning.executors.remembering import Remembering
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.operating.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
-from fedchain.node.workers.training_file import KeptTraining, read_training
+from fedchain.node.workers.training_file import KeptAnswer, write_answer
 
 TRAIN_NICE, MINE_NICE = 10, 19
 """Niceness: the node goes first, then training, then mining.
@@ -80,61 +79,44 @@ class Trainer:
         secrets: str = "",
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        from fedchain.learning.payload.part_folder import PARTS, PartFolder
+        from fedchain.learning.executors.inline import InlineExecutor
+        from fedchain.learning.payload.part_folder import PARTS
         from fedchain.learning.registry import use_current_folder
-        from fedchain.learning.worker.learner import Learner
-        from fedchain.node.custody.ledger_file import open_ledger
-        from fedchain.node.custody.secrets_file import open_secrets
+        from fedchain.learning.worker.plan import LearnerPlan, Named
         from fedchain.node.founding.task import learning_from_genesis
 
         return_large_blocks(TRAINING_MAPPED_SIZE)
         use_current_folder()
-        self._learner = Learner(
-            learning_from_genesis(genesis, data_dir, task),
+        custody = "fedchain.node.custody"
+        plan = LearnerPlan(
+            config=learning_from_genesis(genesis, data_dir, task),
             members=genesis.members,
             chain_id=genesis.chain_id,
-            secrets_of=partial(open_secrets, Path(secrets), values=dealt) if secrets else None,
-            ledger_of=partial(open_ledger, Path(secrets)) if secrets else None,
-            parts_of=lambda _: PartFolder(folder / PARTS),
+            secrets=Named(f"{custody}.secrets_file:secrets_in", (secrets, sorted(dealt.items()))) if secrets else None,
+            ledger=Named(f"{custody}.ledger_file:ledger_beside", (secrets,)) if secrets else None,
+            parts=Named("fedchain.learning.payload.part_folder:parts_in", (str(folder / PARTS),)),
         )
-        self._learner.prepare(member)
-        self._learner.release_examples()  # this member's are a small part of them
-        self._chain_id, self._member = genesis.chain_id, member
-        self._path = folder / TRAINING_FILE
-        self._asked: list[Any] = []
-        self._answer: list[Any] = []
-        if self._path.exists():
-            kept = read_training(self._path)
-            if (kept.chain_id, kept.member) == (self._chain_id, member):
-                self._asked, self._answer = [kept.phase, kept.round], kept.answer
-                self._learner.restore(member, kept.checkpoint)
+        backend = InlineExecutor(plan, report=lambda error, client: error)
+        learner = backend.learner
+        learner.prepare(member)
+        learner.release_examples()  # this member's are a small part of them
+        answers = KeptAnswer(folder / TRAINING_FILE, genesis.chain_id, member, lambda: learner.checkpoint(member))
+        if answers.kept is not None:
+            learner.restore(member, answers.kept.checkpoint)
+        self._executor = Remembering(backend, answers)
 
-    def contribute(self, phase: str, round_number: int, knowledge: bytes) -> list[Any]:
-        """Payload, local steps and measurements (as JSON) of one contribution; the same ones if asked again."""
-        if self._asked != [phase, round_number]:
-            made = self._learner.contribute(self._member, phase, round_number, knowledge)
-            measured = ({} if made.local is None else asdict(made.local)) | {"epsilon": made.epsilon}
-            measured |= {"skipped": made.skipped} if made.skipped else {}
-            kept = KeptTraining(
-                chain_id=self._chain_id,
-                member=self._member,
-                phase=phase,
-                round=round_number,
-                answer=[made.payload, made.steps, json.dumps(measured)],
-                checkpoint=self._learner.checkpoint(self._member),
-            )
-            _keep(self._path, kept)
-            self._asked, self._answer = [phase, round_number], kept.answer
-        return self._answer
+    def ask(self, question: Question) -> Answer:
+        """Answer what the member is asked; the same if it is asked again. Raises what the work raises."""
+        return self._executor.ask(question).result()
 
 
 def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "", secrets: str = "") -> None:
     """Report whether the data can be used, then compute contributions until the node closes the pipe."""
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
-    import torch
+    from fedchain.learning.device import use_threads
 
-    torch.set_num_threads(1)
+    use_threads()
     try:
         genesis = Genesis.decode(Path(genesis_path).read_bytes())
         trainer = Trainer(genesis, Path(folder), int(member), data_dir, task, secrets, dict(orders.get()))
@@ -145,10 +127,10 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
     while True:
         phase, round_number, knowledge = orders.get()
         try:
-            answer = ["done", *trainer.contribute(phase, round_number, knowledge)]
+            made = trainer.ask(Question(int(member), phase, round_number, knowledge))
+            answer = ["done", *write_answer(made)] if isinstance(made, Contribution) else _refusal(made)
         except LearningError as error:  # the client is unchanged
-            is_sound = isinstance(error, NothingToPost) and not isinstance(error, TrainingDiverged)
-            answer = ["refused" if is_sound else "failed", f"{type(error).__name__}: {error}"]
+            answer = ["failed", f"{type(error).__name__}: {error}"]
         except Exception as error:  # the client's state is unknown now: the next process reads the stored one
             write_frame(answers, ["failed", one_line(error)])
             raise
@@ -205,11 +187,9 @@ def _orders() -> "Queue[Any]":
     return orders
 
 
-def _keep(path: Path, kept: KeptTraining) -> None:
-    """Write a trainer's file, and remove incomplete files that killed trainers have left. Raises OSError."""
-    write_file(path, kept.to_frame())
-    for leftover in path.parent.glob(f"{path.stem}.*.part"):
-        leftover.unlink(missing_ok=True)
+def _refusal(made: NothingToPost) -> list[Any]:
+    """The frame of a refusal. A training that diverged has failed: the member's operator can do something about it."""
+    return ["failed" if isinstance(made, TrainingDiverged) else "refused", f"{type(made).__name__}: {made}"]
 
 
 def main(arguments: list[str]) -> NoReturn:

@@ -1,6 +1,5 @@
 """The node's side of its worker processes: it starts them, asks them, and starts them again when they end."""
 
-import json
 import logging
 import os
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -18,9 +16,12 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fedchain.chain.block import Header
+from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.executors.executor import Answer, Question
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.core.production import is_same_work
 from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
+from fedchain.node.workers.training_file import read_answer
 
 log = logging.getLogger("fedchain.worker")
 
@@ -49,22 +50,6 @@ class WorkerFailed(Exception):
     """The worker could not fulfil a request, for a reason that trying again would not change."""
 
 
-class WorkerRefused(WorkerFailed):
-    """There is nothing to post, and nothing is wrong: the method, or the member's privacy budget, demands it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """One contribution."""
-
-    payload: bytes = field(repr=False)
-    steps: int
-    """Local steps taken."""
-    measured: dict[str, Any]
-    """Measurements of the trained model, as in :class:`fedchain.learning.training.evaluation.Evaluation`; and, if there
-    are any, ``skipped``: places of members whose contributions could not be used, each with the reason."""
-
-
 class TrainingWorker:
     """A long-lived process that trains; one contribution at a time.
 
@@ -90,15 +75,16 @@ class TrainingWorker:
         """Start the process and have it read its data; raises WorkerFailed if that is impossible."""
         await self._ask(None)
 
-    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
-        """Have a contribution computed. A process that dies of it is replaced by one that reads the stored state.
+    async def ask(self, question: Question) -> Answer:
+        """Have a question of this member answered. A process that dies of it is replaced by one that reads the state.
+
+        Asked again, also after a restart, a member that contributed gives the same contribution.
 
         Raises:
-            WorkerRefused: there is nothing to post, by design.
             WorkerFailed: training itself failed, or the process died of it every time.
         """
-        payload, steps, measured = await self._ask([phase, round_number, knowledge])
-        return Trained(payload, steps, json.loads(measured))
+        kind, *answer = await self._ask([question.phase, question.round, question.knowledge])
+        return NothingToPost(*answer) if kind == "refused" else read_answer(answer)
 
     async def close(self) -> None:
         """End the process."""
@@ -283,6 +269,4 @@ def _log_lines(worker: str, reader: int) -> None:
 def _result(answer: list[Any]) -> list[Any]:
     if answer[0] == "failed":
         raise WorkerFailed(answer[1])
-    if answer[0] == "refused":
-        raise WorkerRefused(answer[1])
-    return answer[1:]
+    return answer

@@ -1,11 +1,24 @@
-"""The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree."""
+"""The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree.
+
+The first answer to a question is the answer, also after a restart. A refusal is not kept: once its reason is put right,
+such as a ledger that was gone, the client contributes.
+"""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.hashing import Hash
+from fedchain.learning.executors.executor import Answer, QuestionId
+from fedchain.learning.executors.remembering import Kept
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.workers.frames import PipeBroken, read_frame, to_frame
 
 
@@ -21,6 +34,8 @@ class KeptTraining:
     """Name of the phase of the last contribution."""
     round: int
     """Its round."""
+    knowledge: Hash | None
+    """SHA-256 of what the client was given; None in a file of a version that did not write it down."""
     answer: list[Any]
     """The payload, the local steps, and the measurements as JSON."""
     checkpoint: bytes
@@ -34,7 +49,9 @@ class KeptTraining:
 
     def to_frame(self) -> bytes:
         """The file's bytes."""
-        return to_frame([[self.chain_id, self.member], [self.phase, self.round], list(self.answer), self.checkpoint])
+        return to_frame(
+            [[self.chain_id, self.member], [self.phase, self.round, self.knowledge], list(self.answer), self.checkpoint]
+        )
 
 
 def read_training(path: Path) -> KeptTraining:
@@ -47,8 +64,85 @@ def read_training(path: Path) -> KeptTraining:
     with path.open("rb") as file:
         content = read_frame(file)
     match content:
-        case [[bytes(chain_id), int(member)], [str(phase), int(number)], list(answer), bytes(checkpoint)]:
+        case [[bytes(chain_id), int(member)], [str(phase), int(number), *given], list(answer), bytes(checkpoint)]:
             return KeptTraining(
-                chain_id=chain_id, member=member, phase=phase, round=number, answer=answer, checkpoint=checkpoint
+                chain_id=chain_id,
+                member=member,
+                phase=phase,
+                round=number,
+                knowledge=given[0] if given else None,
+                answer=answer,
+                checkpoint=checkpoint,
             )
     raise PipeBroken(f"{path} holds something else than a trainer's answer")
+
+
+class KeptAnswer:
+    """The :class:`fedchain.learning.executors.remembering.Answers` of a node: its member's last one, in a file.
+
+    Args:
+        path: of the file.
+        chain_id: the federation.
+        member: this peer's place among the members.
+        checkpoint: gives the client's state as it is now.
+
+    Raises:
+        PipeBroken: the file is damaged.
+    """
+
+    def __init__(self, path: Path, chain_id: Hash, member: int, checkpoint: Callable[[], bytes]) -> None:
+        self._path, self._chain_id, self._member, self._checkpoint = path, chain_id, member, checkpoint
+        found = read_training(path) if path.exists() else None
+        is_ours = found is not None and (found.chain_id, found.member) == (chain_id, member)
+        self.kept = found if is_ours else None
+        """The last answer; None if there is none of this member in this federation."""
+
+    def recall(self, question: QuestionId) -> Kept | None:
+        """See :class:`Answers`."""
+        kept = self.kept
+        if kept is None or (kept.phase, kept.round) != (question.phase, question.round):
+            return None
+        return None if kept.knowledge not in (None, question.knowledge) else partial(read_answer, kept.answer)
+
+    def begin(self, question: QuestionId) -> Path | None:
+        """See :class:`Answers`."""
+        return None
+
+    def keep(self, question: QuestionId, answer: Answer, together: Sequence[QuestionId]) -> Kept:
+        """See :class:`Answers`. Also removes incomplete files that killed trainers have left. Raises OSError."""
+        if isinstance(answer, Contribution):
+            kept = KeptTraining(
+                chain_id=self._chain_id,
+                member=self._member,
+                phase=question.phase,
+                round=question.round,
+                knowledge=question.knowledge,
+                answer=write_answer(answer),
+                checkpoint=self._checkpoint(),
+            )
+            write_file(self._path, kept.to_frame())
+            for leftover in self._path.parent.glob(f"{self._path.stem}.*.part"):
+                leftover.unlink(missing_ok=True)
+            self.kept = kept
+        return lambda: answer
+
+    def left(self, client: int) -> Path | None:
+        """See :class:`Answers`: the trainer has put its client back when it started."""
+        return None
+
+
+def write_answer(made: Contribution) -> list[Any]:
+    """A contribution for a frame: the payload, the local steps, and everything else as JSON."""
+    record = msgspec.to_builtins(replace(made, payload=b""))
+    del record["payload"], record["steps"]
+    local = record.pop("local") or {}
+    return [made.payload, made.steps, json.dumps(local | record)]
+
+
+def read_answer(answer: Sequence[Any]) -> Contribution:
+    """Read what `write_answer` wrote."""
+    payload, steps, text = answer
+    record = json.loads(text)
+    local = {field.name: record.pop(field.name) for field in fields(Evaluation) if field.name in record}
+    others = {"payload": "", "steps": steps, "local": local or None, "received": None} | record
+    return replace(msgspec.convert(others, Contribution), payload=payload)

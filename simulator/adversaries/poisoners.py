@@ -9,7 +9,7 @@ replaces the change of a model since the last round, or the prototypes themselve
 * inner product: Xie et al., "Fall of Empires: Breaking Byzantine-Tolerant SGD by Inner Product Manipulation", UAI 2019.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -142,16 +142,20 @@ class LabelFlipper(Adversary):
     """Learns from wrong labels and posts the result honestly; its data come from :class:`FlippedLabels`."""
 
 
+FLIP_LABELS = f"{__name__}:FlippedLabels"
+"""The name by which a learner's plan asks for them."""
+
+
 class FlippedLabels:
     """Gives some clients training labels C - 1 - y for y; everything else is the source's.
 
     Args:
-        source: source of the examples.
-        clients: the clients with flipped labels.
         classes: number of classes C.
+        clients: the clients with flipped labels.
+        source: source of the examples.
     """
 
-    def __init__(self, source: DataSource, clients: frozenset[int], classes: int) -> None:
+    def __init__(self, classes: int, clients: Collection[int], source: DataSource) -> None:
         self._source, self._clients, self._classes = source, clients, classes
 
     def share(self, client: int, seed: int) -> Share:

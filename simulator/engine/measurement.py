@@ -4,8 +4,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedchain.learning.bulk import AddressedBytes
-from fedchain.learning.training.evaluation import Evaluation, calculate_taa, calculate_tal
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.training.evaluation import calculate_taa, calculate_tal
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 
 
 @dataclass(slots=True, kw_only=True)

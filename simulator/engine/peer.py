@@ -26,7 +26,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Executor, Job, Question
 from fedchain.learning.payload.part_folder import LinkedPartFolder
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.messages import Message, PostMessage
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict

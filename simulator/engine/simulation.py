@@ -29,8 +29,8 @@ from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
-from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected

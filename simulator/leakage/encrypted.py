@@ -9,7 +9,6 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.image_decoder import decode_images, stretch, train_decoder
 from fedchain.learning.methods.fededs import ENCRYPT, FedEds
 from fedchain.learning.payload.bulk import decode_part
-from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.seeding import derive
 from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec
 from fedchain.learning.training.adamw import AdamWSchedule
@@ -46,12 +45,11 @@ def attack_encrypted(scenario: Scenario, decoding: Decoding) -> Iterator[Finding
         ConfigurationError: the method is not FedEDS, or shares nothing.
     """
     pair = replace(scenario, peers=2, partition="iid")
-    view, federation, store = view_of(pair.learning_config()), Federation(pair), PartMemory()
+    view, federation = view_of(pair.learning_config()), Federation(pair)
     method = federation.learner.method
     if not isinstance(method, FedEds) or not method.sharing:
         raise ConfigurationError("encrypted images are posted by fededs, with sharing")
-    federation.learner.keep_parts(lambda member: store)
-    victim, attacker = (_made_by(federation, member, store, method) for member in (VICTIM, ATTACKER))
+    victim, attacker = (_made_by(federation, member, method) for member in (VICTIM, ATTACKER))
     count = min(decoding.images, len(victim.images))
     known = min(decoding.known_pairs, len(victim.images) - count)
     targets = slice(len(victim.images) - count, None)
@@ -90,10 +88,11 @@ class _Made:
     """(n, C)."""
 
 
-def _made_by(federation: Federation, member: int, store: PartMemory, method: FedEds) -> _Made:
+def _made_by(federation: Federation, member: int, method: FedEds) -> _Made:
     """Have a member contribute to the setup, and read its post."""
     made = federation.learner.contribute(member, ENCRYPT.name, 0, b"")
     specs = encrypted_spec(federation.rules.info.classes, method.pixel_type)
+    store = federation.learner.parts(member)
     parts = [decode_part(store.read(part_hash), specs) for part_hash in made.parts]
     with federation.learner.lend(member, 0) as client:
         images, labels = client.train_images, client.train_labels

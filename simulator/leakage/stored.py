@@ -20,6 +20,7 @@ from fedchain.learning.seeding import derive
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.training.loop import draw_batches
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.leakage.attack import Attacker, Finding, attack_prototype_post, view_of
 from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_encoder, read_post
@@ -59,7 +60,8 @@ def attack_stored(
         config = learning_from_genesis(explorer.genesis, data_dir)
         view, rules = view_of(config), Application(config, members)
         # A model that is trained again for the attack gets noise of its own, which nobody sees.
-        learner = Learner(config, members=members, secrets_of=lambda member: Secrets(member, os.urandom(ROOT_SIZE)))
+        stores = Stores(secrets_of=lambda member: Secrets(member, os.urandom(ROOT_SIZE)))
+        learner = Learner(config, members=members, stores=stores)
         victim = members.index(find_member(sender, members))
         reader = members.index(find_member(attacker, members)) if attacker else int(victim == 0)
         payload = explorer.payload(round_number, PHASE, members[victim])

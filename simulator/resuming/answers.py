@@ -9,7 +9,7 @@ import msgspec
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, ReleaseRefused, TrainingDiverged
 from fedchain.learning.executors.executor import QuestionId
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 
 REFUSALS = {kind.__name__: kind for kind in (NothingToPost, DecryptionRefused, ReleaseRefused, TrainingDiverged)}
 """Errors that leave a client with nothing to post, by the name that a record has for them."""

@@ -16,7 +16,7 @@ from fedchain.learning.executors.executor import Answer, QuestionId
 from fedchain.learning.executors.remembering import Kept
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.worker.client_state import is_saved
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.resuming.answers import Batch, RecordedAnswer
 from fedchain.simulator.resuming.record import Record, RecordError
 

@@ -33,6 +33,7 @@ from fedchain.learning.payload.part_folder import PartFolder, PartMemory
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from tests.support.learning import relay
 
 MEMBERS = [bytes([place + 1]) * 32 for place in range(3)]
@@ -56,7 +57,7 @@ class Players:
 
     def __init__(self, config: LearningConfig) -> None:
         self.rules, self.store = Application(config, MEMBERS), PartMemory()
-        self.learner = Learner(config, members=MEMBERS, parts_of=lambda _: self.store)
+        self.learner = Learner(config, members=MEMBERS, stores=Stores(parts_of=lambda _: self.store))
         self.known = b""
 
     def play(self, phase: str, number: int, players: range) -> list[bytes]:
@@ -254,7 +255,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedchain.learning.payload.part_folder.os.fsync", refuse)
-    learner = Learner(config, members=MEMBERS, parts_of=lambda _: folder)
+    learner = Learner(config, members=MEMBERS, stores=Stores(parts_of=lambda _: folder))
     with pytest.raises(ConfigurationError, match="No space left on device"):
         learner.contribute(0, "show", 0, b"")
     assert folder.size_bytes() == 0

@@ -204,16 +204,16 @@ def test_what_the_setup_leaves_for_ever_stands_beside_the_knowledge(monkeypatch:
     chosen = LearningConfig(method="contributed:Keys", clients=3)
     rules, learner = Application(chosen), Learner(chosen)
     known = rules.aggregate(OffChain("introduce", 0), b"", [(b"a", learner.contribute(0, "introduce", 0, b"").payload)])
-    introduced = learner._knowledge.read(known)
+    introduced = learner._contributing.knowledge.read(known)
     assert rules.read_knowledge(known) is None
     for number in (1, 2, 3):
         payload = learner.contribute(1, "count", number, known).payload
         known = rules.aggregate(OffChain("count", number), known, [(b"a", payload)])
-        assert [(part.phase, part.round) for part in learner._knowledge.read(known)] == [
+        assert [(part.phase, part.round) for part in learner._contributing.knowledge.read(known)] == [
             ("count", number),
             ("introduce", 0),
         ]
-        assert learner._knowledge.read(known)[1] == introduced[0]
+        assert learner._contributing.knowledge.read(known)[1] == introduced[0]
         assert rules.read_knowledge(known) is not None
 
 

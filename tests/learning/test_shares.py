@@ -23,6 +23,7 @@ from fedchain.learning.payload.spec import TensorSpec, byte_strings
 from fedchain.learning.round import OffChain, ReadPost, Round, Tensors
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 
 SIZE = 64
 """Bytes of a ciphertext."""
@@ -104,7 +105,7 @@ def rules(config: LearningConfig) -> Application:
 
 @pytest.fixture
 def learner(config: LearningConfig) -> Learner:
-    return Learner(config, members=MEMBERS, secrets_of=secrets_of)
+    return Learner(config, members=MEMBERS, stores=Stores(secrets_of))
 
 
 def close(rules: Application, learner: Learner, phase: str, number: int, known: bytes, clients: Sequence[int]) -> bytes:
@@ -133,7 +134,7 @@ def test_a_phase_that_closes_empty_leaves_the_knowledge_of_the_last_round(rules:
     assert rules.read_knowledge(
         rules.aggregate(OffChain("decryption_share", 2, MEMBERS), waiting, [])
     ) == rules.read_knowledge(known)
-    shown = learner._knowledge.fill(Round(3, None), waiting)
+    shown = learner._contributing.knowledge.fill(Round(3, None), waiting)
     assert shown.knowledge == rules.read_knowledge(known)
     assert shown.knowledge_phase == "decryption_share"
     assert shown.beside == {}, "what round 2 encrypted is no business of round 3"
@@ -145,7 +146,7 @@ def test_a_phase_that_closes_empty_leaves_the_knowledge_of_the_last_round(rules:
 
 def test_later_phases_see_who_contributed(rules: Application, learner: Learner) -> None:
     known = close(rules, learner, "encrypt", 1, b"", [0, 2, 3])
-    beside = learner._knowledge.fill(Round(1, None), known).beside
+    beside = learner._contributing.knowledge.fill(Round(1, None), known).beside
     assert beside["encrypt"]["contributors"].tolist() == [0, 2, 3]
 
 
@@ -172,7 +173,7 @@ def test_a_missing_share_names_its_member_and_the_client_stays_as_it_was(rules: 
 
 
 def test_the_same_mask_is_drawn_again_after_a_crash(config: LearningConfig, learner: Learner) -> None:
-    again = Learner(config, members=MEMBERS, secrets_of=secrets_of)
+    again = Learner(config, members=MEMBERS, stores=Stores(secrets_of))
     first = learner.contribute(1, "encrypt", 5, b"").payload
     assert again.contribute(1, "encrypt", 5, b"").payload == first
     assert again.contribute(1, "encrypt", 6, b"").payload != first

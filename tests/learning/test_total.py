@@ -29,6 +29,7 @@ from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from tests.support.learning.federation import SPLITTING
 from tests.support.learning.federation import config as small
 
@@ -101,7 +102,8 @@ def rules_of(case: str) -> Application:
 def learner_of(case: str) -> Learner:
     config = configuration(case)
     parts = PartMemory()
-    return Learner(config, task if config.dataset == OWN else None, members=SENDERS, parts_of=lambda client: parts)
+    stores = Stores(parts_of=lambda client: parts)
+    return Learner(config, task if config.dataset == OWN else None, members=SENDERS, stores=stores)
 
 
 def elements_of(spec: TensorSpec) -> st.SearchStrategy[Any]:

@@ -10,7 +10,8 @@ from fedchain import testing
 from fedchain.learning.executors.executor import Answer, Asked, Backend, Question
 from fedchain.learning.executors.inline import Done, InlineExecutor
 from fedchain.learning.executors.processes import ProcessExecutor
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.plan import LearnerPlan
 
 
 def test_training_in_this_process_passes() -> None:
@@ -18,11 +19,11 @@ def test_training_in_this_process_passes() -> None:
 
 
 def test_worker_processes_pass() -> None:
-    testing.check_executor(lambda learner: ProcessExecutor(learner, 2))
+    testing.check_executor(lambda plan: ProcessExecutor(plan, 2))
 
 
 def test_processes_that_wait_for_more_questions_pass() -> None:
-    testing.check_executor(lambda learner: ProcessExecutor(learner, 2, together=5))
+    testing.check_executor(lambda plan: ProcessExecutor(plan, 2, together=5))
 
 
 class Confused(InlineExecutor):
@@ -58,8 +59,8 @@ class Leaving(InlineExecutor):
 
     left: list["subprocess.Popen[bytes]"] = []  # noqa: RUF012 - of all
 
-    def __init__(self, learner: Learner) -> None:
-        super().__init__(learner)
+    def __init__(self, plan: LearnerPlan) -> None:
+        super().__init__(plan)
         self.left.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
 
 

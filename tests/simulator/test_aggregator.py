@@ -44,7 +44,9 @@ def play(scenario: Scenario) -> tuple[Simulation, Outcome, Tensors]:
     keys, (config, _) = simulation_keys(scenario), simulated_dealing(scenario)
     rules = Application(config, [key.public_key for key in keys])
     genesis = found_federation(scenario, rules, keys, config)
-    pool = ProcessExecutor(load_learner(scenario), scenario.workers)
+    learner = load_learner(scenario)
+    assert learner.plan is not None
+    pool = ProcessExecutor(learner.plan, scenario.workers)
     executor = Remembering(pool, LastAnswers(pool.folder))
     try:
         simulation = Simulation(scenario, genesis, keys, rules, executor)

@@ -51,7 +51,8 @@ def test_spent_budgets_end_the_run_with_a_name() -> None:
 
 def test_secrets_follow_from_the_private_seed_and_results_from_before_keep_their_names() -> None:
     first, second = scenario(), scenario(private_seed=1)
-    assert simulated_secrets(first, (), 0) == simulated_secrets(scenario(), (), 0)
-    roots = {simulated_secrets(one, (), member).root for one in (first, second) for member in (0, 1)}
+    assert simulated_secrets(0, first.seed, (), 0) == simulated_secrets(0, scenario().seed, (), 0)
+    seeds = [(one.private_seed, one.seed) for one in (first, second)]
+    roots = {simulated_secrets(*both, (), member).root for both in seeds for member in (0, 1)}
     assert len(roots) == 4
     assert key_of(first) != key_of(second)

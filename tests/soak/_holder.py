@@ -8,10 +8,12 @@ import trio
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
+from fedchain.learning.executors.executor import Answer, Question
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.libp2p.network import open_network
 from fedchain.node.core.checks import Checks
 from fedchain.node.shell.service import Service
-from fedchain.node.workers.supervisor import Trained
 from tests.soak._processes import answer, told
 from tests.support.chain.builders import genesis, keys
 from tests.support.node.driver import BlobRules
@@ -29,9 +31,9 @@ class ToldTraining:
     async def prepare(self) -> None:
         """There is nothing to prepare."""
 
-    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
+    async def ask(self, question: Question) -> Answer:
         """Wait for a payload."""
-        return Trained(await self.take.receive(), 1, {"local_accuracy": 0.0})
+        return Contribution(await self.take.receive(), 1, Evaluation(0.0, 0.0), None)
 
 
 class NoJournal:

@@ -21,7 +21,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
-from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
@@ -106,9 +106,7 @@ def known_to_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
     """The knowledge roots of the same members in virtual time."""
     keys = [PrivateKey.load(node.folder / "key.pem") for node in nodes]
     config = learning_from_genesis(genesis)
-    learner = Learner(config, members=genesis.members, chain_id=genesis.chain_id)
-    learner.histogram()
-    pool = ProcessExecutor(learner, 2)
+    pool = ProcessExecutor(LearnerPlan(config=config, members=genesis.members, chain_id=genesis.chain_id), 2)
     executor = Remembering(pool, LastAnswers(pool.folder))
     scenario = Scenario(
         peers=PEERS,

@@ -16,7 +16,7 @@ from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.registry import agreed_name
-from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan
 
 CLIENTS, REFUSING, FAULTY = 3, 1, 2
 """Clients of the task; the one that refuses in round 2, and the one whose method has a fault then."""
@@ -38,7 +38,7 @@ class Moody(BladeFl):
         return BladeFl.update(self, client, round)
 """
 
-Build = Callable[[Learner], Backend]
+Build = Callable[[LearnerPlan], Backend]
 
 
 def check_executor(build: Build) -> None:
@@ -50,7 +50,7 @@ def check_executor(build: Build) -> None:
     was written down. Closing ends all processes.
 
     Args:
-        build: builds the backend around a learner that has loaded its data; called several times.
+        build: builds the backend of a plan that was written as bytes and read again; called several times.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "own_method.py"
@@ -68,7 +68,7 @@ class _Suite:
     def __init__(self, build: Build, folder: Path, method: str) -> None:
         self._build, self._folder = build, folder
         self._config = LearningConfig(clients=CLIENTS, method=method, hyperparameters={"local_steps": 2})
-        here = InlineExecutor(self._learner())
+        here = InlineExecutor(LearnerPlan(config=self._config))
         rounds = {0: (1, 2), REFUSING: (1, 2, 3), FAULTY: (1, 3)}
         self._expected = {
             (client, number): here.compute(_question(client, number)).result()
@@ -143,15 +143,10 @@ class _Suite:
             kind = "a refusal is not answered" if isinstance(expected, NothingToPost) else "an answer differs"
             _fail(f"{kind}: client {client} in round {number}; it depends on the order, the process or the past")
 
-    def _learner(self) -> Learner:
-        learner = Learner(self._config)
-        learner.histogram()
-        return learner
-
     @contextmanager
     def _open(self) -> Iterator[Backend]:
         before = _children()
-        executor = self._build(self._learner())
+        executor = self._build(LearnerPlan.decode(LearnerPlan(config=self._config).encode()))
         try:
             yield executor
         finally:

@@ -16,7 +16,9 @@ from fedchain.learning.round import OffChain, Tensors
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.custom import load_task
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from fedchain.node.founding.task import with_shapes
 
 
@@ -73,8 +75,7 @@ class Federation:
             self.config,
             self.task,
             members=self.members,
-            secrets_of=secrets_of,
-            parts_of=lambda client: self.parts,
+            stores=Stores(secrets_of=secrets_of, parts_of=lambda client: self.parts),
         )
 
     def known(self) -> Tensors:

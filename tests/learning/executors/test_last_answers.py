@@ -6,7 +6,7 @@ from fedchain.learning.exceptions import DecryptionRefused
 from fedchain.learning.executors.executor import Answer, QuestionId
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.learning.executors.last_answers import LastAnswers
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 
 
 def question(client: int, round_number: int = 1, knowledge: bytes = bytes(32)) -> QuestionId:

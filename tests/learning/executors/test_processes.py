@@ -14,7 +14,9 @@ from fedchain.learning.executors.executor import Question
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor, WorkerDiedError
 from fedchain.learning.executors.remembering import Remembering
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
 
@@ -25,9 +27,7 @@ def ask(client: int, round_number: int = 1, knowledge: bytes = b"") -> Question:
 
 @pytest.fixture
 def executor() -> Iterator[ProcessExecutor]:
-    learner = Learner(CONFIG)
-    learner.histogram()
-    executor = ProcessExecutor(learner, 2)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 2)
     yield executor
     executor.close()
 
@@ -44,9 +44,8 @@ def test_processes_compute_what_a_learner_computes(executor: ProcessExecutor) ->
 
 def test_calls_that_wait_are_computed_together(tmp_path: Path) -> None:
     chosen = replace(CONFIG, method="fedavg", model="logistic")
-    learner, here = Learner(chosen), Learner(chosen)
-    learner.histogram()
-    processes = ProcessExecutor(learner, 2, together=6)
+    here = Learner(chosen)
+    processes = ProcessExecutor(LearnerPlan(config=chosen), 2, together=6)
     executor = Remembering(processes, LastAnswers(tmp_path))
     try:
         jobs = [executor.ask(ask(client)) for client in range(4)]
@@ -98,9 +97,7 @@ def test_clients_are_sticky_and_closing_ends_the_processes(executor: ProcessExec
 
 
 def test_a_process_that_holds_one_client_computes_the_same() -> None:
-    learner = Learner(CONFIG)
-    learner.histogram()
-    executor, here = ProcessExecutor(learner, 1, clients_max=1), Learner(CONFIG)
+    executor, here = ProcessExecutor(LearnerPlan(config=CONFIG), 1, clients_max=1), Learner(CONFIG)
     try:
         for number in (1, 2):
             jobs = [executor.compute(ask(client, number)) for client in range(4)]

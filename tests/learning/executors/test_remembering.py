@@ -10,8 +10,8 @@ from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.remembering import Remembering
-from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 
 
 class Counting:

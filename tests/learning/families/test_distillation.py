@@ -24,7 +24,7 @@ from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import OffChain, Tensors
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 from tests.support.learning.federation import CLIENTS, Federation, config
 
 MIXED = "split-mlp-1+split-mlp-2+split-mlp-3"
@@ -86,8 +86,8 @@ def test_a_client_learns_from_the_answers_to_it_and_to_nobody_else() -> None:
     assert isinstance(method, DistillationMethod)
     client = federation.client(1)
     with federation.learner.lend(1, 2) as lent:
-        round = federation.learner._round(lent, 2, federation.knowledge)
-        round = replace(round, bulk=federation.learner._bulk(lent, method.phases[0], round))
+        round = federation.learner._contributing.round(lent, 2, federation.knowledge)
+        round = replace(round, bulk=federation.learner._contributing.bulk(lent, method.phases[0], round))
         answer = read_answer(lent, round)
         assert answer is not None
         choose = method.given_to_client(lent, round, answer)
@@ -156,8 +156,9 @@ def test_half_precision_halves_the_bytes_and_keeps_the_meaning() -> None:
 
 def lose(federation: Relay, phase: str, sender: int, kind: str) -> None:
     """Forget the bytes of a sender's parts of a kind."""
-    known = federation.learner._round(federation.client(0), 1, federation.knowledge)
-    bulk = federation.learner._bulk(federation.client(0), federation.learner._phases["distill"], known)
+    known = federation.learner._contributing.round(federation.client(0), 1, federation.knowledge)
+    work = federation.learner._contributing
+    bulk = work.bulk(federation.client(0), work.phases["distill"], known)
     assert bulk is not None
     for ref in bulk.parts(phase):
         if (ref.sender, ref.kind) == (sender, kind):
@@ -273,8 +274,9 @@ def test_another_aggregator_goes_on_from_the_state_that_was_posted() -> None:
 def test_a_network_that_nobody_gives_out_begins_anew() -> None:
     federation = Relay(small())
     federation.play(2)
-    known = federation.learner._round(federation.client(0), 3, federation.knowledge)
-    bulk = federation.learner._bulk(federation.client(0), federation.learner._phases["distill"], known)
+    known = federation.learner._contributing.round(federation.client(0), 3, federation.knowledge)
+    work = federation.learner._contributing
+    bulk = work.bulk(federation.client(0), work.phases["distill"], known)
     assert bulk is not None
     (ref,) = [ref for ref in bulk.parts("distill") if ref.kind == "server"]
     del federation.parts._parts[ref.hash]
@@ -306,8 +308,8 @@ def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
     for federation in (hostile, without):
         federation.round = 1
     with hostile.learner.lend(1, 1) as client:
-        round = hostile.learner._round(client, 1, hostile.knowledge)
-        bulk = hostile.learner._bulk(client, hostile.learner._phases["update"], round)
+        round = hostile.learner._contributing.round(client, 1, hostile.knowledge)
+        bulk = hostile.learner._contributing.bulk(client, hostile.learner._contributing.phases["update"], round)
         features = np.full((len(client.train_labels), 13), 9e5, np.float32)
         logits = np.full((len(client.train_labels), 10), -9e5, np.float32)
         logits[:, 0] = 9e5

@@ -135,14 +135,14 @@ def test_what_so_many_classes_cannot_have_is_refused(method: FedDkc, message: st
 
 def test_distributions_are_stated_once_and_averaged_by_examples() -> None:
     federation = Federation(config("fedict"))
-    left = federation.learner._round(federation.client(0), 1, federation.knowledge).beside["labels"]
+    left = federation.learner._contributing.round(federation.client(0), 1, federation.knowledge).beside["labels"]
     histogram = federation.learner.histogram()  # (K, C)
     assert left["clients"].tolist() == [0, 1, 2]
     np.testing.assert_allclose(left["distributions"], histogram / histogram.sum(axis=1, keepdims=True), rtol=1e-6)
     assert left["examples"].tolist() == histogram.sum(axis=1).tolist()
     method = federation.learner.method
     assert isinstance(method, FedIct)
-    round = federation.learner._round(federation.client(0), 1, federation.knowledge)
+    round = federation.learner._contributing.round(federation.client(0), 1, federation.knowledge)
     labels = federation.client(1).train_labels
     unheard = replace(round, beside={"labels": {name: left[name][[0, 2]] for name in left}})
     for beside in (round, unheard):  # for a client not heard, both are counted from its labels

@@ -27,6 +27,7 @@ from fedchain.learning.round import Round
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.training.loop import Loss
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from tests.support.learning.federation import CLIENTS, Federation, config, new_client, secrets_of
 
 NOISE: dict[str, HyperparameterValue] = {"gradient_noise": 2.0, "gradient_clip": 0.5}
@@ -99,7 +100,7 @@ def test_without_clipping_and_with_next_to_no_noise_it_is_sgd(method: str) -> No
 @pytest.mark.parametrize("method", COVERED)
 def test_a_round_repeats_for_its_owner_and_for_nobody_else(method: str) -> None:
     def payload(root: bytes) -> bytes:
-        learner = Learner(config(method, **NOISE), secrets_of=lambda index: Secrets(index, root))
+        learner = Learner(config(method, **NOISE), stores=Stores(lambda index: Secrets(index, root)))
         phase = learner.method.phases[0].name
         return learner.contribute(0, phase, 1, b"").payload
 
@@ -111,7 +112,7 @@ def test_the_noise_is_as_large_as_it_is_said_to_be() -> None:
     made = []
     for root in (b"\1" * ROOT_SIZE, b"\2" * ROOT_SIZE):
         hyper: dict[str, HyperparameterValue] = {"local_steps": 1, "learning_rate": 1.0, "batch_size": 8}
-        learner = Learner(config("fedavg", **NOISE, **hyper), secrets_of=partial(Secrets, root=root))
+        learner = Learner(config("fedavg", **NOISE, **hyper), stores=Stores(partial(Secrets, root=root)))
         learner.contribute(0, "update", 1, b"")
         made.append(read_vector(learner.client(0).model).double())
     noise = (made[0] - made[1]) / np.sqrt(2)
@@ -158,7 +159,7 @@ def test_what_was_spent_is_in_the_ledger_and_in_the_results() -> None:
     def learner(**more: HyperparameterValue) -> Learner:
         disk = ledgers.setdefault(len(ledgers), Memory())
         return Learner(
-            config("fedavg", **NOISE, **more), secrets_of=secrets_of, ledger_of=lambda index: PrivacyLedger(index, disk)
+            config("fedavg", **NOISE, **more), stores=Stores(secrets_of, lambda index: PrivacyLedger(index, disk))
         )
 
     shuffled = learner(batch_size=16)

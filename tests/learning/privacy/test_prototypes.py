@@ -15,6 +15,7 @@ from fedchain.learning.privacy.releases import Release, total_epsilon
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from tests.support.learning.federation import Federation, config, new_client, read_payload, secrets_of
 
 NOISE = PrototypeNoise(multiplier=3.0, clip=2.0, examples_min=1, budget=Budget(0.0, 1e-5), phase="update")
@@ -106,7 +107,7 @@ def test_a_budget_that_is_spent_is_known_before_training(method: str, monkeypatc
     both = [Release("gradients", 8.0, 2.0), Release("prototypes", 8.0, 2.0)]
     budget = total_epsilon([*both, both[0]], 1e-5)  # the second round's gradients would still fit
     learner = Learner(
-        config(method, epsilon_budget=budget, prototype_source="recompute", **noise), secrets_of=secrets_of
+        config(method, epsilon_budget=budget, prototype_source="recompute", **noise), stores=Stores(secrets_of)
     )
     learner.contribute(0, "update", 1, b"")
     monkeypatch.setattr(Dfpl, "train", lambda *_, **__: pytest.fail("it trains for nothing"))
@@ -117,7 +118,7 @@ def test_a_budget_that_is_spent_is_known_before_training(method: str, monkeypatc
 def test_together_with_dp_sgd_both_are_charged() -> None:
     both: dict[str, HyperparameterValue] = {"prototype_noise": 4.0, "gradient_noise": 8.0}
     disk = Memory()
-    learner = Learner(config("dfpl", **both), secrets_of=secrets_of, ledger_of=lambda index: PrivacyLedger(index, disk))
+    learner = Learner(config("dfpl", **both), stores=Stores(secrets_of, lambda index: PrivacyLedger(index, disk)))
     learner.contribute(0, "update", 1, b"")
     assert [entry.release.mechanism for entry in PrivacyLedger(0, disk).entries()] == ["gradients", "prototypes"]
 

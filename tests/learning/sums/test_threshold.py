@@ -33,6 +33,7 @@ from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.sums.threshold import FRACTION_BITS, PUBLIC_KEY
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, random_source
 from tests.support.learning.encrypted_game import (
     CHAIN,
@@ -324,7 +325,7 @@ def test_a_share_that_is_missing_or_another_s_is_said_to_be() -> None:
             game.config,
             members=SENDERS,
             chain_id=CHAIN,
-            secrets_of=lambda member, secrets=secrets: secrets,  # type: ignore[misc]
+            stores=Stores(secrets_of=lambda member, secrets=secrets: secrets),  # type: ignore[misc]
         )
         before = learner.checkpoint(2)
         with pytest.raises(SecretMissing, match=message):

@@ -18,7 +18,8 @@ from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method
 from fedchain.learning.round import OffChain
 from fedchain.learning.training.linear import SCALARS_MAX
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
 
 TOGETHER = {"blade-fl", "fedadam", "fedavg", "fedprox", "sgd"}
 
@@ -60,7 +61,7 @@ def test_many_at_once_learn_what_they_learn_alone(
 ) -> None:
     monkeypatch.setattr("fedchain.learning.training.linear.SCALARS_MAX", scalars)
     rules, alone, together = Application(chosen), Learner(chosen), Learner(chosen)
-    assert len({len(alone._source.train_labels(client, 0)) < 32 for client in CLIENTS}) == 2
+    assert len({len(alone.source.train_labels(client, 0)) < 32 for client in CLIENTS}) == 2
     knowledge = b""
     for number in (1, 2):
         expected = [alone.contribute(client, "update", number, knowledge) for client in CLIENTS]

@@ -18,7 +18,8 @@ from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.round import OffChain
 from fedchain.learning.training.evaluation import calculate_taa
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
 

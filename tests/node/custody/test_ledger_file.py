@@ -12,6 +12,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.cli.main import app
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
+from fedchain.learning.executors.executor import Question
 from fedchain.learning.families.local_sgd import NO_EPSILON
 from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry
 from fedchain.learning.privacy.releases import Release
@@ -125,15 +126,16 @@ def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(
         (tmp_path / folder).mkdir(exist_ok=True)
         return Trainer(genesis, tmp_path / folder, 1, "", secrets=str(secrets))
 
-    first = trainer("a").contribute("update", 1, b"")
+    first = trainer("a").ask(Question(1, "update", 1, b""))
     assert [found.release.mechanism for found in open_ledger(secrets, 1).entries()] == ["gradients", "prototypes"]
     (tmp_path / "a" / TRAINING_FILE).unlink()  # killed after the ledger was written, before the answer was
-    assert trainer("a").contribute("update", 1, b"") == first
+    assert trainer("a").ask(Question(1, "update", 1, b"")) == first
     assert len(open_ledger(secrets, 1).entries()) == 2
     again = trainer("a")
-    assert again.contribute("update", 2, b"") != first
-    with pytest.raises(ReleaseRefused, match="member 1, round 3: its total epsilon would be"):
-        again.contribute("update", 3, b"")
+    assert again.ask(Question(1, "update", 2, b"")) != first
+    refusal = again.ask(Question(1, "update", 3, b""))
+    assert isinstance(refusal, ReleaseRefused)
+    assert str(refusal).startswith("member 1, round 3: its total epsilon would be")
 
 
 def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:

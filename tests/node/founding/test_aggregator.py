@@ -12,7 +12,9 @@ from fedchain.crypto.address import address
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.executors.executor import Question
 from fedchain.learning.round import OffChain
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.effects import Blame
@@ -171,13 +173,16 @@ def test_its_trainer_is_killed_and_its_state_is_neither_lost_nor_counted_twice(t
     posts = [(bytes([k]), learner.contribute(k, "count", 1, b"").payload) for k in range(3)]
     first = rules.aggregate(OffChain("count", 1), b"", posts)
     trainer = Trainer(document, tmp_path, 3, "")
-    answer = trainer.contribute("announce", 1, first)
+    question = Question(3, "announce", 1, first)
+    answer = trainer.ask(question)
     again = Trainer(document, tmp_path, 3, "")
-    assert again.contribute("announce", 1, first) == answer == again.contribute("announce", 1, first)
-    known = rules.aggregate(OffChain("announce", 1), first, [(bytes([3]), answer[0])])
+    assert again.ask(question) == answer == again.ask(question)
+    assert isinstance(answer, Contribution)
+    known = rules.aggregate(OffChain("announce", 1), first, [(bytes([3]), answer.payload)])
     posts = [(bytes([k]), learner.contribute(k, "count", 2, known).payload) for k in range(3)]
-    announced = again.contribute("announce", 2, rules.aggregate(OffChain("count", 2), known, posts))
-    final = rules.read_knowledge(rules.aggregate(OffChain("announce", 2), known, [(bytes([3]), announced[0])]))
+    announced = again.ask(Question(3, "announce", 2, rules.aggregate(OffChain("count", 2), known, posts)))
+    assert isinstance(announced, Contribution)
+    final = rules.read_knowledge(rules.aggregate(OffChain("announce", 2), known, [(bytes([3]), announced.payload)]))
     assert final is not None
     assert final["total"].tolist() == [2 * int(learner.histogram().sum())]
 

@@ -17,7 +17,7 @@ from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.sums.secrets import Secrets
-from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan, Named
 from fedchain.node.custody.dealing import read_share
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
 from fedchain.node.founding.task import learning_from_genesis
@@ -82,20 +82,25 @@ def knowledge_of_processes(node: LocalNode) -> list[Hash]:
     return [final[0].header.knowledge_root for final in found if final is not None]
 
 
+def secrets_of(document: bytes, folders: list[str], member: int) -> Secrets:
+    genesis, path = Genesis.decode(document), Path(folders[member]) / "key.pem"
+    values = read_share(path, genesis, genesis.members[member], None)
+    return open_secrets(secrets_path(path, genesis.chain_id), member, values)
+
+
 def knowledge_of_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
     """The same of the same members, with the same secrets, in virtual time, where nobody is killed."""
-
-    def secrets_of(member: int) -> Secrets:
-        path = nodes[member].folder / "key.pem"
-        values = read_share(path, genesis, genesis.members[member], None)
-        return open_secrets(secrets_path(path, genesis.chain_id), member, values)
-
     keys = [PrivateKey.load(node.folder / "key.pem") for node in nodes]
     config = learning_from_genesis(genesis)
-    learner = Learner(config, members=genesis.members, chain_id=genesis.chain_id, secrets_of=secrets_of)
-    learner.histogram()
+    folders = [str(node.folder) for node in nodes]
+    plan = LearnerPlan(
+        config=config,
+        members=genesis.members,
+        chain_id=genesis.chain_id,
+        secrets=Named(f"{__name__}:secrets_of", (genesis.encode(), folders)),
+    )
     rules = Application(config, genesis.members, genesis.chain_id)
-    pool = ProcessExecutor(learner, 1)
+    pool = ProcessExecutor(plan, 1)
     executor = Remembering(pool, LastAnswers(pool.folder))
     scenario = replace(Scenario(), peers=PEERS, rounds=genesis.rounds, max_virtual_s=10_000.0)
     try:

@@ -27,7 +27,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
-from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
@@ -76,9 +76,7 @@ def knowledge_of_simulation(folder: Path) -> list[Hash]:
     genesis = replace(read_genesis(folder / "genesis.fedchain"), created_ms=0)  # virtual time begins at 0
     keys = [PrivateKey.load(folder / f"node-{number}" / "key.pem") for number in range(len(genesis.members))]
     config = learning_from_genesis(genesis)
-    learner = Learner(config)
-    learner.histogram()
-    pool = ProcessExecutor(learner, 1)
+    pool = ProcessExecutor(LearnerPlan(config=config), 1)
     executor = Remembering(pool, LastAnswers(pool.folder))
     scenario = replace(Scenario(), peers=len(keys), rounds=genesis.rounds, max_virtual_s=10_000.0)
     try:

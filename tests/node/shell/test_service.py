@@ -329,7 +329,7 @@ async def test_who_only_helps_to_open_sums_has_no_accuracy_to_tell_of(caplog: py
 async def test_who_is_skipped_is_named_once_in_a_round(caplog: pytest.LogCaptureFixture) -> None:
     """Its trainer says whose contribution is of no use; the node says it to its operator."""
     shell, document = Shell(), genesis(4)
-    shell.measured = {"skipped": [[2, "part 00 is not here"]]}
+    shell.measured = {"skipped": ((2, "part 00 is not here"),)}
     caplog.set_level("WARNING", "fedchain.node")
     async with serving(shell, document) as service:
         await until(shell.published_posts, "the post is sent")

@@ -24,24 +24,26 @@ from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.signatures import signatures_of
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.application import Application
+from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.payload.codec import pieces
 from fedchain.learning.round import OffChain
-from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.workers import supervisor
-from fedchain.node.workers.frames import read_frame, write_frame
+from fedchain.node.workers.frames import read_frame, to_frame, write_frame
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, Trainer
 from fedchain.node.workers.supervisor import (
     MiningWorker,
-    Trained,
     TrainingWorker,
     VerifyingWorker,
     WorkerFailed,
-    WorkerRefused,
 )
+from fedchain.node.workers.training_file import read_answer, write_answer
 from tests.support.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.support.node.shell import (
     DIGITS,
@@ -83,16 +85,16 @@ async def mining(on_sealed: Callable[[Header], None]) -> AsyncIterator[MiningWor
 async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis")
     learner = Learner(learning_from_genesis(Genesis.decode(path.read_bytes())))
-    expected = [learner.contribute(1, "update", number, b"").payload for number in (1, 2)]
-    answers: list[Trained] = []
+    expected = [learner.contribute(1, "update", number, b"") for number in (1, 2)]
+    answers: list[Answer] = []
     async with training(path, tmp_path) as worker:
-        answers.append(await worker.contribute("update", 1, b""))
-        answers.append(await worker.contribute("update", 1, b""))
+        answers.append(await worker.ask(Question(1, "update", 1, b"")))
+        answers.append(await worker.ask(Question(1, "update", 1, b"")))
         await kill_worker("train")  # between two contributions
-        answers.append(await worker.contribute("update", 1, b""))
+        answers.append(await worker.ask(Question(1, "update", 1, b"")))
 
         async def ask() -> None:
-            answers.append(await worker.contribute("update", 2, b""))
+            answers.append(await worker.ask(Question(1, "update", 2, b"")))
 
         (process,) = workers_of(os.getpid(), "train")
         os.kill(process, signal.SIGSTOP)  # so that it does not answer before it is killed
@@ -100,9 +102,7 @@ async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
             os.kill(process, signal.SIGKILL)
-    assert [answer.payload for answer in answers] == [expected[0]] * 3 + [expected[1]]
-    assert {answer.steps for answer in answers} == {2}
-    assert 0.0 <= answers[0].measured["local_accuracy"] <= 1.0
+    assert answers == [expected[0]] * 3 + [expected[1]]
     assert not is_worker(process, "train")
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
     assert (tmp_path / TRAINING_FILE).stat().st_mode & 0o777 == 0o600
@@ -113,28 +113,56 @@ def test_a_full_disk_leaves_the_last_answer_and_nothing_half_written(
 ) -> None:
     decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
     trainer = Trainer(decoded, tmp_path, 1, "")
-    first = trainer.contribute("update", 1, b"")
+    first = trainer.ask(Question(1, "update", 1, b""))
     kept = (tmp_path / TRAINING_FILE).read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", fail_as_a_full_disk)
         with pytest.raises(OSError, match="No space left on device"):
-            trainer.contribute("update", 2, b"")
+            trainer.ask(Question(1, "update", 2, b""))
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", TRAINING_FILE]
     assert (tmp_path / TRAINING_FILE).read_bytes() == kept
-    assert Trainer(decoded, tmp_path, 1, "").contribute("update", 1, b"") == first
+    assert Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, b"")) == first
+
+
+def test_after_a_restart_a_question_has_its_first_answer_and_another_knowledge_another_one(tmp_path: Path) -> None:
+    decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
+    rules, question = Application(DIGITS), Question(1, "update", 1, b"")
+    first = Trainer(decoded, tmp_path, 1, "").ask(question)
+    known = rules.aggregate(OffChain("update", 1), b"", [(b"a", contributed(first).payload)])
+    trainer = Trainer(decoded, tmp_path, 1, "")
+    assert trainer.ask(question) == trainer.ask(question) == first
+    other = trainer.ask(Question(1, "update", 1, known))
+    assert other != first
+    assert Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, known)) == other
+
+
+def test_a_file_without_the_knowledge_still_answers_its_phase(tmp_path: Path) -> None:
+    decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
+    first, path = Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, b"")), tmp_path / TRAINING_FILE
+    with path.open("rb") as file:
+        whose, asked, answer, checkpoint = read_frame(file)
+    path.write_bytes(to_frame([whose, asked[:2], answer, checkpoint]))
+    assert Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, b"")) == first
+
+
+def contributed(answer: Answer) -> Contribution:
+    assert isinstance(answer, Contribution)
+    return answer
 
 
 def test_whom_a_contribution_skips_is_in_the_trainer_s_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contribute = Learner.contribute
 
-    def skipping(self: Learner, *arguments: Any) -> Contribution:
-        return replace(contribute(self, *arguments), skipped=((0, "part 00 is not here"),))
+    def skipping(self: Learner, *arguments: Any, **more: Any) -> Contribution:
+        return replace(contribute(self, *arguments, **more), skipped=((0, "part 00 is not here"),))
 
     decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
     trainer = Trainer(decoded, tmp_path, 1, "")
-    assert "skipped" not in json.loads(trainer.contribute("update", 1, b"")[-1])
+    assert contributed(trainer.ask(Question(1, "update", 1, b""))).skipped == ()
     monkeypatch.setattr(Learner, "contribute", skipping)
-    assert json.loads(trainer.contribute("update", 2, b"")[-1])["skipped"] == [[0, "part 00 is not here"]]
+    made = trainer.ask(Question(1, "update", 2, b""))
+    assert contributed(made).skipped == ((0, "part 00 is not here"),)
+    assert read_answer(write_answer(contributed(made))) == made, "the node reads what the trainer wrote"
 
 
 def fail_as_a_full_disk(descriptor: int) -> None:
@@ -146,8 +174,8 @@ def fail_as_a_full_disk(descriptor: int) -> None:
 async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Path) -> None:
     async with training(write_genesis(tmp_path / "genesis"), tmp_path) as worker:
         with pytest.raises(WorkerFailed, match=r"^KeyError: 'no such phase'"):
-            await worker.contribute("no such phase", 1, b"")
-        assert (await worker.contribute("update", 1, b"")).payload
+            await worker.ask(Question(1, "no such phase", 1, b""))
+        assert contributed(await worker.ask(Question(1, "update", 1, b""))).payload
 
 
 OWN = """
@@ -179,10 +207,11 @@ async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
     caplog.handler.setFormatter(JsonFormatter())
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, method="own_faulty:Faulty", hyperparameters={}))
     async with training(path, tmp_path) as worker:
-        with pytest.raises(WorkerRefused, match=r"^NothingToPost: as it should be$"):
-            await worker.contribute("update", 2, b"")
+        refusal = await worker.ask(Question(1, "update", 2, b""))
+        assert isinstance(refusal, NothingToPost)
+        assert str(refusal) == "NothingToPost: as it should be"
         with pytest.raises(WorkerFailed, match=r"^RuntimeError: boom \(.*own_faulty.py, line 14\)$"):
-            await worker.contribute("update", 1, b"")
+            await worker.ask(Question(1, "update", 1, b""))
         await until(lambda: "RuntimeError: boom" in caplog.text, "its last words")
     lines = [json.loads(line) for line in caplog.text.splitlines()]
     assert {(line["logger"], line["worker"]) for line in lines} == {("fedchain.worker", "train")}
@@ -209,13 +238,13 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
         [("update", 1, pieces({name: draw.choice(ends, value.shape) for name, value in known.items()}))]
     )
     async with training(write_genesis(tmp_path / "genesis", chosen), tmp_path) as worker:
-        await worker.contribute("update", 1, b"")
+        await worker.ask(Question(1, "update", 1, b""))
         checkpoint = (tmp_path / TRAINING_FILE).read_bytes()
         with pytest.raises(WorkerFailed, match=r"^TrainingDiverged: peer 1, round 2: "):
-            await worker.contribute("update", 2, damaging)
+            await worker.ask(Question(1, "update", 2, damaging))
         assert (tmp_path / TRAINING_FILE).read_bytes() == checkpoint
-        again = await worker.contribute("update", 2, sound)
-    assert again.payload == learner.contribute(1, "update", 2, sound).payload
+        again = await worker.ask(Question(1, "update", 2, sound))
+    assert again == learner.contribute(1, "update", 2, sound)
 
 
 @pytest.mark.long
@@ -226,7 +255,7 @@ async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: P
         with pytest.raises(
             WorkerFailed, match=r"peer 1, round 1: the loss is nan at step \d+; try a smaller learning_"
         ):
-            await worker.contribute("update", 1, b"")
+            await worker.ask(Question(1, "update", 1, b""))
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
 
 

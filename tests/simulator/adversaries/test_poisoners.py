@@ -116,9 +116,9 @@ def test_the_lies_are_those_of_the_papers() -> None:
 
 def test_flipped_labels_are_one_members_alone() -> None:
     flipped, plain = load_learner(scenario("label-flipper")), load_learner(scenario("follower"))
-    assert isinstance(flipped._source, FlippedLabels)
+    assert isinstance(flipped.source, FlippedLabels)
     for client in range(PEERS):
-        ours, theirs = (learner._source.share(client, 0).train_labels for learner in (flipped, plain))
+        ours, theirs = (learner.source.share(client, 0).train_labels for learner in (flipped, plain))
         assert ours.tolist() == ((9 - theirs) if client in LIARS else theirs).tolist()
 
 

@@ -10,8 +10,8 @@ from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
 from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
-from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from tests.support.simulator.trivial import (

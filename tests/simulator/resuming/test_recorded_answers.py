@@ -8,7 +8,7 @@ import pytest
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.exceptions import DecryptionRefused
 from fedchain.learning.executors.executor import Answer, QuestionId
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.resuming.answers import Batch, RecordedAnswer
 from fedchain.simulator.resuming.record import Record, RecordError
 from fedchain.simulator.resuming.recorded_answers import RecordedAnswers

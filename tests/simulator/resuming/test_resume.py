@@ -22,8 +22,8 @@ from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
 from fedchain.learning.executors.executor import QuestionId
 from fedchain.learning.executors.handover import LARGE_SIZE
-from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.answers import Batch, RecordedAnswer, read_answer, write_answer

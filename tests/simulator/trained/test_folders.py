@@ -16,6 +16,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.files.layout import GENESIS_FILE, MODELS_FOLDER, TRAINING_FILE, read_metrics
+from fedchain.learning.executors.executor import Question
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.model_file import write_model
 from fedchain.node.workers.process import Trainer
@@ -74,7 +75,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         with Store.open(node / "chain", read_only=True) as store:
             trainer = Trainer(store.genesis, node, member, "")
             for number in range(1, ROUNDS + 1):
-                trainer.contribute("update", number, Explorer(store).known_before(number, "update"))
+                knowledge = Explorer(store).known_before(number, "update")
+                trainer.ask(Question(member, "update", number, knowledge))
             (folder / "net" / GENESIS_FILE).write_bytes(store.genesis.encode())
     return Runs(folder, load_learner(scenario))
 

@@ -30,6 +30,7 @@ from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, SIGNING_KEYS, random_source
 
 SMALL = "tests.support.learning.small_keys:SmallKey"
@@ -84,7 +85,7 @@ class Game:
     def start(self) -> Learner:
         threshold = decode_public_key(dict(self.config.material)[PUBLIC_KEY], (KEY_BITS_MIN_TESTING,)).threshold
         shares = partial(secrets_of, threshold=threshold)
-        return Learner(self.config, members=SENDERS, chain_id=self.chain_id, secrets_of=shares)
+        return Learner(self.config, members=SENDERS, chain_id=self.chain_id, stores=Stores(secrets_of=shares))
 
     def posts(self, phase: str, number: int, members: Sequence[int] = range(MEMBERS)) -> list[tuple[bytes, bytes]]:
         """The posts of members, checked."""

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -16,6 +17,9 @@ from fedchain.chain.storage.store import Final, MemoryStore, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.executors.executor import Answer, Question
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.messages import (
     GossipMessage,
     Message,
@@ -27,7 +31,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.conduct import Conduct
 from fedchain.node.shell.service import Service
 from fedchain.node.shell.timeline import TimelineFile
-from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
+from fedchain.node.workers.supervisor import MiningWorker, WorkerFailed
 from tests.support.chain.builders import SumRules, keys, payload
 from tests.support.node.shell import until
 
@@ -45,7 +49,7 @@ class Shell:
         self.full = False
         self.failure = ""
         self.number = 1
-        self.measured: dict[str, Any] = {"local_accuracy": 0.75}
+        self.measured: dict[str, Any] = {"local": Evaluation(0.75, 0.0)}
         self.trained = anyio.Event()
         self.trained.set()
         self.receiver: Receiver
@@ -73,12 +77,13 @@ class Shell:
     async def prepare(self) -> None:
         self.log.append(("prepare", None))
 
-    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
-        self.log.append(("train", round_number))
+    async def ask(self, question: Question) -> Answer:
+        self.log.append(("train", question.round))
         await self.trained.wait()
         if self.failure:
             raise WorkerFailed(self.failure)
-        return Trained(payload(self.number, round_number), 20, dict(self.measured))
+        made = Contribution(payload(self.number, question.round), 20, None, None)
+        return replace(made, **self.measured)
 
     # the store
 

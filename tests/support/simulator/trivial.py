@@ -20,8 +20,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.learning.application import Application
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
-from fedchain.learning.training.evaluation import Evaluation
-from fedchain.learning.worker.learner import Contribution
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import (
     Outcome,

@@ -1,0 +1,37 @@
+"""Learners are built from their plans."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.task.data_source import DataSource
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.plan import LearnerPlan, Named
+from fedchain.learning.worker.stores import Stores
+
+
+def build_learner(plan: LearnerPlan, task: TaskFunction | None = None, source: DataSource | None = None) -> Learner:
+    """Build the learner of a plan.
+
+    Args:
+        plan: the plan.
+        task: for own data, the function itself; None: the one that the plan names.
+        source: where examples come from, if another learner of the plan has opened it: :attr:`Learner.source`.
+    """
+    learner = Learner(
+        plan.config,
+        task,
+        source=source,
+        test_local=plan.test_local,
+        members=plan.members,
+        chain_id=plan.chain_id,
+        stores=Stores(_resolved(plan.secrets), _resolved(plan.ledger), _resolved(plan.parts)),
+    )
+    if plan.source is not None and source is None:
+        learner.replace_source(plan.source.resolve())
+    learner.plan = plan
+    return learner
+
+
+def _resolved(named: Named | None) -> Callable[..., Any] | None:
+    return None if named is None else named.resolve()

@@ -1,0 +1,188 @@
+"""A client's work of one phase: it receives the knowledge, trains, encodes its post, and is measured."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedchain.learning.bulk import PartAccess, address_bytes, kinds_of, payload_specs
+from fedchain.learning.client import Client
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import TrainingDiverged, UnsoundNumbers
+from fedchain.learning.knowledge import KnowledgeReader
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.codec import decode, encode, validate_arrays
+from fedchain.learning.round import Round, Tensors
+from fedchain.learning.seeding import derive
+from fedchain.learning.training.linear import is_linear
+from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.worker.checkpoint import ClientState, copy_state, restore_state
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.measuring import Measuring, has_test_set
+from fedchain.learning.worker.stores import PartsOf
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The federation that clients contribute to."""
+
+    config: LearningConfig
+    """The task."""
+
+    infos: tuple[ModelInfo, ...]
+    """Shapes of the models, in the order in which clients take them."""
+
+    members: tuple[bytes, ...]
+    """Public keys in the order of the partition; empty where nobody asks."""
+
+    chain_id: bytes
+    """Its identifier."""
+
+    def architecture_of(self, client: int) -> int:
+        """Which of the stated models a client has."""
+        return self.config.architecture_of(client, len(self.infos))
+
+
+class Contributing:
+    """Does clients' work of a phase.
+
+    Args:
+        method: of the task.
+        place: where they contribute.
+        parts_of: where a client's parts are.
+        measuring: measures their models.
+    """
+
+    def __init__(self, method: Method, place: Place, parts_of: PartsOf, measuring: Measuring) -> None:
+        config, info = place.config, place.infos[0]
+        self._method, self._place, self._parts_of, self._measuring = method, place, parts_of, measuring
+        self.phases = {phase.name: phase for phase in (*method.setup, *method.phases)}
+        """The phases by name."""
+        self.knowledge = KnowledgeReader(method, info, config.clients)
+        """Reads what phases leave behind."""
+        self._kinds = kinds_of(method, info)
+        self._payload_specs = [payload_specs(method, other, config.clients) for other in place.infos]
+
+    def contribute(
+        self, client: Client, phase: Phase, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Contribution:
+        """See `Learner.contribute`. The client has been seeded."""
+        with _restored_on_error(client):
+            round = self.round(client, round_number, knowledge)
+            bulk = self.bulk(client, phase, round)
+            round = replace(round, bulk=bulk)
+            received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
+            posted = self._method.work(phase)(client, round)
+            payload = self._encode(posted, phase, client, round_number)
+            is_measured = phase.trains and has_test_set(client)
+            local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if is_measured else None
+            epsilon = self._epsilon(client)
+        written, scalars = () if bulk is None else tuple(bulk.written), _count_scalars(posted)
+        parts, addressed = tuple(ref.hash for ref in written), address_bytes(payload, written)
+        skipped = tuple(sorted(client.skipped.items()))
+        return Contribution(payload, client.steps, local, received, scalars, epsilon, parts, addressed, skipped)
+
+    def contribute_together(
+        self, clients: Sequence[Client], round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> dict[int, Contribution]:
+        """See `Learner.contribute_together`."""
+        phase = self._method.phases[0]
+        made: dict[int, Contribution] = {}
+        clients = [client for client in clients if is_linear(client)]
+        with ExitStack() as held:
+            states = [held.enter_context(_restored_on_error(client)) for client in clients]
+            rounds = [self.round(client, round_number, knowledge) for client in clients]
+            received = []
+            for client, round in zip(clients, rounds, strict=True):
+                self.seed(client, phase, round_number)
+                received.append(self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test))
+            posts = self._method.update_together(clients, replace(rounds[0], me=None)) if clients else ()
+            for place, (client, posted) in enumerate(zip(clients, posts, strict=True)):
+                try:
+                    payload = None if posted is None else self._encode(posted, phase, client, round_number)
+                except TrainingDiverged:
+                    payload = None
+                if posted is None or payload is None:
+                    restore_state(client, states[place])
+                    continue
+                local = self._measuring.trained(client, rounds[place], evaluate_test=evaluate_test)
+                scalars = _count_scalars(posted)
+                addressed = address_bytes(payload, ())
+                made[client.index] = Contribution(
+                    payload, client.steps, local, received[place], scalars, addressed=addressed
+                )
+        return made
+
+    def receive(
+        self, client: Client, phase: Phase, round: Round, knowledge: bytes, *, evaluate_test: bool
+    ) -> Evaluation | None:
+        """Hand the knowledge to the client at the start of a round, and measure the model if it is a shared one."""
+        if phase != self._method.phases[0]:
+            return None
+        self._method.receive(client, round)
+        return self._measuring.received(client, round, knowledge, evaluate_test=evaluate_test)
+
+    def seed(self, client: Client, phase: Phase, round_number: int) -> None:
+        """Seed the generators of the client's work in a phase, and begin its steps and skipped members anew."""
+        labels = ("client", client.index, "phase", phase.name, "round", round_number)
+        # torch.manual_seed would also note who called it, for graphics cards: a millisecond that small models notice
+        torch.default_generator.manual_seed(derive(self._place.config.seed, *labels, "dropout"))
+        client.generator.manual_seed(derive(self._place.config.seed, *labels, "batches"))
+        client.steps, client.skipped = 0, {}
+
+    def round(self, client: Client, number: int, knowledge: bytes) -> Round:
+        """Say what a client is given in a round. Raises `InvalidPayload` for damaged knowledge."""
+        me = self._place.members[client.index] if self._place.members else None
+        round = Round(
+            number,
+            None,
+            clients=self._place.config.clients,
+            members=self._place.members,
+            me=me,
+            material=dict(self._place.config.material),
+            chain_id=self._place.chain_id,
+            info=self._place.infos[0],
+        )
+        return self.knowledge.fill(round, knowledge)
+
+    def bulk(self, client: Client, phase: Phase, round: Round) -> PartAccess | None:
+        """Give access to parts, where the method has any."""
+        if not self._kinds:
+            return None
+        main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
+        return PartAccess(self._parts_of(client.index), self._kinds, phase.name, main | dict(round.beside))
+
+    def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
+        """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
+        validate_arrays(f"the post of phase {phase.name}", posted)
+        payload = encode(posted)
+        try:
+            decode(payload, self._payload_specs[self._place.architecture_of(client.index)][phase.name])
+        except UnsoundNumbers as error:
+            raise TrainingDiverged(client.index, round_number, client.steps, math.nan, str(error)) from None
+        return payload
+
+    def _epsilon(self, client: Client) -> float | None:
+        """Add up the epsilon that the client has spent; None if the method states none."""
+        if not self._method.states_epsilon:
+            return None
+        return client.ledger.epsilon(self._method.privacy_delta)
+
+
+@contextmanager
+def _restored_on_error(client: Client) -> Iterator[ClientState]:
+    """Yield the client's state, and put the client back to it if the work on it fails."""
+    before = copy_state(client)
+    try:
+        yield before
+    except BaseException:
+        restore_state(client, before)
+        raise
+
+
+def _count_scalars(posted: Tensors) -> int:
+    """Count the floating-point numbers of a post."""
+    return sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
