@@ -20,6 +20,7 @@ import yaml
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.cli.common.start_options import node_settings
 from fedchain.cli.main import app
 from fedchain.node.config import NodeConfig, load_config
 from fedchain.node.custody.passphrase import CREDENTIAL
@@ -52,7 +53,8 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
 
 def settings_of(values: dict[str, Any]) -> NodeConfig:
     """The settings that the options of ``node start`` make."""
-    return load_config(None, {name: value for name, value in values.items() if value and name in NodeConfig.__slots__})
+    options = {name: value for name, value in values.items() if value and name in NodeConfig.__slots__}
+    return load_config(None, node_settings(values["setting"] or []) | options)
 
 
 # systemd
@@ -68,7 +70,7 @@ def test_the_unit_starts_a_node_with_the_settings_of_its_instance() -> None:
     program, *words = shlex.split(start)
     assert program == INSTALLED
     values = parsed(words)
-    assert (values["file"], values["log_format"]) == ("/etc/fedchain/%i.toml", "json")
+    assert (str(values["file"]), [*values["setting"]]) == ("/etc/fedchain/%i.toml", ["log_format=json"])
     assert unit_lines("Type") == ["notify"]
     (credential,) = unit_lines("LoadCredential")
     assert credential.startswith(f"{CREDENTIAL}:")

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from fedchain.cli.main import COMMANDS
 from tests.support.paths import PRODUCT, ROOT
 
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
@@ -32,6 +35,9 @@ LONG_SIGNATURES = {
     "src/fedchain/runs.py simulate_async": "the same",
 }
 """Functions with more parameters, each with its reason. The parameters of commands are their options."""
+
+OPTIONS_MAX = 185
+"""Options and arguments of all commands together; ``--set`` takes what is not named daily."""
 
 MIRRORED_MIN = 0.49
 """Share of the modules that have a test of their name in the folder of tests that mirrors theirs; it only rises."""
@@ -149,13 +155,30 @@ def test_no_folder_is_a_hall() -> None:
 
 def test_few_functions_take_many_parameters_and_each_has_its_reason() -> None:
     found = set[str]()
-    for path in (path for path in PRODUCT if "cli" not in path.parts):
+    for path in (path for path in PRODUCT if "cli" not in path.relative_to(ROOT).parts):
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 if len([item for item in given if item.arg not in ("self", "cls")]) > PARAMETERS_MAX:
                     found.add(f"{name_of(path)} {node.name}")
     assert found == LONG_SIGNATURES.keys()
+
+
+def parameters_below(command: Any) -> int:
+    """Options and arguments of a command, or of those below it, but for ``--help``."""
+    below = getattr(command, "commands", {}).values()
+    return sum(map(parameters_below, below)) if below else len([item for item in command.params if item.name != "help"])
+
+
+def test_commands_have_few_options() -> None:
+    table = typer.Typer()
+    for name, command in COMMANDS.items():
+        loaded = command.load()
+        if isinstance(loaded, typer.Typer):
+            table.add_typer(loaded, name=name)
+        else:
+            table.command(name)(loaded)
+    assert parameters_below(typer.main.get_group(table)) <= OPTIONS_MAX
 
 
 def test_tests_stand_where_one_looks_for_them() -> None:

@@ -74,7 +74,7 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
         raise ConfigurationError(f"the corollaries are about dfpl's loss, not {type(method).__name__}'s")
     if method.schedule.epochs == 0 and method.schedule.steps < 2:
         raise ConfigurationError(
-            "local_steps is 1: the bounds are estimated between the steps of a round (--no-bounds)"
+            "local_steps is 1: the bounds are estimated between the steps of a round (--set bounds=false)"
         )
     paths: list[list[Checkpoint]] = []
     knowledge: Tensors | None = None

@@ -244,13 +244,10 @@ def milliseconds(name: str, seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def read_settings(settings: Sequence[str], encryption: str = "") -> dict[str, Any]:
-    """Read ``NAME=VALUE`` settings: the value as TOML, or as text if it is not TOML; raises ConfigurationError.
-
-    The hyper-parameter with an option of its own, ``encryption``, comes last; it is empty if it was not given.
-    """
+def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` settings: the value as TOML, or as text if it is not TOML; raises ConfigurationError."""
     values = {}
-    for setting in (*settings, *([f"encryption={encryption}"] if encryption else [])):
+    for setting in settings:
         name, separator, text = setting.partition("=")
         if not separator or not name.strip():
             raise ConfigurationError(f"--set {setting!r} is not of the form NAME=VALUE")

@@ -1,5 +1,6 @@
 """A test network: real node processes on loopback, with fresh keys and a genesis document, shown together."""
 
+import json
 import os
 import signal
 import socket
@@ -193,7 +194,7 @@ def found_testnet(
         place = f"/ip4/127.0.0.1/tcp/{port}"
         command = [sys.executable, "-m", "fedchain", "node", "start", "--listen", place, "--data", str(own)]
         command += ["--genesis", str(folder / GENESIS_FILE), "--key", str(own / KEY_FILE)]
-        command += ["--data-dir", config.data_dir] if config.data_dir else []
+        command += ["--set", f"data_dir={json.dumps(config.data_dir)}"] if config.data_dir else []
         command += ["--task", config.task] if config.task else []
         for other in nodes[:BOOTSTRAP_PEERS]:
             command += ["--bootstrap", other.address]

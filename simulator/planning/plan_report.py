@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -14,6 +13,7 @@ from rich.table import Table
 from fedchain.learning.convergence.theory import Budget, Constants
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.registry import build_method
+from fedchain.simulator.planning.options import PlanOptions
 from fedchain.simulator.planning.plan import (
     PlannedRounds,
     Theory,
@@ -27,28 +27,6 @@ from fedchain.simulator.planning.search import build_search
 from fedchain.simulator.reproduction.compare import write_experiment
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help
 from fedchain.terminal import Console, Fitted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """Options of the command."""
-
-    total_s: float
-    """t_sum, in seconds."""
-    iteration_s: float | None
-    """alpha, in seconds; None: measure it."""
-    mining_s: float | None
-    """beta, in seconds; None: measure it."""
-    rounds_max: int
-    """The largest R to consider."""
-    target: float | None
-    """chi of Corollary 2; None: the measured one."""
-    bounds: bool
-    """Whether to estimate the constants and apply the corollaries."""
-    seeds: int
-    """Number of seeds of the search, from the scenario's on."""
-    out: Path | None
-    """File for the experiment that simulates each R; None if it is not written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +68,11 @@ def choose_budget(scenario: Scenario, options: PlanOptions) -> tuple[Budget, tup
     """The budget of given times, with measurements in place of missing ones; and the origins of alpha and beta."""
     given = Budget(
         total_s=options.total_s,
-        iteration_s=1e-9 if options.iteration_s is None else options.iteration_s,
-        mining_s=0.0 if options.mining_s is None else options.mining_s,
+        iteration_s=1e-9 if options.alpha is None else options.alpha,
+        mining_s=0.0 if options.beta is None else options.beta,
     )
     given.validate()  # before anything is measured
-    alpha, beta, origins = options.iteration_s, options.mining_s, ["given", "given"]
+    alpha, beta, origins = options.alpha, options.beta, ["given", "given"]
     if alpha is None:
         alpha = float(f"{measure_iteration_s(scenario, time.perf_counter):.3g}")  # more digits are noise
         origins[0] = f"measured: a step of {scenario.method} on {scenario.dataset}, one thread"
@@ -201,7 +179,7 @@ def _apply_theory(
     if not isinstance(method, Dfpl):
         console.print(f"no bounds: the corollaries are about dfpl's loss, not {scenario.method}'s")
         return None
-    theory = apply_theory(scenario, budget, planned, options.target)
+    theory = apply_theory(scenario, budget, planned, options.chi)
     constants = _table("constants, estimated on the data", "", "value", "how")
     constants.columns[2].justify, constants.columns[2].no_wrap = "left", False
     texts = field_help(Constants)

@@ -82,7 +82,7 @@ def test_what_is_finished_is_kept_and_a_longer_comparison_adds_to_it(ran: list[S
 
 
 def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Scenario], tmp_path: Path) -> None:
-    words = ("--methods", "dfpl,solo", "--seeds", "1", "--rounds", "2", "--seed", "5", "--set", "solo.momentum=0.5")
+    words = ("--methods", "dfpl,solo", "--seeds", "1", "--rounds", "2", "--set", "seed=5", "--set", "solo.momentum=0.5")
     compare(tmp_path, *words, "--sweep", "peers=3,4", "--sweep", "regularizer-weight=0.1,2")
     of_dfpl = [(run.peers, run.hyperparameters["regularizer_weight"]) for run in ran if run.method == "dfpl"]
     assert of_dfpl == [(3, 0.1), (3, 2), (4, 0.1), (4, 2)]
@@ -113,7 +113,7 @@ def test_a_measure_that_a_method_lacks_is_left_open(ran: list[Scenario], tmp_pat
 
 
 def test_what_needs_a_missing_data_set_is_skipped_and_the_table_says_so(ran: list[Scenario], tmp_path: Path) -> None:
-    words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--data-dir", str(tmp_path))
+    words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--set", f"data_dir={tmp_path}")
     shown = compare(tmp_path, *words, "--sweep", "dataset=digits,svhn").stdout
     assert [run.dataset for run in ran] == ["digits"]
     assert "| solo | dataset=digits | 50.00 |\n| solo | dataset=svhn | not run: no svhn |\n" in shown
@@ -155,9 +155,9 @@ def test_what_was_skipped_is_run_once_the_data_are_there(
     ran: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--sweep", "dataset=digits,mnist")
-    compare(tmp_path, *words, "--data-dir", str(tmp_path))
+    compare(tmp_path, *words, "--set", f"data_dir={tmp_path}")
     monkeypatch.setattr(reproduction, "load_dataset", lambda name, data_dir: None)
-    compare(tmp_path, *words, "--data-dir", str(tmp_path))
+    compare(tmp_path, *words, "--set", f"data_dir={tmp_path}")
     assert [run.dataset for run in ran] == ["digits", "mnist"]
 
 

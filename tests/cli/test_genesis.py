@@ -107,8 +107,8 @@ def test_an_aggregator_without_anybody_to_aggregate_is_said(tmp_path: Path) -> N
     ("command", "headings"),
     [
         ("genesis new", ["Federation", "Learning", "Settings", "Data"]),
-        ("node start", ["Federation", "Data", "Network", "Start and end", "Output", "Resources"]),
-        ("node check", ["Federation", "Data", "Network", "Start and end", "Output", "Resources"]),
+        ("node start", ["Federation", "Data", "Network", "Settings", "Output"]),
+        ("node check", ["Federation", "Data", "Network", "Settings", "Output"]),
         ("node testnet", ["Federation", "Learning", "Settings", "Data", "Output"]),
     ],
 )

@@ -99,12 +99,14 @@ def test_help_and_completion_of_names_import_no_command() -> None:
     [
         ("fedchain e", ["explorer"]),
         ("fedchain explorer st", ["status"]),
-        ("fedchain plan --se", ["--seeds"]),
+        ("fedchain reproduce --se", ["--seeds"]),
         ("fedchain simulate --method fedpr", ["fedproc", "fedproto", "fedprox"]),
         ("fedchain compare --methods dfpl,fedpr", ["dfpl,fedproc", "dfpl,fedproto", "dfpl,fedprox"]),
         ("fedchain simulate --dataset fash", ["fashion-mnist"]),
         ("fedchain genesis new g --partition n", ["n-way", "n-way-exact"]),
-        ("fedchain simulate --model resnet18-2", ["resnet18-200"]),
+        ("fedchain simulate --set model=resnet18-2", ["model=resnet18-200"]),
+        ("fedchain genesis new g --set mod", ["model="]),
+        ("fedchain node start --set log", ["log_format="]),
         ("fedchain methods fedpr", ["fedproc", "fedproto", "fedprox"]),
         ("fedchain reproduce dfpl-table1-f", ["dfpl-table1-fmnist"]),
     ],
@@ -210,16 +212,16 @@ simulate --method no_such_module.py:Class
 simulate --method os:Class
 simulate --dataset nonsense
 simulate --partition nonsense
-simulate --model nonsense
+simulate --set model=nonsense
 simulate --set learning_rate
 simulate --set nonsense=3
 simulate --set learning_rate=fast
 simulate --set learning_rate=-1
 simulate --set delay_min_ms=200 --set delay_max_ms=100
 simulate --set committee_size=99
-simulate --aggregator nobody
-simulate --encryption nonsense
-simulate --name a/b
+simulate --set aggregator=nobody
+simulate --set encryption=nonsense
+simulate --set name=a/b
 simulate {0}/none.toml
 simulate {0}/x.toml
 simulate {0}/broken.toml
@@ -235,14 +237,14 @@ reproduce dfpl-table1-fmnist --seeds 0
 data nonsense
 data --download
 data cifar10 --data-dir {0}/noise --nonsense
-plan --rounds-max 0
-plan --alpha x
-plan --chi 0
+plan --set rounds_max=0
+plan --set alpha=x
+plan --set chi=0
 plan --out {0}/plan
 plan --t-sum soon
-attack inversion --store {0}/run
-attack inversion --images 0
-attack inversion --informed
+attack inversion {0}/run
+attack inversion --set images=0
+attack inversion --set informed=true
 attack inversion --method nonsense
 attack nonsense
 node nonsense

@@ -92,6 +92,7 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
 def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path) -> None:
     members = [word for key in keys(2) for word in ("--member", address(key.public_key))]
     words = {
+        "seed": 3,
         "model": "digits-mlp",
         "partition": "dirichlet",
         "classes_avg": 4,
@@ -122,8 +123,8 @@ def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path)
     ("words", "said"),
     [
         (("--set", "local_stepz=3"), "local_steps"),
-        (("--model", "digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
-        (("--model", "cnn"), "model 'cnn' does not fit digits images; use digits-mlp"),
+        (("--set", "model=digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
+        (("--set", "model=cnn"), "model 'cnn' does not fit digits images; use digits-mlp"),
         (("--partition", "n-wai"), "unknown partition 'n-wai'; did you mean 'n-way'?"),
         (("--set", "shots=0"), "shots must be between 1 and"),
         (("--set", "nonsense"), "NAME=VALUE"),
@@ -153,12 +154,12 @@ def test_a_federation_that_cannot_be_is_not_founded(tmp_path: Path, words: tuple
     [
         (("--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
         (("--dataset", "digitz"), "unknown data set 'digitz'; did you mean 'digits'?"),
-        (("--model", "digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
+        (("--set", "model=digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
         (("--set", "local_steps=2.5"), "dfpl.local_steps must be int, not float (2.5)"),
         (("--set", "learning_rate=-1"), "learning_rate must lie in (0.0, 1000.0], not -1.0"),
         (("--peers", "65"), "peers is 65, at most 64 processes are started on one machine"),
         (("--set", "mining_s=nan"), "mining_s is nan, it must be above 0 and at most 1e+09"),
-        (("--timeout-s", "nan"), "timeout_s is nan, it must be above 0 and at most 1e+09"),
+        (("--set", "timeout_s=nan"), "timeout_s is nan, it must be above 0 and at most 1e+09"),
     ],
     ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",
 )
@@ -215,7 +216,7 @@ def test_a_port_in_use(here: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         assert str(port) in start("--listen", f"/ip4/127.0.0.1/tcp/{port}")
-        assert f"127.0.0.1:{port}" in start("--metrics", f"127.0.0.1:{port}")
+        assert f"127.0.0.1:{port}" in start("--set", f"metrics=127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize(
@@ -225,8 +226,8 @@ def test_a_port_in_use(here: Path) -> None:
         (("--bootstrap", "/ip4/127.0.0.1/tcp/4001"), "/p2p/"),
         (("--bootstrap", f"/ip4/127.0.0.1/tcp/4001/p2p/{address(STRANGER.public_key)}"), "member"),
         (("--listen", "localhost:4001"), "localhost:4001"),
-        (("--metrics", "localhost"), "HOST:PORT"),
-        (("--metrics", "127.0.0.1:99999"), "HOST:PORT"),
+        (("--set", "metrics=localhost"), "HOST:PORT"),
+        (("--set", "metrics=127.0.0.1:99999"), "HOST:PORT"),
     ],
     ids=lambda value: value[1][:24] if isinstance(value, tuple) else "",
 )
@@ -271,14 +272,14 @@ def test_a_data_folder_that_cannot_be_made(here: Path) -> None:
 
 
 def test_more_members_than_there_are_cannot_be_waited_for(here: Path) -> None:
-    assert start("--wait-for", "3") == "wait_for is 3, the federation has 2 members"
+    assert start("--set", "wait_for=3") == "wait_for is 3, the federation has 2 members"
     assert not (here / "data").exists()
 
 
 @pytest.mark.long
 def test_data_that_cannot_be_read(here: Path) -> None:
     write_genesis(here / "fashion", replace(DIGITS, dataset="fashion-mnist"))
-    assert "train-images-idx3-ubyte" in start("--data-dir", "nowhere", genesis="fashion")
+    assert "train-images-idx3-ubyte" in start("--set", "data_dir=nowhere", genesis="fashion")
 
 
 def test_nobody_answers_in_a_folder_without_a_node(tmp_path: Path) -> None:

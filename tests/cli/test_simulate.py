@@ -45,7 +45,7 @@ def refused(*arguments: str) -> str:
         (("--set", "local_stepz=3"), "local_steps"),
         (("--set", "nonsense"), "NAME=VALUE"),
         (("none.toml",), "none.toml cannot be read"),
-        (("--name", "../../escape"), "name is '../../escape'"),
+        (("--set", "name=../../escape"), "name is '../../escape'"),
         (("--set", "local_steps=" + "[" * 5_000), "no setting can have"),
         (("--set", "momentum=0.1\nlocal_steps=2"), "several lines"),
         (("--dataset", "fashion-mnist", "--data-dir", "nowhere"), "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedchain.cli.common.start_options import GROUPS
+from fedchain.cli.common.start_options import GROUPS, node_settings
 from fedchain.files.field_texts import field_texts
 from fedchain.node.config import NodeConfig, NodeConfigError, load_config
 
@@ -64,7 +64,15 @@ def test_a_whole_number_is_a_fraction_too(tmp_path: Path) -> None:
     assert load_config(tmp_path / "node.toml", NEEDED).stop_accuracy == 1.0
 
 
-def test_every_setting_is_an_option_with_a_help_text_in_one_group() -> None:
-    grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(item.name for item in fields(NodeConfig))
-    assert set(grouped) == set(field_texts(NodeConfig))
+def test_every_setting_has_a_help_text_and_each_option_is_a_setting() -> None:
+    assert {item.name for item in fields(NodeConfig)} == field_texts(NodeConfig).keys()
+    named = [name for names in GROUPS.values() for name in names]
+    assert set(named) <= field_texts(NodeConfig).keys()
+    assert len(set(named)) == len(named)
+
+
+def test_every_setting_is_taken_by_name() -> None:
+    given = ["bootstrap=/ip4/1.2.3.4/tcp/1, /ip4/5.6.7.8/tcp/2", "recent_mib=32", "log_format=json", "replay=true"]
+    settings = load_config(None, NEEDED | node_settings(given))
+    assert settings.bootstrap == ("/ip4/1.2.3.4/tcp/1", "/ip4/5.6.7.8/tcp/2")
+    assert (settings.recent_mib, settings.log_format, settings.replay) == (32, "json", True)

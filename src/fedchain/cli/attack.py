@@ -1,17 +1,34 @@
 """``fedchain attack``: what others could read in members' posts. Nothing heavy is imported before it runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.command import GroupedCommand, clear_errors
+from fedchain.cli.common.settings import Row, Set, divide, rows_of, settings_option
+from fedchain.cli.simulate import scenario_rows
 from fedchain.files.layout import free_folder
-from fedchain.simulator.scenario import ScenarioError, load_scenario
+from fedchain.files.tables import build, read_toml
+from fedchain.simulator.leakage.settings import Inversion
+from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
 if TYPE_CHECKING:
+    from fedchain.learning.leakage.descent import Search
     from fedchain.simulator.leakage.attack import Finding
+
+Found = tuple[str, "Iterator[Finding]"]
+"""Title of the table, and its findings as they come."""
+
+_FIXED = frozenset({"peers", "rounds", "name", "method", "hyperparameters", "faults", "clocks", "adversaries"})
+"""Fields of a scenario that an attack chooses by itself, or that have an option."""
+
+METHOD_HELP = (
+    "Attack posts of this method alone (or FILE.py:Class); default: the scenario's, or FedAvg, FedReg, MG and "
+    "prototypes."
+)
 
 attack_app = typer.Typer(help="Try what others could read in what members post.", no_args_is_help=True)
 
@@ -21,52 +38,23 @@ def _group() -> None:
     """A group of commands, however many it has."""
 
 
-@attack_app.command()
+def _rows() -> Iterator[Row]:
+    yield from rows_of(Inversion)
+    yield from (row for row in scenario_rows() if row[0] not in _FIXED)
+
+
+@attack_app.command(cls=GroupedCommand)
 def inversion(
-    store: Annotated[
-        Path | None, typer.Option(help="Attack a post of this stored chain: a run's folder or a node's.")
-    ] = None,
-    round_number: Annotated[int, typer.Option("--round", min=1, help="With --store: round of the post.")] = 1,
-    sender: Annotated[str, typer.Option(help="With --store: who posted, by the address or its end.")] = "",
-    attacker: Annotated[
-        str, typer.Option(help="With --store: the member that reads it; default: the first of the others.")
-    ] = "",
-    dataset: Annotated[str, typer.Option(help="Data set of the clients that are attacked.")] = "digits",
-    train_examples: Annotated[
-        int, typer.Option(min=0, help="Training examples that are spread over the clients; 0: all.")
-    ] = 0,
-    data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
-    model: Annotated[str, typer.Option(help="Model, or auto for the usual one.")] = "auto",
-    method: Annotated[
-        str,
-        typer.Option(
-            help="Attack posts of this method alone (or FILE.py:Class); default: FedAvg, FedReg, MG and prototypes."
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SCENARIO.toml|FOLDER]",
+            help="Data, model and method; or a run's or a node's folder: its chain.",
         ),
-    ] = "",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameters of --method.")
     ] = None,
-    informed: Annotated[
-        bool, typer.Option("--informed", help="The attacker reckons with what FedReg, as --method, adds to a step.")
-    ] = False,
-    images: Annotated[
-        int,
-        typer.Option(min=1, max=1000, help="Clients that are attacked; for fededs, images of one client."),
-    ] = 4,
-    known_pairs: Annotated[
-        int,
-        typer.Option(min=0, help="For fededs: images of the victim that the attacker has beside its own."),
-    ] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, max=64, help="Examples of the local step.")] = 1,
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds of training before the post.")] = 0,
-    noise: Annotated[
-        float, typer.Option(min=0.0, help="Multiplier of the noise on prototypes: deviation over sensitivity.")
-    ] = 1.0,
-    iterations: Annotated[int, typer.Option(min=1, help="Steps of the search for images.")] = 300,
-    passes: Annotated[int, typer.Option(min=1, help="For fededs: passes of the decoder's training.")] = 20,
-    learning_rate: Annotated[float, typer.Option(min=1e-6, help="First step of the search, normalised pixels.")] = 0.1,
-    total_variation: Annotated[float, typer.Option(min=0.0, help="Weight of the total variation.")] = 1e-3,
-    seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
+    method: Annotated[str, typer.Option(help=METHOD_HELP)] = "",
+    setting: Set = None,
+    settings: Annotated[bool, settings_option(_rows)] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for table and picture; default: runs/inversion.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -76,41 +64,90 @@ def inversion(
     images found are compared with the originals, and with the mean image of the class, which needs no attack.
     """
     with clear_errors(ScenarioError):
-        if (store is None) != (sender == ""):
-            raise ScenarioError("--store and --sender name a stored post together; give both or neither")
-        if (settings or informed) and not method:
-            raise ScenarioError("--set and --informed are for the method that --method names, and there is none")
-        if known_pairs and method != "fededs":
-            raise ScenarioError("--known-pairs are of encrypted images, which --method fededs posts")
+        own, others = divide(setting or [], {item.name for item in fields(Inversion)})
+        options = build(Inversion, own, "attack", ScenarioError)
+        options.validate()
+        folder = target if target is not None and target.is_dir() else None
+        if (folder is None) != (not options.sender):
+            raise ScenarioError("a stored chain's folder and --set sender=… name a post together; give both or neither")
+        if folder is not None:
+            title, found = _stored(folder, options, others)
+        else:
+            scenario, is_given = _scenario(target, method, options, others)
+            if is_given and scenario.method == "fededs":
+                title, found = _encrypted(scenario, options)
+            else:
+                title, found = _methods(scenario, options, is_given=is_given)
+        _show(found, title, out, as_json=as_json)
 
-        from fedchain.learning.leakage.descent import Search
-        from fedchain.node.founding.task import read_settings
-        from fedchain.simulator.leakage.attack import OBJECTIVES, SETTINGS, Setting, Victims, attack_methods
-        from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
-        from fedchain.simulator.leakage.stored import attack_stored
 
-        search = Search(iterations=iterations, learning_rate=learning_rate, total_variation=total_variation)
-        if store is not None:
-            title = f"what {sender} posted in round {round_number}"
-            found = attack_stored(
-                store, round_number, sender, attacker, data_dir=data_dir, objectives=OBJECTIVES, search=search
-            )
-            _show(found, title, out, as_json=as_json)
-            return
-        values: dict[str, Any] = {"dataset": dataset, "data_dir": data_dir, "model": model, "seed": seed}
-        if method:
-            values |= {"method": method, "hyperparameters": read_settings(settings or [])}
-        given = {"train_examples": train_examples, "peers": images, "partition": "iid"}
-        scenario = load_scenario(None, values | given)
-        if method == "fededs":
-            found = attack_encrypted(scenario, Decoding(images=images, known_pairs=known_pairs, passes=passes))
-            _show(found, f"{dataset}: encrypted images of FedEDS", out, as_json=as_json)
-            return
-        victims = Victims(clients=images, batch_size=batch_size, rounds=rounds)
-        own = Setting(name=method, method=method, hyperparameters=scenario.hyperparameters, informed=informed)
-        asked = (own,) if method else SETTINGS
-        found = attack_methods(scenario, asked, victims, noise=noise, search=search)
-        _show(found, f"{dataset}: one step on {batch_size}, after {rounds} rounds", out, as_json=as_json)
+def _scenario(path: Path | None, method: str, options: Inversion, settings: Mapping[str, Any]) -> tuple[Scenario, bool]:
+    """The scenario whose clients are attacked, and whether a method was given with it."""
+    stated = {} if path is None else read_toml(path, ScenarioError)
+    known = {item.name for item in fields(Scenario)} - _FIXED
+    values = {"partition": "iid"} | stated | {name: value for name, value in settings.items() if name in known}
+    values |= {"method": method} if method else {}
+    hyperparameters = {name: value for name, value in settings.items() if name not in known}
+    is_given = "method" in values
+    if (hyperparameters or options.informed) and not is_given:
+        raise ScenarioError(
+            f"{', '.join(hyperparameters) or 'informed'}: this is for one method, and none is named by --method"
+        )
+    if options.known_pairs and values.get("method") != "fededs":
+        raise ScenarioError("known_pairs are of encrypted images, which --method fededs posts")
+    values["hyperparameters"] = dict(values.get("hyperparameters", {})) | hyperparameters
+    scenario = scenario_from_dict(values | {"peers": options.images})
+    scenario.validate()
+    return scenario, is_given
+
+
+def _methods(scenario: Scenario, options: Inversion, *, is_given: bool) -> Found:
+    """Attack posts of the scenario's method, or of the usual ones."""
+    from fedchain.simulator.leakage.attack import SETTINGS, Setting, Victims, attack_methods
+
+    name = scenario.method
+    own = Setting(name=name, method=name, hyperparameters=scenario.hyperparameters, informed=options.informed)
+    victims = Victims(clients=options.images, batch_size=options.victim_batch, rounds=options.rounds_before)
+    asked = (own,) if is_given else SETTINGS
+    title = f"{scenario.dataset}: one step on {victims.batch_size}, after {victims.rounds} rounds"
+    return title, attack_methods(scenario, asked, victims, noise=options.noise, search=_search(options))
+
+
+def _encrypted(scenario: Scenario, options: Inversion) -> Found:
+    """Attack the encrypted images of FedEDS."""
+    from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
+
+    decoding = Decoding(images=options.images, known_pairs=options.known_pairs, passes=options.passes)
+    return f"{scenario.dataset}: encrypted images of FedEDS", attack_encrypted(scenario, decoding)
+
+
+def _stored(folder: Path, options: Inversion, settings: Mapping[str, Any]) -> Found:
+    """Attack a post of a stored chain, which names its own task: of the scenario's settings it takes ``data_dir``."""
+    from fedchain.simulator.leakage.attack import OBJECTIVES
+    from fedchain.simulator.leakage.stored import attack_stored
+
+    if unknown := settings.keys() - {"data_dir"}:
+        raise ScenarioError(f"a chain says by itself what was learned; {', '.join(sorted(unknown))} is not taken")
+    found = attack_stored(
+        folder,
+        options.round,
+        options.sender,
+        options.attacker,
+        data_dir=str(settings.get("data_dir", "")),
+        objectives=OBJECTIVES,
+        search=_search(options),
+    )
+    return f"what {options.sender} posted in round {options.round}", found
+
+
+def _search(options: Inversion) -> "Search":
+    from fedchain.learning.leakage.descent import Search
+
+    return Search(
+        iterations=options.iterations,
+        learning_rate=options.search_rate,
+        total_variation=options.total_variation,
+    )
 
 
 def _show(found: "Iterable[Finding]", title: str, out: Path | None, *, as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """``fedchain node check``: check whether a node could start and take part, before it starts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +11,14 @@ from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT
 from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.keys import unlock_key
 
-TIMEOUT_HELP = "Seconds that one bootstrap peer may take to answer."
+TIMEOUT_S = 3.0
+"""Seconds that one bootstrap peer may take to answer."""
 
 
 @with_node_options
 def check(
     file: Path | None,
-    overrides: Mapping[str, Any],
-    timeout_s: Annotated[float, typer.Option(min=0.1, max=60, help=TIMEOUT_HELP, rich_help_panel="Network")] = 3.0,
+    overrides: Callable[[], Mapping[str, Any]],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
 ) -> None:
     """Try port, clock, key, genesis, membership, disk, bootstrap peers, task and data; start nothing.
@@ -32,13 +32,13 @@ def check(
         from fedchain.node.operating.check import Outcome, check_node
         from fedchain.node.operating.console import set_up_logging
 
-        config = load_config(file, overrides)
+        config = load_config(file, overrides())
         set_up_logging(False, config.log_format)
         findings = []
         for finding in check_node(
             config,
             lambda: unlock_key(Path(config.key), passphrase_file=config.passphrase_file),
-            timeout_s=timeout_s,
+            timeout_s=TIMEOUT_S,
         ):
             findings.append(finding)
             if not as_json:

@@ -55,7 +55,7 @@ def compare_command() -> Callable[..., None]:
                 help="Methods, separated by commas; FILE.py:Class or module:Class for one of your own.",
             ),
         ),
-        optional("seeds", int, typer.Option("--seeds", min=1, help=f"Seeds, from --seed on [default: {_SEEDS}].")),
+        optional("seeds", int, typer.Option("--seeds", min=1, help=f"Seeds, from the first on [default: {_SEEDS}].")),
         optional(
             "sweep",
             list[str],
@@ -84,7 +84,7 @@ def compare_command() -> Callable[..., None]:
         item.annotation.__metadata__[0].rich_help_panel = "Comparison"
     parameters = [
         *parameters,
-        *under_headings(scenario_options(without=("method", "name", "workers"))),
+        *under_headings(scenario_options(without=("method", "seed", "task", "data_dir", "workers"))),
     ]
     compare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     compare.__doc__ = """Run methods on the same data and seeds, and print what each reached: mean ± deviation.

@@ -1,7 +1,7 @@
 """Answers of the explorer as tables for people."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from email.utils import formatdate
 from typing import Any
@@ -178,44 +178,31 @@ class _Format:
 
     def __call__(self, name: str, value: Any, *, short: bool = False) -> str:
         """The text for ``value`` of the field ``name``; ``short`` if it is for a table."""
-        if value is None:
-            return "–"
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, bytes) and name == "miner":
-            return self._member(address(value), short)
-        if isinstance(value, bytes):
-            return f"{value.hex()[:8]}…" if short else value.hex()
-        if isinstance(value, tuple):
-            return self._several(name, value, short)
-        if name == "address":
-            return str(value)  # its number stands beside it
-        if name in _MEMBERS and value not in NAMED_READERS:
-            return self._member(value, short)
-        if name == "bits":
-            return f"{value:#010x}"
-        if name in ("time_ms", "clock_ms", "created_ms"):
-            return self._time(value, short)
-        if name == "clock_offset_ms":
-            return (
-                f"{value / 1000:+.3f} s"
-                if abs(value) < LONG_MS
-                else f"{'-' if value < 0 else '+'}{duration(abs(value))}"
-            )
-        if name.endswith("_ms"):
-            return duration(value)
-        if name.endswith(("_bytes", "_size")):
-            return size(value)
+        _, _, suffix = name.rpartition("_")
+        form = _BY_KIND.get(type(value)) or _BY_NAME.get(name) or _BY_SUFFIX.get(suffix) or _Format.text
+        return form(self, name, value, short)
+
+    def text(self, name: str, value: Any, short: bool) -> str:
+        """Anything that has no form of its own."""
         return printable(str(value))
 
-    def _member(self, value: str, short: bool) -> str:
+    def octets(self, name: str, value: bytes, short: bool) -> str:
+        """Bytes: the miner's key as a member, all others in hexadecimal digits."""
+        if name == "miner":
+            return self.member(name, address(value), short)
+        return f"{value.hex()[:8]}…" if short else value.hex()
+
+    def member(self, name: str, value: str, short: bool) -> str:
         """The number of a member, and its address or the end of it, which differs from all others."""
+        if value in NAMED_READERS:
+            return printable(value)
         number = str(self.numbers.get(value, "?"))
         if not short:
             return f"{value} (peer {number})"
         return f"{number:>{len(str(len(self.numbers) - 1))}} …{value[-8:]}"
 
-    def _several(self, name: str, values: tuple[Any, ...], short: bool) -> str:
+    def several(self, name: str, values: tuple[Any, ...], short: bool) -> str:
+        """The first of the values, and how many more there are."""
         if not values:
             return "" if short else "–"
         shown = values[: 1 if short else 64]
@@ -225,8 +212,37 @@ class _Format:
         )
         return text + (f" and {len(values) - len(shown)} more" if len(values) > len(shown) else "")
 
-    def _time(self, time_ms: int, short: bool) -> str:
+    def time(self, name: str, time_ms: int, short: bool) -> str:
+        """The time since the founding, and the date if the clock was a real one."""
         since = duration(time_ms - self.created_ms)
         if short or self.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
             return f"+{since}"
         return f"{formatdate(time_ms / 1000, usegmt=True)} (+{since})"
+
+    def clock_offset(self, name: str, ms: int, short: bool) -> str:
+        """How far a clock is ahead, with its sign."""
+        return f"{ms / 1000:+.3f} s" if abs(ms) < LONG_MS else f"{'-' if ms < 0 else '+'}{duration(abs(ms))}"
+
+
+_Form = Callable[[_Format, str, Any, bool], str]
+"""form(format, name of the field, value, short) -> text."""
+
+_BY_KIND: Mapping[type, _Form] = {
+    type(None): lambda show, name, value, short: "–",
+    bool: lambda show, name, value, short: "yes" if value else "no",
+    bytes: _Format.octets,
+    tuple: _Format.several,
+}
+
+_BY_NAME: Mapping[str, _Form] = {
+    "address": lambda show, name, value, short: str(value),  # its number stands beside it
+    "bits": lambda show, name, value, short: f"{value:#010x}",
+    **dict.fromkeys(_MEMBERS, _Format.member),
+    **dict.fromkeys(("time_ms", "clock_ms", "created_ms"), _Format.time),
+    "clock_offset_ms": _Format.clock_offset,
+}
+
+_BY_SUFFIX: Mapping[str, _Form] = {
+    "ms": lambda show, name, value, short: duration(value),
+    **dict.fromkeys(("bytes", "size"), lambda show, name, value, short: size(value)),
+}

@@ -8,7 +8,7 @@ import typer
 from fedchain.cli.common.command import GroupedCommand, clear_errors
 from fedchain.cli.common.consensus_options import CONSENSUS
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
-from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
+from fedchain.node.founding.aggregator import AUTO, choose_aggregator
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
@@ -27,10 +27,6 @@ def new_genesis(
     name: Annotated[
         str, typer.Option(help="Name of the federation, for people.", rich_help_panel="Federation")
     ] = "federation",
-    aggregator: Annotated[str, typer.Option(help=AGGREGATOR_HELP, rich_help_panel="Federation")] = AUTO,
-    centralized: Annotated[
-        bool, typer.Option("--centralized", help=CENTRALIZED_HELP, rich_help_panel="Federation")
-    ] = False,
     rounds: Annotated[
         int, typer.Option(help="The federation ends after this many rounds; 0: never.", rich_help_panel="Federation")
     ] = 0,
@@ -61,6 +57,7 @@ def new_genesis(
         if not name.isprintable() or not 0 < len(name) <= NAME_SIZE_MAX:
             raise NodeConfigError(f"name must have 1 to {NAME_SIZE_MAX} printable characters")
         words, consensus = chosen()
+        aggregator, centralized = consensus.pop("aggregator", AUTO), consensus.pop("centralized", False)
         agreed = consensus_fields({**consensus, "rounds": rounds})
         config = LearningConfig(clients=len(member), **{**words, "method": importable_name(words["method"])})
         if config.task:

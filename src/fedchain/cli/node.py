@@ -1,7 +1,7 @@
 """``fedchain node``: run peers on a real network. Nothing heavy is imported before a command runs."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from fedchain.cli.bans import bans, unban
 from fedchain.cli.check import check
 from fedchain.cli.common.command import GroupedCommand, clear_errors
-from fedchain.cli.common.consensus_options import CONSENSUS
+from fedchain.cli.common.consensus_options import CONSENSUS, PRODUCTION
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.cli.common.start_options import with_node_options
@@ -18,10 +18,14 @@ from fedchain.cli.folders import list_nodes
 from fedchain.cli.keys import unlock_key
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
-from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
+from fedchain.node.founding.aggregator import choose_aggregator
 
-TESTNET = {name: CONSENSUS[name] for name in ("round_interval_s", "phase_timeout_s")} | {
-    "mining_s": (2.0, CONSENSUS["mining_s"][1])
+TESTNET = {
+    **PRODUCTION,
+    **{name: CONSENSUS[name] for name in ("round_interval_s", "phase_timeout_s")},
+    "mining_s": (2.0, CONSENSUS["mining_s"][1]),
+    "timeout_s": (600.0, "Seconds within which the last round has to be closed; the run fails otherwise."),
+    "data_dir": ("", "Folder of the data set; default: FEDCHAIN_DATA."),
 }
 """Settings of a test network that ``--set`` takes beside those of learning: default and help by name."""
 
@@ -32,7 +36,7 @@ node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True
 @with_node_options
 def start(
     file: Path | None,
-    overrides: Mapping[str, Any],
+    overrides: Callable[[], Mapping[str, Any]],
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log what was refused, and why.", rich_help_panel="Output")
     ] = False,
@@ -43,7 +47,7 @@ def start(
         from fedchain.node.operating.console import set_up_logging, show_service
         from fedchain.node.operating.preflight import check as check_start
 
-        settings = load_config(file, overrides)
+        settings = load_config(file, overrides())
         set_up_logging(verbose, settings.log_format)
         complaints.are_logged = settings.log_format == "json"
         check_start(settings)
@@ -89,17 +93,7 @@ def run_local(
         typer.Option(min=1, help="Nodes with data; a dedicated aggregator is one more.", rich_help_panel="Federation"),
     ] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.", rich_help_panel="Federation")] = 5,
-    aggregator: Annotated[str, typer.Option(help=AGGREGATOR_HELP, rich_help_panel="Federation")] = AUTO,
-    centralized: Annotated[
-        bool, typer.Option("--centralized", help=CENTRALIZED_HELP, rich_help_panel="Federation")
-    ] = False,
     chosen: Chosen,
-    data_dir: Annotated[
-        str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.", rich_help_panel="Data")
-    ] = "",
-    timeout_s: Annotated[
-        float, typer.Option(help="The run fails if it has not ended by then.", rich_help_panel="Output")
-    ] = 600.0,
     out: Annotated[
         Path | None, typer.Option(help="Folder to create; default: runs/testnet.", rich_help_panel="Output")
     ] = None,
@@ -111,24 +105,24 @@ def run_local(
         from fedchain.node.founding.task import milliseconds, with_shapes
         from fedchain.node.operating.testnet import run_testnet
 
-        words, consensus = chosen()
-        consensus = {name: default for name, (default, _) in TESTNET.items()} | consensus
+        words, given = chosen()
+        settings = {name: default for name, (default, _) in TESTNET.items()} | given
         method, words["method"] = words["method"], importable_name(words["method"])
-        config = with_shapes(LearningConfig(clients=peers, data_dir=data_dir, **words))
-        rule = choose_aggregator(config, aggregator, centralized=centralized)
+        config = with_shapes(LearningConfig(clients=peers, data_dir=settings["data_dir"], **words))
+        centralized, interval_s = settings["centralized"], settings["round_interval_s"]
+        rule = choose_aggregator(config, settings["aggregator"], centralized=centralized)
         config.validate()
-        folder, interval_s = out or free_folder("testnet"), consensus["round_interval_s"]
         is_one_chain = run_testnet(
-            folder,
+            out or free_folder("testnet"),
             config,
             rounds,
-            mining_s=consensus["mining_s"],
+            mining_s=settings["mining_s"],
             attempts=4_000,
-            timeout_s=timeout_s,
+            timeout_s=settings["timeout_s"],
             modules=Path(method.rpartition(":")[0]).resolve().parent if is_file_path(method) else None,
             aggregator=rule,
             round_interval_ms=milliseconds("round_interval_s", interval_s) if interval_s else 0,
-            phase_timeout_ms=milliseconds("phase_timeout_s", consensus["phase_timeout_s"]),
+            phase_timeout_ms=milliseconds("phase_timeout_s", settings["phase_timeout_s"]),
             centralized=centralized,
         )
         if not is_one_chain:

@@ -1,19 +1,21 @@
 """``fedchain simulate``, ``reproduce`` and ``plan``. Nothing heavy is imported before they run."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.common.command import ENCRYPTION_HELP, clear_errors
+from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import help_text, optional
-from fedchain.cli.common.settings import SET_HELP, divide, listing
+from fedchain.cli.common.settings import SET_HELP, Row, Set, divide, listing, rows_of, settings_option
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.files.layout import RUNS_FOLDER
+from fedchain.files.tables import build
+from fedchain.simulator.planning.options import PlanOptions
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
 KEEP_MODELS_HELP = "Keep every member's final model in the run folder, for fedchain model."
@@ -27,37 +29,21 @@ DRAW_HELP = "Show the rounds of an interrupted run, as its table and its picture
 RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
 interrupted: all posts, and the newest state of each peer. Without: nothing is kept.  [default: record]"""
 
-NAMED = (
-    "method",
-    "peers",
-    "rounds",
-    "seed",
-    "aggregator",
-    "centralized",
-    "model",
-    "dataset",
-    "task",
-    "data_dir",
-    "partition",
-    "loss",
-    "workers",
-    "name",
-)
-"""Fields of a scenario that have an option of their own."""
+NAMED = ("method", "peers", "rounds", "seed", "dataset", "task", "data_dir", "partition", "workers")
+"""Fields of a scenario that have an option of their own; ``--set`` takes most of them, too."""
 
 SETTABLE = frozenset(item.name for item in fields(Scenario)).difference(
-    NAMED, {"faults", "clocks", "adversaries", "hyperparameters"}
+    {"method", "peers", "rounds", "faults", "clocks", "adversaries", "hyperparameters"}
 )
 """Fields of a scenario that ``--set`` takes; the others have an option, or are tables of a scenario's file."""
 
 PANELS = {
-    "Federation": "peers rounds seed aggregator centralized",
-    "Learning": "method model encryption",
+    "Federation": "peers rounds seed",
+    "Learning": "method",
     "Data": "dataset task data_dir download partition",
-    "Settings": "hyperparameters settings",
-    "Faults (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "loss",
+    "Settings (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
     "Machine": "workers",
-    "Output": "name out keep_models track resume draw record",
+    "Output": "out keep_models track resume draw record",
 }
 """Headings of ``simulate --help``, and the options under each."""
 
@@ -65,28 +51,28 @@ PANELS = {
 def simulate_command() -> Callable[..., None]:
     """Build the command: options for some fields of :class:`Scenario`, with their docstrings as help, and ``--set``."""
 
-    def simulate(**options: Any) -> None:
-        del options["settings"]  # it ends the command by itself
-        scenario_file = options.pop("scenario_file")
-        out, download, keep_models, track = map(options.pop, ("out", "download", "keep_models", "track"))
-        resume, draw, record = map(options.pop, ("resume", "draw", "record"))
-        values = {name: value for name, value in options.items() if value is not None}
-        settings, encryption = values.pop("hyperparameters", []), values.pop("encryption", "")
-        if draw:
-            draw_interrupted(scenario_file, values, out)
-            return
-        run_command(
-            scenario_file,
-            values,
-            settings,
-            out,
-            bool(download),
-            encryption,
-            keep_models=bool(keep_models),
-            track=track or [],
-            is_resumed=bool(resume),
-            keeps_record=record is not False,
+    def simulate(
+        scenario_file: Path | None,
+        hyperparameters: list[str] | None,
+        out: Path | None,
+        download: bool | None,
+        draw: bool | None,
+        **options: Any,
+    ) -> None:
+        kept = RunOptions(
+            keep_models=bool(options.pop("keep_models")),
+            track=options.pop("track") or (),
+            is_resumed=bool(options.pop("resume")),
+            keeps_record=options.pop("record") is not False,
         )
+        del options["settings"]  # it ends the command by itself
+        values = {name: value for name, value in options.items() if value is not None}
+        with clear_errors(ScenarioError):
+            overrides = with_settings(values, divide(hyperparameters or [], ())[1])
+            if draw:
+                draw_interrupted(scenario_file, overrides, out)
+            else:
+                run_command(scenario_file, overrides, out, kept, download=bool(download))
 
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
@@ -102,8 +88,7 @@ def simulate_command() -> Callable[..., None]:
             list[str],
             typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP),
         ),
-        listing(_settable()),
-        optional("encryption", str, typer.Option("--encryption", help=ENCRYPTION_HELP)),
+        listing(scenario_rows),
     ]
     parameters = under_headings([*parameters, *scenario_options()])
     simulate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -115,11 +100,12 @@ def simulate_command() -> Callable[..., None]:
     return simulate
 
 
-def _settable() -> list[tuple[str, Any, str]]:
-    """Name, default and help of the fields of a scenario that ``--set`` takes, and that have no option."""
+def scenario_rows() -> Iterator[Row]:
+    """The fields of a scenario that ``--set`` takes, as rows of ``--settings``."""
     texts = field_help(Scenario)
-    named = (item for item in fields(Scenario) if item.name in SETTABLE)
-    return [(item.name, item.default, texts[item.name]) for item in named]
+    for item in fields(Scenario):
+        if item.name in SETTABLE:
+            yield item.name, item.default, texts[item.name]
 
 
 def under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -143,58 +129,62 @@ def scenario_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
     return parameters
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run keeps, beside what it always writes."""
+
+    keep_models: bool = False
+    track: Sequence[str] = ()
+    is_resumed: bool = False
+    keeps_record: bool = True
+
+
+def with_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that options give, over those of ``--set``; what is no field of a scenario is a hyper-parameter."""
+    given = {name: value for name, value in settings.items() if name in SETTABLE}
+    others = {name: value for name, value in settings.items() if name not in SETTABLE}
+    return given | dict(values) | ({"hyperparameters": others} if others else {})
+
+
 def run_command(
-    scenario_file: Path | None,
-    values: Mapping[str, Any],
-    settings: list[str],
-    out: Path | None,
-    download: bool,
-    encryption: str = "",
-    *,
-    keep_models: bool = False,
-    track: Sequence[str] = (),
-    is_resumed: bool = False,
-    keeps_record: bool = True,
+    scenario_file: Path | None, overrides: Mapping[str, Any], out: Path | None, kept: RunOptions, *, download: bool
 ) -> None:
     """Run one scenario, show it, and write its run folder; exits with 1 if the checker found a violation."""
-    with clear_errors(ScenarioError):
-        overrides = dict(values)
-        if settings or encryption:
-            given, hyperparameters = divide(settings, SETTABLE, encryption)
-            overrides = given | overrides
-            if hyperparameters:
-                overrides["hyperparameters"] = hyperparameters
-        if is_resumed:
-            from fedchain.simulator.resuming.resume import resumed_run
+    if kept.is_resumed:
+        from fedchain.simulator.resuming.resume import resumed_run
 
-            scenario, out = resumed_run(scenario_file, overrides, out)
-        else:
-            scenario = load_scenario(scenario_file, overrides)
-            if out is not None:
-                from fedchain.simulator.resuming.resume import require_new
+        scenario, out = resumed_run(scenario_file, overrides, out)
+    else:
+        scenario = load_scenario(scenario_file, overrides)
+        if out is not None:
+            from fedchain.simulator.resuming.resume import require_new
 
-                require_new(out)
-        if download:
-            download_files(scenario.dataset, scenario.data_dir)
+            require_new(out)
+    if download:
+        download_files(scenario.dataset, scenario.data_dir)
 
-        from fedchain.terminal import Console
+    from fedchain.terminal import Console
 
-        with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
-            from fedchain.simulator.console import run_scenario
+    with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
+        from fedchain.simulator.console import run_scenario
 
-        if run_scenario(
-            scenario, out, keep_models=keep_models, track=track, is_resumed=is_resumed, keeps_record=keeps_record
-        ):
-            raise typer.Exit(EXIT_DIFFERENT)
+    if run_scenario(
+        scenario,
+        out,
+        keep_models=kept.keep_models,
+        track=kept.track,
+        is_resumed=kept.is_resumed,
+        keeps_record=kept.keeps_record,
+    ):
+        raise typer.Exit(EXIT_DIFFERENT)
 
 
 def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path | None) -> None:
     """Show the finished part of an interrupted run."""
-    with clear_errors(ScenarioError):
-        from fedchain.simulator.console import draw_scenario
-        from fedchain.simulator.resuming.resume import interrupted_run
+    from fedchain.simulator.console import draw_scenario
+    from fedchain.simulator.resuming.resume import interrupted_run
 
-        draw_scenario(*interrupted_run(scenario_file, values, out))
+    draw_scenario(*interrupted_run(scenario_file, values, out))
 
 
 def reproduce(
@@ -240,17 +230,20 @@ def reproduce(
         run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides, only)
 
 
+PLANNED = frozenset({item.name for item in fields(PlanOptions)} - {"total_s", "out"})
+"""Settings of a plan that ``--set`` takes."""
+
+
+def _plan_rows() -> Iterator[Row]:
+    yield from rows_of(PlanOptions, PLANNED)
+    yield from scenario_rows()
+
+
 def plan(
     scenario_file: Annotated[Path | None, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")] = None,
     t_sum: Annotated[float, typer.Option(help="Seconds that all rounds have together.")] = 100.0,
-    alpha: Annotated[float | None, typer.Option(help="Seconds of a local step; default: measured here.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Seconds that a block takes to mine; default: measured.")] = None,
-    mining_attempts: Annotated[int | None, typer.Option(help="Hashes behind a block; default: the scenario's.")] = None,
-    rounds_max: Annotated[int, typer.Option(min=1, max=10_000, help="Largest number of rounds, R.")] = 20,
-    chi: Annotated[float | None, typer.Option(help="Mean squared gradient that Corollary 2 is asked about.")] = None,
-    bounds: Annotated[bool, typer.Option(help="Estimate the constants of the corollaries.")] = True,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of what --out writes, from the scenario's on.")] = 1,
-    data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
+    setting: Set = None,
+    settings: Annotated[bool, settings_option(_plan_rows)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Experiment to write, which simulates every R.")
@@ -263,27 +256,19 @@ def plan(
     fedchain reproduce FILE.toml finds the R that ends with the lowest loss.
     """
     with clear_errors(ScenarioError):
-        overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
-        if mining_attempts is not None:
-            overrides["mining_attempts"] = mining_attempts
-        scenario = load_scenario(scenario_file, overrides)
-        if chi is not None and not 0 < chi < float("inf"):
-            raise ScenarioError(f"chi is {chi}, it must be above 0")
+        given, others = divide(setting or [], PLANNED)
+        options = replace(build(PlanOptions, given, "plan", ScenarioError), total_s=t_sum, out=out)
+        for name, high in (("rounds_max", 10_000), ("seeds", 1_000)):
+            if not 1 <= (value := getattr(options, name)) <= high:
+                raise ScenarioError(f"{name} is {value}, it must be between 1 and {high}")
+        scenario = load_scenario(scenario_file, with_settings({}, others))
+        if options.chi is not None and not 0 < options.chi < float("inf"):
+            raise ScenarioError(f"chi is {options.chi}, it must be above 0")
         if out is not None and out.suffix != ".toml":
             raise ScenarioError(f"--out is {str(out)!r}, it must be the file of an experiment, which ends in .toml")
 
-        from fedchain.simulator.planning.plan_report import PlanOptions, run_plan
+        from fedchain.simulator.planning.plan_report import run_plan
 
-        options = PlanOptions(
-            total_s=t_sum,
-            iteration_s=alpha,
-            mining_s=beta,
-            rounds_max=rounds_max,
-            target=chi,
-            bounds=bounds,
-            seeds=seeds,
-            out=out,
-        )
         run_plan(scenario, options, as_json=as_json)
 
 

@@ -22,7 +22,7 @@ from fedchain.node.shell.run import read_genesis, run_node
 KEYS = [PrivateKey(bytes([number]) * 32) for number in range(1, 5)]
 MEMBERS = KEYS[:3]
 METHOD = "tests.support.learning.small_keys:SmallKeyFedPh"
-ENCRYPTED = ("--encryption", "threshold")
+ENCRYPTED = ("--set", "encryption=threshold")
 SETTINGS = (*ENCRYPTED, "--set", "decryption_threshold=2", "--set", "contributors_min=3")
 
 

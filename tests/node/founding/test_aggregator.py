@@ -86,14 +86,14 @@ def test_a_federation_is_founded_with_its_last_member_as_aggregator(tmp_path: Pa
     assert address(genesis_state(document).roster.aggregator_of(1) or b"") == MEMBERS[-1]
     assert learning_from_genesis(document).clients == 3
     assert rules_of(document).phases == (("count", "participant", 0), ("announce", "aggregator", 0))
-    done("genesis", "new", tmp_path / "fixed", *WORDS, "--method", TALLY.method, "--aggregator", "fixed")
+    done("genesis", "new", tmp_path / "fixed", *WORDS, "--method", TALLY.method, "--set", "aggregator=fixed")
     fixed = Genesis.decode((tmp_path / "fixed").read_bytes())
     assert (fixed.aggregator, learning_from_genesis(fixed).clients) == (AggregatorRule.FIXED, 4)
-    words = ("--method", "fedavg", "--aggregator", "dedicated", "--centralized")
+    words = ("--method", "fedavg", "--set", "aggregator=dedicated", "--set", "centralized=true")
     done("genesis", "new", tmp_path / "central", *WORDS, *words)
     central = Genesis.decode((tmp_path / "central").read_bytes())
     assert (central.centralized, learning_from_genesis(central).clients) == (True, 3)
-    said = refused("genesis", "new", tmp_path / "no", *WORDS, "--aggregator", "dedicated")
+    said = refused("genesis", "new", tmp_path / "no", *WORDS, "--set", "aggregator=dedicated")
     assert said == "aggregator is dedicated, but dfpl has no phase of the aggregator; use none, or centralized"
     assert not (tmp_path / "no").exists()
 

@@ -31,8 +31,26 @@ def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(TIMEOUT_S)
         given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
-        words = ["node", "start", "--genesis", "genesis", "--key", "key.pem", "--data", "data", "--log-format", "json"]
-        words += ["--listen", "/ip4/127.0.0.1/tcp/0", "--metrics", f"127.0.0.1:{port}", "--exit-when-finished"]
+        words = [
+            "node",
+            "start",
+            "--genesis",
+            "genesis",
+            "--key",
+            "key.pem",
+            "--data",
+            "data",
+            "--set",
+            "log_format=json",
+        ]
+        words += [
+            "--listen",
+            "/ip4/127.0.0.1/tcp/0",
+            "--set",
+            f"metrics=127.0.0.1:{port}",
+            "--set",
+            "exit_when_finished=true",
+        ]
         node = subprocess.Popen(
             [sys.executable, "-m", "fedchain", *words],
             cwd=tmp_path,
@@ -69,10 +87,10 @@ def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--passphrase-file", "none", "none cannot be read: No such file or directory"),
-        ("--wait-for", "-1", "wait_for is -1, it must be at least 0"),
-        ("--stop-accuracy", "90", "stop_accuracy is 90.0, it must be a fraction between 0 and 1"),
-        ("--log-format", "xml", "log_format is 'xml', it must be one of text, json"),
+        ("--set", "passphrase_file=none", "none cannot be read: No such file or directory"),
+        ("--set", "wait_for=-1", "wait_for is -1, it must be at least 0"),
+        ("--set", "stop_accuracy=90", "stop_accuracy is 90.0, it must be a fraction between 0 and 1"),
+        ("--set", "log_format=xml", "log_format is 'xml', it must be one of text, json"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_before_anything_starts(
@@ -96,7 +114,7 @@ def test_what_cannot_be_meant_is_one_line_before_anything_starts(
 def test_a_full_disk_ends_a_node_so_that_it_is_started_again_and_closed_output_does_not(tmp_path: Path) -> None:
     write_genesis(tmp_path / "genesis", replace(DIGITS, clients=1), rounds=0, target_mining_time_ms=100)
     keys(1)[0].save(tmp_path / "key.pem")
-    words = ["node", "start", "--genesis", "genesis", "--key", "key.pem", "--data", "data", "--log-format", "json"]
+    words = ["node", "start", "--genesis", "genesis", "--key", "key.pem", "--data", "data", "--set", "log_format=json"]
     command = [sys.executable, "-m", "fedchain", *words, "--listen", "/ip4/127.0.0.1/tcp/0"]
     with subprocess.Popen(
         ["sh", "-c", 'exec "$@" >&-', "sh", *command],

@@ -343,7 +343,7 @@ def test_the_command_prints_a_line_for_each_and_exits_with_2_if_one_fails(config
     good = run(config)
     assert good.exit_code == 0, good.output
     assert [line.split()[0] for line in good.stdout.splitlines()].count("warn") == 2  # a plain key, and no bootstrap
-    bad = run(config, "--metrics", "here")
+    bad = run(config, "--set", "metrics=here")
     assert bad.exit_code == 2
     assert "fail  metrics    metrics is 'here', which is not of the form HOST:PORT" in bad.stdout.splitlines()
     assert bad.stderr == "fedchain: the node cannot start: metrics\n"
@@ -354,13 +354,13 @@ def test_the_command_answers_programs_in_json(config: NodeConfig) -> None:
     answer = json.loads(run(config, "--json").stdout)
     assert answer["ok"] is True
     assert {item["outcome"] for item in answer["checks"]} == {"ok", "warn"}
-    assert json.loads(run(config, "--json", "--metrics", "here").stdout)["ok"] is False
+    assert json.loads(run(config, "--json", "--set", "metrics=here").stdout)["ok"] is False
 
 
 def test_a_dedicated_aggregator_needs_no_data(config: NodeConfig, tmp_path: Path) -> None:
     members = [word for key in (ME, OTHER) for word in ("--member", address(key.public_key))]
     path = tmp_path / "dedicated.fedchain"
-    words = ["genesis", "new", str(path), "--aggregator", "dedicated", "--centralized", *members]
+    words = ["genesis", "new", str(path), "--set", "aggregator=dedicated", "--set", "centralized=true", *members]
     assert CliRunner().invoke(app, words).exit_code == 0
     config = replace(config, genesis=str(path))
     assert found(config, "member", OTHER) == (

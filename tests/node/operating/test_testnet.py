@@ -155,7 +155,7 @@ def told(folder: Path) -> Iterator[Story]:
         retention_blocks=RETENTION,
     )
     (port,) = free_ports(1)
-    nodes[INTERRUPTED].command += ["--metrics", f"127.0.0.1:{port}"]
+    nodes[INTERRUPTED].command += ["--set", f"metrics=127.0.0.1:{port}"]
     try:
         for node in nodes[:LATE]:
             node.start()

@@ -157,6 +157,10 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, li
     return made
 
 
+def sets(**values: object) -> tuple[str, ...]:
+    return tuple(word for name, value in values.items() for word in ("--set", f"{name}={value}"))
+
+
 def invert(*arguments: object) -> Any:
     return CliRunner().invoke(app, ["attack", "inversion", *map(str, arguments)])
 
@@ -164,7 +168,7 @@ def invert(*arguments: object) -> Any:
 def test_a_stored_post_of_one_step_is_read(chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path) -> None:
     folder, members = chains["one"]
     sender, out = address(members[1])[-8:], tmp_path / "out"
-    result = invert("--store", folder, "--round", 2, "--sender", sender, "--iterations", 2, "--out", out, "--json")
+    result = invert(folder, *sets(round=2, sender=sender, iterations=2), "--out", out, "--json")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert answer == json.loads((out / "inversion.json").read_text())
@@ -180,8 +184,8 @@ def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
     name: str, chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path
 ) -> None:
     folder, members = chains[name]
-    who = ("--sender", address(members[0]), "--attacker", address(members[2]))
-    result = invert("--store", folder, "--round", 2, *who, "--iterations", 2, "--out", tmp_path / "out", "--json")
+    who = sets(sender=address(members[0]), attacker=address(members[2]), round=2, iterations=2)
+    result = invert(folder, *who, "--out", tmp_path / "out", "--json")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)["rows"]
     assert (row["attack"], row["images"]) == ("own model", 10)
@@ -191,15 +195,16 @@ def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("two", "--round", "1"), "posts of this federation take 2 local steps"),
-        (("one", "--round", "9"), "the chain ended with round 2"),
+        (("two", "1"), "posts of this federation take 2 local steps"),
+        (("one", "9"), "the chain ended with round 2"),
     ],
 )
 def test_posts_that_are_not_there_or_of_more_steps_are_refused(
     chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     folder, members = chains[arguments[0]]
-    result = invert("--store", folder, "--sender", address(members[0]), *arguments[1:], "--out", tmp_path / "out")
+    post = sets(sender=address(members[0]), round=arguments[1])
+    result = invert(folder, *post, "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert words in result.stderr
     assert not (tmp_path / "out").exists()
@@ -221,13 +226,17 @@ def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--store", "."), "give both or neither"),
-        (("--set", "learning_rate=1"), "are for the method that --method names"),
-        (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack needs FedReg, not FedAvg"),
+        ((".",), "give both or neither"),
+        ((".", *sets(sender="x", learning_rate=1)), "learning_rate is not taken"),
+        (sets(sender="x"), "give both or neither"),
+        (sets(images=0), "images is 0, it must be between 1 and 1000"),
+        (sets(iterations="many"), "attack iterations is 'many', it must be of type int"),
+        (sets(learning_rate=1), "learning_rate: this is for one method, and none is named by --method"),
+        (("--method", "fedavg", *sets(informed="true", images=1)), "an informed attack needs FedReg, not FedAvg"),
         (("--method", "fedavgg"), "did you mean 'fedavg'"),
-        (("--known-pairs", "3", "--method", "fedavg"), "--known-pairs are of encrypted images"),
-        (("--method", "fededs", "--model", "digits-mlp"), "ends with a pooling"),
-        (("--dataset", "tmd", "--data-dir", "nowhere"), "tmd"),
+        (("--method", "fedavg", *sets(known_pairs=3)), "known_pairs are of encrypted images"),
+        (("--method", "fededs", *sets(model="digits-mlp")), "ends with a pooling"),
+        (sets(dataset="tmd", data_dir="nowhere"), "tmd"),
     ],
 )
 def test_a_request_that_means_nothing_is_one_line(arguments: tuple[str, ...], words: str) -> None:

@@ -125,7 +125,7 @@ def test_bounds_that_say_nothing_are_said_to() -> None:
 
 
 def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
-    text = run("--alpha", "1", "--beta", "4", "--rounds-max", "24", "--no-bounds")
+    text = run("--set", "alpha=1", "--set", "beta=4", "--set", "rounds_max=24", "--set", "bounds=false")
     assert [line.split() for line in text.splitlines() if line.split()[:1] == ["6"]] == [["6", "12", "24", "72", "76"]]
     assert "left out: R = 21 to 24, which leave no local step (E < 1)" in text
 
@@ -134,7 +134,7 @@ def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
 @pytest.mark.slow
 def test_a_plan_with_bounds_and_its_search_in_seconds(tiny: str, tmp_path: Path) -> None:
     search = tmp_path / "search.toml"
-    command = ["plan", tiny, "--t-sum", "12", "--alpha", "1", "--beta", "2", "--rounds-max", "3", "--json"]
+    command = ["plan", tiny, "--t-sum", "12", "--set", "alpha=1", "--set", "beta=2", "--set", "rounds_max=3", "--json"]
     finished = subprocess.run(
         [sys.executable, "-m", "fedchain", *command, "--out", str(search)],
         capture_output=True,
@@ -160,7 +160,19 @@ def test_a_plan_with_bounds_and_its_search_in_seconds(tiny: str, tmp_path: Path)
 def test_the_search_is_written_as_an_experiment(tiny: str, tmp_path: Path) -> None:
     search = tmp_path / "search.toml"
     told = run(
-        tiny, "--alpha", "1", "--beta", "4", "--rounds-max", "6", "--no-bounds", "--seeds", "2", "--out", str(search)
+        tiny,
+        "--set",
+        "alpha=1",
+        "--set",
+        "beta=4",
+        "--set",
+        "rounds_max=6",
+        "--set",
+        "bounds=false",
+        "--set",
+        "seeds=2",
+        "--out",
+        str(search),
     )
     assert told.splitlines()[-1] == f"simulate every R: fedchain reproduce {search}"
     experiment = load_experiment(search)
@@ -172,7 +184,7 @@ def test_the_search_is_written_as_an_experiment(tiny: str, tmp_path: Path) -> No
 
 
 def test_what_is_not_given_is_measured(tiny: str) -> None:
-    found = json.loads(run(tiny, "--rounds-max", "2", "--no-bounds", "--json"))
+    found = json.loads(run(tiny, "--set", "rounds_max=2", "--set", "bounds=false", "--json"))
     assert found["alpha_from"].startswith("measured: a step of dfpl on digits")
     assert found["beta_from"].startswith("measured: 4 sha256d hashes")
     assert found["budget"]["iteration_s"] > 0
@@ -182,22 +194,28 @@ def test_what_is_not_given_is_measured(tiny: str) -> None:
 def test_other_methods_are_planned_without_bounds(tmp_path: Path) -> None:
     path = tmp_path / "fedavg.toml"
     path.write_text(TINY + 'method = "fedavg"\n', encoding="utf-8")
-    assert "no bounds: the corollaries are about dfpl's loss" in run(str(path), "--alpha", "1", "--beta", "4")
+    assert "no bounds: the corollaries are about dfpl's loss" in run(str(path), "--set", "alpha=1", "--set", "beta=4")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--alpha", "0"), "alpha is 0.0 s, it must be above 0"),
-        (("--alpha", "nan"), "alpha is nan s"),
-        (("--beta", "-1"), "beta is -1.0 s"),
+        (("--set", "alpha=0"), "alpha is 0.0 s, it must be above 0"),
+        (("--set", "alpha=nan"), "alpha is nan s"),
+        (("--set", "beta=-1"), "beta is -1.0 s"),
         (("--t-sum", "0"), "t_sum is 0.0 s"),
-        (("--t-sum", "4", "--alpha", "1", "--beta", "4"), "t_sum is 4 s, but one round of one local step takes"),
-        (("--chi", "0"), "chi is 0.0, it must be above 0"),
-        (("--mining-attempts", "1"), "mining_attempts is 1"),
+        (
+            ("--t-sum", "4", "--set", "alpha=1", "--set", "beta=4"),
+            "t_sum is 4 s, but one round of one local step takes",
+        ),
+        (("--set", "chi=0"), "chi is 0.0, it must be above 0"),
+        (("--set", "mining_attempts=1"), "mining_attempts is 1"),
         (("none.toml",), "none.toml cannot be read"),
         (("--out", "somewhere"), "--out is 'somewhere', it must be the file of an experiment, which ends in .toml"),
-        (("--alpha", "1", "--beta", "4", "--no-bounds", "--out", "/dev/null/x.toml"), "x.toml cannot be written"),
+        (
+            ("--set", "alpha=1", "--set", "beta=4", "--set", "bounds=false", "--out", "/dev/null/x.toml"),
+            "x.toml cannot be written",
+        ),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:

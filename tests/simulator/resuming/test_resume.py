@@ -227,13 +227,17 @@ def test_what_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = RunFolder(Path("runs/trivial"), trivial_scenario())
     assert "its peers is 4, not 5" in refused("--resume", "--out", str(folder.path), "--peers", "5")
     assert "its hyperparameters is {}, not {'local_steps': 2}" in refused(
-        "--resume", "--name", "trivial", "--set", "local_steps=2"
+        "--resume", "--set", "name=trivial", "--set", "local_steps=2"
     )
-    assert "runs/trivial has no record of what was computed (--no-record)" in refused("--resume", "--name", "trivial")
+    assert "runs/trivial has no record of what was computed (--no-record)" in refused(
+        "--resume", "--set", "name=trivial"
+    )
     Record.create(folder.path / RECORD_FOLDER, identity(trivial_scenario()) | {"torch": "0.1"}).close()
-    assert "was begun with torch 0.1, and this is torch" in refused("--resume", "--name", "trivial", "--workers", "1")
+    assert "was begun with torch 0.1, and this is torch" in refused(
+        "--resume", "--set", "name=trivial", "--workers", "1"
+    )
     (folder.path / "result.json").touch()
-    assert "holds a finished run" in refused("--resume", "--name", "trivial")
+    assert "holds a finished run" in refused("--resume", "--set", "name=trivial")
 
 
 def test_a_folder_that_is_there_is_refused_before_the_data_are_read(tmp_path: Path) -> None:

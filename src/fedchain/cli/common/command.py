@@ -21,8 +21,6 @@ METHOD_HELP = (
 
 TASK_HELP = "Members train on own data: FILE.py:FUNCTION that returns (model, train set, test set)."
 
-ENCRYPTION_HELP = "threshold: posts are encrypted, and only their sums opened. The same as --set encryption=threshold."
-
 
 class GroupedCommand(TyperCommand):
     """A command whose help shows options under headings, their ``rich_help_panel``, in the order in which they come."""

@@ -42,6 +42,24 @@ def experiments() -> Iterable[str]:
     return experiment_files()
 
 
+def node_settings() -> Iterable[str]:
+    """The settings of a node."""
+    from dataclasses import fields
+
+    from fedchain.node.config import NodeConfig
+
+    return {item.name for item in fields(NodeConfig)}
+
+
+def task_settings() -> Iterable[str]:
+    """The settings of a learning task, which every command with ``--set`` that trains takes."""
+    from dataclasses import fields
+
+    from fedchain.learning.config import LearningConfig
+
+    return {item.name for item in fields(LearningConfig)}
+
+
 OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "method": methods,
     "methods": methods,
@@ -50,6 +68,9 @@ OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "partition": partitions,
 }
 """Functions that know the names, by the name of the parameter, for all commands."""
+
+OF_NODES = ("start", "check")
+"""Commands whose ``--set`` takes the settings of a node."""
 
 ARGUMENTS: Mapping[tuple[str, str], Callable[[], Iterable[str]]] = {
     ("methods", "name"): methods,
@@ -63,6 +84,11 @@ def offer_names(command: Any) -> None:
     for below in getattr(command, "commands", {}).values():
         offer_names(below)
     for parameter in command.params:
+        if "--set" in parameter.opts:
+            parameter._custom_shell_complete = _offer_settings(
+                node_settings if command.name in OF_NODES else task_settings
+            )
+            continue
         known = ARGUMENTS.get((command.name, parameter.name)) or OPTIONS.get(parameter.name)
         if known is not None and parameter.metavar != "FILE.py:Class":  # these take files alone
             # The attribute that `autocompletion=` of an option sets; these options are made in a dozen places.
@@ -73,5 +99,16 @@ def _offer(known: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list
     def complete(ctx: Any, parameter: Any, incomplete: str) -> list[str]:
         before, comma, begun = incomplete.rpartition(",")  # lists are names with commas between
         return [f"{before}{comma}{name}" for name in sorted(known()) if name.startswith(begun)]
+
+    return complete
+
+
+def _offer_settings(known: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list[str]]:
+    def complete(ctx: Any, parameter: Any, incomplete: str) -> list[str]:
+        name, separator, begun = incomplete.partition("=")
+        if separator:  # values, of a name that has known ones
+            values = OPTIONS.get(name, tuple)()
+            return [f"{name}={value}" for value in sorted(values) if value.startswith(begun)]
+        return [f"{setting}=" for setting in sorted(known()) if setting.startswith(name)]
 
     return complete

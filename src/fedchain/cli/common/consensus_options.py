@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -117,7 +119,12 @@ SETTINGS = (
 """Every field of the document that can be chosen by itself, in the order of help."""
 
 
-CONSENSUS = MappingProxyType({item.name: (item.default, item.text) for item in SETTINGS if item.name != "rounds"})
+PRODUCTION = {"aggregator": (AUTO, AGGREGATOR_HELP), "centralized": (False, CENTRALIZED_HELP)}
+"""Default and help of the settings that say which members write blocks, by name."""
+
+CONSENSUS = MappingProxyType(
+    PRODUCTION | {item.name: (item.default, item.text) for item in SETTINGS if item.name != "rounds"}
+)
 """Default and help of the settings that ``--set`` takes, by name. The number of rounds has an option."""
 
 

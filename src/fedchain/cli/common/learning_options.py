@@ -1,23 +1,23 @@
 """Options of commands that found a federation: the fields of its learning task, with their docstrings as help."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.common.command import ENCRYPTION_HELP, METHOD_HELP, TASK_HELP, with_parameters
-from fedchain.cli.common.settings import SET_HELP, divide, listing, typed
+from fedchain.cli.common.command import METHOD_HELP, TASK_HELP, with_parameters
+from fedchain.cli.common.settings import Row, Set, divide, listing, rows_of, typed
 from fedchain.files.field_texts import field_texts
 from fedchain.learning.config import OWN, LearningConfig
 
 OTHERWISE = frozenset(
-    {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes", "task"}
+    {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "more_shapes", "shapes", "task"}
 )
 """Fields that have an option of another form, that each member sets for itself, or that follow from other fields."""
 
-NAMED = ("model", "partition")
+NAMED = ("partition",)
 """Fields on which members agree and that have an option of their own."""
 
 SETTABLE = tuple(item.name for item in fields(LearningConfig) if item.name not in {*OTHERWISE, *NAMED})
@@ -34,12 +34,7 @@ NodeConfigError."""
 def _words(
     *,
     method: Annotated[str, typer.Option(help=METHOD_HELP, rich_help_panel="Learning")] = "dfpl",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Settings"),
-    ] = None,
-    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP, rich_help_panel="Learning")] = "",
-    seed: Annotated[int, typer.Option(help="Root of the randomness of learning.", rich_help_panel="Learning")] = 0,
+    setting: Set = None,
     dataset: Annotated[str, typer.Option(help="Data set [default: digits].", rich_help_panel="Data")] = "",
     task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
 ) -> None:
@@ -59,23 +54,23 @@ def with_learning_options(others: Mapping[str, tuple[Any, str]]) -> Decorator:
         optional(
             name,
             type(by_name[name].default),
-            typer.Option(help=help_text(by_name[name], texts), rich_help_panel=panel_of(name)),
+            typer.Option(help=help_text(by_name[name], texts), rich_help_panel="Data"),
         )
         for name in NAMED
     ]
 
-    rows = [(name, by_name[name].default, texts[name]) for name in SETTABLE]
-    rows += ((name, *item) for name, item in others.items())
+    def rows() -> Iterator[Row]:
+        yield from rows_of(LearningConfig, SETTABLE)
+        yield from ((name, *item) for name, item in others.items())
 
     def read(words: Mapping[str, Any], named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         from fedchain.node.config import NodeConfigError
 
-        given, hyperparameters = divide(words["setting"] or [], defaults, words["encryption"])
+        given, hyperparameters = divide(words["setting"] or [], defaults)
         given = {name: typed(name, value, defaults[name], NodeConfigError) for name, value in given.items()}
         task = {
             "method": words["method"],
             "hyperparameters": hyperparameters,
-            "seed": words["seed"],
             "dataset": words["dataset"] or (OWN if words["task"] else LearningConfig().dataset),
             "task": words["task"],
         }
@@ -92,11 +87,6 @@ def with_learning_options(others: Mapping[str, tuple[Any, str]]) -> Decorator:
         return with_parameters(command, wrapped, "chosen", [*asked.values(), *added, listing(rows)])
 
     return decorate
-
-
-def panel_of(name: str) -> str:
-    """The heading under which help shows a field of the task."""
-    return "Learning" if name == "model" else "Data"
 
 
 def optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
