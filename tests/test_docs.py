@@ -194,8 +194,9 @@ def _spaced(number: float) -> str:
     return f"{number:,g}".replace(",", " ")
 
 
-def test_decisions_are_numbered_without_gaps() -> None:
-    assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+def test_decisions_have_numbers_of_their_own() -> None:
+    """A record that was taken in by another one leaves a gap: others know the rest by their numbers."""
+    assert len({path.name[:4] for path in DECISIONS}) == len(DECISIONS) > 20
     for path in DECISIONS:
         assert path.read_text(encoding="utf-8").startswith(f"# {int(path.name[:4])}. ")
 
