@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +19,6 @@ import fedchain
 from fedchain.files.tables import read_toml
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
-from fedchain.learning.task.choice import name_task
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.model_origin import read_origin
 from fedchain.simulator.scenario import ScenarioError
@@ -227,11 +225,6 @@ def test_a_notebook_s_own_method_goes_on_there_and_nowhere_else(tmp_path: Path) 
     assert last.endswith(" True")
     with pytest.raises(ConfigurationError, match="__main__:Mine was defined in a notebook or a shell, and"):
         fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml")
-
-
-def test_a_function_is_named_as_far_as_a_name_leads_to_it() -> None:
-    assert name_task(load) == "tests.python.tasks:load"
-    assert name_task(lambda: load) == name_task(partial(load, 1)) == ""
 
 
 def test_a_temporary_folder_goes_with_the_run() -> None:
