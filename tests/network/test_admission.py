@@ -71,14 +71,6 @@ def test_answers_up_to_the_burst_are_free() -> None:
     assert door.may_ask(ONE, 0.0)
 
 
-def test_a_bucket_never_holds_more_than_its_burst_and_a_clock_that_goes_back_fills_nothing() -> None:
-    bucket = TokenBucket(1.0, 5.0, 100.0)
-    assert not bucket.spends(5.1, 1e9)
-    assert bucket.spends(5.0, 1e9)
-    assert not bucket.spends(1.0, 0.0)
-    assert bucket.spends(1.0, 1.0)
-
-
 def test_blame_adds_up_is_forgiven_and_bans_for_the_last_reason() -> None:
     door = gate()
     assert not door.blame(ONE, 9.0, "this", 0.0)

@@ -1,9 +1,6 @@
 """Contents come in chunks from several at once, whole and right, or not at all; slow providers make way for others."""
 
-import heapq
 import random
-from collections.abc import Sequence
-from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -11,13 +8,11 @@ from hypothesis import strategies as st
 
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import sha256
-from fedchain.crypto.keys import PublicKey
-from fedchain.network.assembly import AHEAD_MAX
-from fedchain.network.download import PIPELINE, SOURCES_MAX
 from fedchain.network.downloads import Downloads, Request
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
-from fedchain.network.source import RATE_MIN, STALL_MS
-from tests.support.network.contents import DATA, DATA_HASH, LONG, LONG_HASH, A, B, C, D, asked_of, chunk_of, numbers_of
+from fedchain.network.source import STALL_MS
+from tests.support.network.contents import DATA, DATA_HASH, A, B, C, D, asked_of, chunk_of
+from tests.support.network.world import HONEST, KINDS, world
 
 # one provider
 
@@ -50,16 +45,6 @@ def test_content_of_nothing_is_nothing() -> None:
     downloads = Downloads(2**20)
     downloads.want(sha256(b""), 0, A, 0)
     assert downloads.on_chunk(A, Chunk(sha256(b""), 0, b""), 0) == (b"", [])
-
-
-def test_a_few_chunks_are_asked_for_ahead() -> None:
-    downloads = Downloads(2**30)
-    requests = downloads.want(LONG_HASH, len(LONG), A, 0)
-    assert numbers_of(requests, A) == list(range(PIPELINE))
-    for number in range(51):
-        content, more = downloads.on_chunk(A, chunk_of(number, LONG, LONG_HASH), number)
-        assert numbers_of(more, A) == ([number + PIPELINE] if number + PIPELINE < 51 else [])
-    assert content == LONG
 
 
 def test_a_chunk_that_is_too_long_begins_the_download_again_with_others() -> None:
@@ -199,124 +184,7 @@ def test_those_that_contradict_a_signed_size_leave_a_place_for_others() -> None:
 # unknown size
 
 
-def test_a_content_of_unknown_size_ends_with_a_short_chunk() -> None:
-    downloads = Downloads(2**20)
-    assert downloads.want(DATA_HASH, None, A, 0) == asked_of(0)
-    for number in range(2):
-        assert downloads.on_chunk(A, chunk_of(number), 0) == (None, asked_of(number + 1))
-    assert downloads.on_chunk(A, chunk_of(2), 0) == (DATA, [])
-
-
-def test_a_content_of_unknown_size_and_whole_chunks_ends_where_its_hash_is_right() -> None:
-    data = bytes(2 * CHUNK_SIZE)
-    downloads = Downloads(2**20)
-    downloads.want(sha256(data), None, A, 0)
-    assert downloads.on_chunk(A, chunk_of(0, data, sha256(data)), 0)[0] is None
-    assert downloads.on_chunk(A, chunk_of(1, data, sha256(data)), 0) == (data, [])
-
-
-def test_a_provider_that_drops_a_content_of_unknown_size_half_way_is_replaced() -> None:
-    downloads = Downloads(2**20)
-    for provider in (A, B):
-        downloads.want(DATA_HASH, None, provider, 0)
-    downloads.on_chunk(A, chunk_of(0), 0)
-    lack = Chunk(DATA_HASH, CHUNK_SIZE, b"")
-    assert downloads.on_chunk(A, lack, 0) == (None, asked_of(0, peer=B)), "A may have sent anything"
-
-
-@pytest.mark.parametrize("data", [b"wrong", bytes(CHUNK_SIZE + 1)], ids=["another content", "more than a chunk"])
-def test_a_content_of_unknown_size_is_checked_like_any_other(data: bytes) -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, None, A, 0)
-    with pytest.raises(InvalidPayload):
-        downloads.on_chunk(A, Chunk(DATA_HASH, 0, data), 0)
-
-
-def test_more_than_the_bound_of_one_content_is_nobodys_fault() -> None:
-    """A liar that hands out a large content's hash for that of a state would have honest providers banned."""
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, None, A, 0, size_max=len(DATA) - 1)
-    downloads.want(DATA_HASH, None, B, 0, size_max=10)
-    for number in range(2):
-        assert downloads.on_chunk(A, chunk_of(number), 0) == (None, asked_of(number + 1))
-    assert downloads.on_chunk(A, chunk_of(2), 0) == (None, asked_of(0, peer=B)), "A has something else under this hash"
-
-
-def test_a_bound_that_was_too_low_rises_with_who_wants_more() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, None, A, 0, size_max=10)
-    downloads.want(DATA_HASH, None, B, 0)
-    assert downloads.on_chunk(A, chunk_of(0), 0) == (None, asked_of(0, peer=B))
-    for number in range(3):
-        content, _ = downloads.on_chunk(B, chunk_of(number), 0)
-    assert content == DATA
-
-
-def test_a_content_of_unknown_size_is_asked_of_one_more_each_time_that_a_while_has_passed() -> None:
-    downloads = Downloads(2**30)
-    downloads.want(LONG_HASH, None, A, 0)
-    wrong = bytes(CHUNK_SIZE)
-    for number, now_ms in enumerate(range(900, 9_900, 900)):
-        downloads.on_chunk(A, Chunk(LONG_HASH, number * CHUNK_SIZE, wrong), now_ms)
-    assert downloads.on_tick(9_900, [A, B]) == asked_of(0, peer=B, content_hash=LONG_HASH), "A is not slow"
-    for number in range(51):
-        content, _ = downloads.on_chunk(B, chunk_of(number, LONG, LONG_HASH), 10_000)
-    assert content == LONG
-
-
-def test_a_content_of_unknown_size_cannot_grow_without_end() -> None:
-    downloads = Downloads(2 * CHUNK_SIZE)
-    downloads.want(DATA_HASH, None, A, 0)
-    for number in range(2):
-        downloads.on_chunk(A, Chunk(DATA_HASH, number * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
-    with pytest.raises(InvalidPayload, match="0 wanted"):
-        downloads.on_chunk(A, Chunk(DATA_HASH, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
-
-
 # several providers
-
-
-def test_several_providers_send_different_parts_of_a_large_content() -> None:
-    downloads = Downloads(2**30)
-    requests = downloads.want(LONG_HASH, len(LONG), A, 0)
-    for provider in (B, C, D):
-        assert downloads.want(LONG_HASH, len(LONG), provider, 0) == [], "it is asked at the next tick"
-    requests += downloads.on_tick(1)
-    assert [who for who, _ in requests] == [A] * PIPELINE + [B] * PIPELINE + [C] * PIPELINE
-    assert [request.offset // CHUNK_SIZE for _, request in requests] == list(range(SOURCES_MAX * PIPELINE))
-    content, sent = None, 0
-    while requests:
-        peer, request = requests.pop(random.Random(sent).randrange(len(requests)))
-        content, more = downloads.on_chunk(peer, chunk_of(request.offset // CHUNK_SIZE, LONG, LONG_HASH), 2)
-        requests += more
-        sent += 1
-    assert content == LONG
-    assert sent == 51, "nothing was asked for twice"
-
-
-def test_chunks_that_come_too_early_do_not_fill_memory() -> None:
-    downloads = Downloads(2**30)
-    downloads.want(LONG_HASH, len(LONG), A, 0)
-    downloads.want(LONG_HASH, len(LONG), B, 0)
-    requests = downloads.on_tick(1)
-    taken = list[int]()
-    while requests:
-        _, request = requests.pop(0)
-        taken.append(request.offset // CHUNK_SIZE)
-        requests += downloads.on_chunk(B, chunk_of(taken[-1], LONG, LONG_HASH), 1)[1]
-    assert taken == list(range(PIPELINE, AHEAD_MAX)), "the first chunks, which A owes, are missing"
-
-
-def test_a_silent_provider_is_replaced_and_its_part_goes_on_at_another() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(A, chunk_of(0), 10)
-    assert downloads.on_tick(10 + STALL_MS - 1) == []
-    downloads.want(DATA_HASH, len(DATA), B, 10)
-    assert downloads.on_tick(10 + STALL_MS) == asked_of(1, 2, peer=B)
-    assert downloads.on_tick(10 + STALL_MS) == [], "B has its time"
-    assert downloads.on_chunk(A, chunk_of(1), 20 + STALL_MS) == (None, []), "A is late, and its chunk is as good"
-    assert downloads.on_chunk(B, chunk_of(2), 20 + STALL_MS) == (DATA, [])
 
 
 def test_a_slow_provider_that_is_the_only_one_is_kept_and_not_asked_twice() -> None:
@@ -328,39 +196,6 @@ def test_a_slow_provider_that_is_the_only_one_is_kept_and_not_asked_twice() -> N
         content, _ = downloads.on_chunk(A, chunk_of(number), (number + 1) * 1_900)
     assert content == DATA
     assert len(requests) == 3
-
-
-def test_who_lies_among_several_is_found_by_asking_one_after_another() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(A, chunk_of(0, bytes(len(DATA))), 0)
-    downloads.drop(A, 0, [B])
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(B, chunk_of(1), 1)
-    content, requests = downloads.on_chunk(B, chunk_of(2), 1)
-    assert content is None, "it is wrong, and nobody knows whose fault that is"
-    assert requests == [*asked_of(0, 1, 2, peer=B), *asked_of(0, 1, 2)], "each sends a copy of its own"
-    for number in range(2):
-        downloads.on_chunk(A, chunk_of(number, bytes(len(DATA))), 3)
-        downloads.on_chunk(B, chunk_of(number), 3)
-    with pytest.raises(InvalidPayload, match="payload hash"):
-        downloads.on_chunk(A, chunk_of(2, bytes(len(DATA))), 3)
-    assert downloads.on_chunk(B, chunk_of(2), 5) == (DATA, [])
-
-
-def test_parts_of_two_are_never_mixed_once_one_has_to_send_all() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(A, chunk_of(0, bytes(len(DATA))), 0)
-    downloads.drop(A, 0, [B])
-    for number in (1, 2):
-        downloads.on_chunk(B, chunk_of(number), 1)
-    downloads.want(DATA_HASH, len(DATA), C, 1)
-    assert downloads.on_chunk(B, chunk_of(0, bytes(len(DATA))), 1) == (None, asked_of(0, 1, 2, peer=C))
-    for number in (0, 1):
-        for peer in (B, C):
-            assert downloads.on_chunk(peer, chunk_of(number), 2) == (None, []), "B has sent its first chunk"
-    assert downloads.on_chunk(C, chunk_of(2), 3) == (DATA, [])
 
 
 def test_an_empty_chunk_passes_the_download_on() -> None:
@@ -464,114 +299,6 @@ def test_a_silent_peer_that_is_named_first_for_everything_costs_seconds(
 # all of it
 
 
-class Provider:
-    """How somebody answers: after how long, and with what; None: never."""
-
-    def __init__(self, kind: str, seed: int) -> None:
-        self.kind = kind
-        self._rng = random.Random(seed)
-
-    def answer(self, request: GetContent, data: bytes) -> tuple[int, bytes] | None:
-        right = data[request.offset :][:CHUNK_SIZE]
-        delay_ms = self._rng.randrange(1, 60)
-        match self.kind:
-            case "honest":
-                return delay_ms, right
-            case "slow":
-                return 1_850, right
-            case "very slow":
-                return 60_000, right
-            case "liar":
-                return delay_ms, bytes([right[0] ^ 1]) + right[1:]
-            case "part-time liar":
-                return delay_ms, right if self._rng.random() < 0.8 else bytes(len(right))
-            case "slow liar":
-                return 1_850, bytes(len(right))
-            case "short":
-                return delay_ms, right[:-1]
-            case "empty":
-                return delay_ms, b""
-            case "dripping":  # as slowly as is let pass, and without an end
-                return 1_000 * CHUNK_SIZE // RATE_MIN - 10, bytes(CHUNK_SIZE)
-            case "dripping what fits":
-                return 1_000 * CHUNK_SIZE // RATE_MIN - 10, bytes(len(right))
-            case "forgetful":
-                return (delay_ms, right) if self._rng.random() < 0.7 else None
-        return None  # silent
-
-
-KINDS = (
-    "slow",
-    "very slow",
-    "liar",
-    "part-time liar",
-    "slow liar",
-    "short",
-    "empty",
-    "forgetful",
-    "silent",
-    "dripping",
-    "dripping what fits",
-)
-HONEST = {"honest", "slow", "very slow", "empty", "forgetful", "silent"}
-
-
-def _world(
-    kinds: Sequence[str],
-    data: bytes,
-    size: int | None,
-    known: int,
-    seed: int,
-    until_ms: int,
-    *,
-    size_max: int | None = None,
-    are_mixed: bool = True,
-) -> tuple[bytes | None, int, set[str]]:
-    """Fetch ``data`` from providers of these kinds; what came, when, and the kinds of those that were named.
-
-    One answer of a provider waits for the one before it, as on a link.
-    """
-    rng = random.Random(seed)
-    peers = [sha256(bytes([number])) for number in range(len(kinds))]
-    providers = {
-        peer: Provider(kind, seed + place) for place, (peer, kind) in enumerate(zip(peers, kinds, strict=True))
-    }
-    downloads, content_hash, named = Downloads(2**28 if size_max else 2**24), sha256(data), set[str]()
-    queue: list[tuple[int, int, PublicKey, Chunk]] = []
-    free_ms, order = dict.fromkeys(peers, 0), count()
-
-    def ask(requests: list[Request], now_ms: int) -> None:
-        for peer, request in requests:
-            if (answered := providers[peer].answer(request, data)) is not None:
-                free_ms[peer] = max(free_ms[peer], now_ms) + answered[0]
-                chunk = Chunk(content_hash, request.offset, answered[1])
-                heapq.heappush(queue, (free_ms[peer], next(order), peer, chunk))
-
-    for peer in rng.sample(peers, known) if are_mixed else peers[:known]:
-        ask(downloads.want(content_hash, size, peer, 0, size_max), 0)
-    for tick_ms in range(250, until_ms, 250):
-        while queue and queue[0][0] <= tick_ms:
-            now_ms, _, peer, chunk = heapq.heappop(queue)
-            try:
-                content, requests = downloads.on_chunk(peer, chunk, now_ms)
-            except InvalidPayload:
-                named.add(providers[peer].kind)
-                ask(downloads.go_on(content_hash, now_ms), now_ms)
-                continue
-            ask(requests, now_ms)
-            if content is not None:
-                assert not downloads
-                return content, now_ms, named
-        if rng.random() < 0.02:
-            gone = rng.choice(peers)
-            queue = [item for item in queue if item[2] != gone]
-            heapq.heapify(queue)
-            free_ms[gone] = tick_ms
-            ask(downloads.drop(gone, tick_ms, peers), tick_ms)
-        ask(downloads.on_tick(tick_ms, peers), tick_ms)
-    return None, until_ms, named
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     others=st.lists(st.sampled_from(KINDS), max_size=7),
@@ -589,7 +316,7 @@ def test_a_content_arrives_if_one_provider_is_honest_and_only_liars_are_named(
     random.Random(seed).shuffle(kinds)
     data = random.Random(seed).randbytes(chunks * CHUNK_SIZE + rest)
     size = len(data) if is_size_known else None
-    content, _, named = _world(kinds, data, size, min(known, len(kinds)), seed, 1_800_000)
+    content, _, named = world(kinds, data, size, min(known, len(kinds)), seed, 1_800_000)
     assert content == data
     assert not named & HONEST
 
@@ -602,7 +329,7 @@ def test_a_large_content_does_not_wait_for_slow_providers(slow: int) -> None:
     taken_s = [
         at_ms / 1_000
         for seed in range(5)
-        for content, at_ms, _ in [_world(kinds, data, len(data), len(kinds), seed, 200_000)]
+        for content, at_ms, _ in [world(kinds, data, len(data), len(kinds), seed, 200_000)]
         if content == data
     ]
     assert len(taken_s) == 5
@@ -611,8 +338,8 @@ def test_a_large_content_does_not_wait_for_slow_providers(slow: int) -> None:
 
 def test_several_providers_are_faster_than_one() -> None:
     data = random.Random(3).randbytes(16 * 2**20)
-    alone = _world(["honest"], data, len(data), 1, 1, 200_000)[1]
-    together = _world(["honest"] * 3, data, len(data), 3, 1, 200_000)[1]
+    alone = world(["honest"], data, len(data), 1, 1, 200_000)[1]
+    together = world(["honest"] * 3, data, len(data), 3, 1, 200_000)[1]
     assert together < 0.5 * alone
 
 
@@ -638,7 +365,7 @@ def test_those_that_drip_hold_up_a_content_for_some_turns_and_no_longer(
     """They are asked first, and send what is wrong as slowly as is let pass."""
     kinds = [*[kind] * liars, "honest"]
     for seed in range(3):
-        content, _, named = _world(
+        content, _, named = world(
             kinds, data, size, len(kinds), seed, 1_000 * limit_s, size_max=size_max, are_mixed=False
         )
         assert content == data

@@ -1,13 +1,10 @@
 """A node's settings: one clear line for what cannot be meant."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedchain.cli.common.start_options import GROUPS
-from fedchain.files.field_texts import field_texts
 from fedchain.node.config import NodeConfig, NodeConfigError, load_config
 
 NEEDED = {"genesis": "g", "key": "k", "data": "d"}
@@ -62,9 +59,3 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_whole_number_is_a_fraction_too(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text("stop_accuracy = 1\n", encoding="utf-8")
     assert load_config(tmp_path / "node.toml", NEEDED).stop_accuracy == 1.0
-
-
-def test_every_setting_is_an_option_with_a_help_text_in_one_group() -> None:
-    grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(item.name for item in fields(NodeConfig))
-    assert set(grouped) == set(field_texts(NodeConfig))

@@ -7,52 +7,27 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
-from fedchain.chain import knowledge
 from fedchain.crypto.hashing import sha256
-from fedchain.learning.application import Application
-from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, NothingToPost
 from fedchain.learning.payload import bulk
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
-    EVERYBODY,
     NEXT_AGGREGATOR,
     PART_SIZE_MAX,
     PartRef,
     check_manifest,
     decode_part,
     manifest,
-    part_size_max,
 )
 from fedchain.learning.payload.codec import decode, encode
-from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
-from fedchain.learning.worker.learner import Learner
+from tests.support.learning.parts import Players, written
 from tests.support.learning.parts import config as config
-from tests.support.learning.parts import written
 
-MEMBERS = [bytes([place + 1]) * 32 for place in range(3)]
 NOISE = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
 SPECS = (TensorSpec("rows", (-1, 64), free_max=8),)
-
-
-class Players:
-    """Three members that share a store of parts, the first of which is the aggregator."""
-
-    def __init__(self, config: LearningConfig) -> None:
-        self.rules, self.store = Application(config, MEMBERS), PartMemory()
-        self.learner = Learner(config, members=MEMBERS, parts_of=lambda _: self.store)
-        self.known = b""
-
-    def play(self, phase: str, number: int, players: range) -> list[bytes]:
-        payloads = [self.learner.contribute(place, phase, number, self.known).payload for place in players]
-        posts = [(MEMBERS[place], payload) for place, payload in zip(players, payloads, strict=True)]
-        for sender, payload in posts:
-            self.rules.check(phase, sender, number, self.known, payload)
-        self.known = self.rules.aggregate(phase, number, self.known, posts)
-        return payloads
 
 
 def total(players: Players) -> float:
@@ -84,23 +59,6 @@ def test_a_post_lists_its_parts_by_hash_size_and_reader(config: LearningConfig) 
     assert [reader for _, _, reader in parts] == [AGGREGATOR, AGGREGATOR]
     assert all(len(players.store.read(part_hash)) == size for part_hash, size, _ in parts)
     assert len(payload) < 600, "a post that lists two parts of 2 KiB is small"
-
-
-def test_a_contribution_says_whom_its_bytes_are_for(config: LearningConfig) -> None:
-    players = Players(config)
-    for phase, number in (("show", 0), ("send", 1), ("answer", 1)):
-        made = players.learner.contribute(0, phase, number, players.known)
-        sizes = dict.fromkeys((EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR, 0, 1, 2), 0)
-        for _, size, reader in players.rules.parts(phase, made.payload):
-            sizes[reader] += size
-        assert made.addressed == AddressedBytes(
-            everybody=len(made.payload) + sizes[EVERYBODY],
-            aggregator=sizes[AGGREGATOR],
-            next_aggregator=sizes[NEXT_AGGREGATOR],
-            one_member=sizes[0] + sizes[1] + sizes[2],
-        )
-        players.play(phase, number, range(1 if phase == "answer" else 3))
-    assert min(made.addressed.next_aggregator, made.addressed.one_member) > 0, "an answer has parts of both kinds"
 
 
 def test_parts_that_are_missing_count_as_not_posted(config: LearningConfig) -> None:
@@ -202,17 +160,6 @@ def test_a_changed_byte_is_refused_or_another_number(seed: int) -> None:
     assert np.isfinite(tensors["rows"]).all()
 
 
-def test_the_chain_and_learning_mean_the_same_readers_and_sizes() -> None:
-    """They import nothing of each other, so each states them."""
-    names = ("EVERYBODY", "AGGREGATOR", "NEXT_AGGREGATOR")
-    assert [getattr(knowledge, name) for name in names] == [getattr(bulk, name) for name in names]
-    assert part_size_max([TensorSpec("rows", (PART_SIZE_MAX,), "uint8")]) == knowledge.PART_SIZE_MAX
-
-
 def _ref() -> PartRef:
     data = written({"rows": NOISE})
     return PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=bulk.unpacked_size(data))
-
-
-def test_the_chain_knows_how_large_a_part_may_be() -> None:
-    assert PART_SIZE_MAX + 1 == knowledge.PART_SIZE_MAX
