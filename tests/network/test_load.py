@@ -1,4 +1,4 @@
-"""What one provider may owe at a time."""
+"""One provider owes a bounded number of contents and chunks."""
 
 import pytest
 

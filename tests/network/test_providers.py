@@ -1,4 +1,4 @@
-"""Who may be asked for a content, and in which order."""
+"""Providers of a content: how many, and in which order they are asked."""
 
 from fedchain.crypto.hashing import sha256
 from fedchain.network.downloads import Downloads

@@ -1,4 +1,4 @@
-"""What is asked for and refused: strange names, numbers, hosts, other sites, and pages that fail."""
+"""Strange names, numbers, hosts and other sites are refused, and a page that fails says so."""
 
 from pathlib import Path
 

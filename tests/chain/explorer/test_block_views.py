@@ -1,4 +1,4 @@
-"""What is shown of a block: its votes, its clocks, its time, and a candidate that has none."""
+"""A block is shown with its votes, its clocks, its time, and a candidate that has none."""
 
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.views import Voter, is_proven

@@ -1,4 +1,4 @@
-"""What the whole chain tells: one walk over it that holds one block at a time."""
+"""One walk over the whole chain holds one block at a time."""
 
 from typing import Any
 

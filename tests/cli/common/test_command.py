@@ -1,4 +1,4 @@
-"""What a shell does with commands."""
+"""Commands in a shell: pipes, missing values, Ctrl-C."""
 
 import os
 import subprocess

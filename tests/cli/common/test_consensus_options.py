@@ -1,4 +1,4 @@
-"""What members agree on about consensus has a setting each."""
+"""Each field of consensus that members agree on has a setting."""
 
 from dataclasses import fields
 

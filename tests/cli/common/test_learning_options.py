@@ -1,4 +1,4 @@
-"""What members agree on about learning has an option each."""
+"""Each field of learning that members agree on has an option."""
 
 from pathlib import Path
 

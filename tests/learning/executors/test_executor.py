@@ -1,4 +1,4 @@
-"""What makes two questions one."""
+"""Two questions are one if client, knowledge and measurement are."""
 
 from fedchain.learning.executors.executor import Question
 from fedchain.learning.executors.remembering import Remembering

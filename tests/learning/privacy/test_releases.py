@@ -1,4 +1,4 @@
-"""What several releases cost together."""
+"""Several releases add up."""
 
 import json
 import math

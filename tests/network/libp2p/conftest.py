@@ -1,4 +1,4 @@
-"""What tests of the real network need."""
+"""Fixtures of all tests of the real network."""
 
 import logging
 

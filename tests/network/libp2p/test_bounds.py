@@ -1,4 +1,4 @@
-"""What is kept of messages is bounded."""
+"""Memory of messages is bounded."""
 
 import hashlib
 

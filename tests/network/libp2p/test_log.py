@@ -1,4 +1,4 @@
-"""What others cause to be logged is limited."""
+"""Lines that others cause are limited."""
 
 import logging
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Who gets one of the connections that there are."""
+"""Connections are few, and strangers keep no member out."""
 
 from typing import Any
 

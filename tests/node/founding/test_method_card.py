@@ -1,4 +1,4 @@
-"""What a method exchanges follows from its specs."""
+"""The exchange of a method follows from its specs."""
 
 import pytest
 

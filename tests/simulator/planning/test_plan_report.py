@@ -1,4 +1,4 @@
-"""What a plan says of the bounds."""
+"""A plan says whether the bounds hold."""
 
 import pytest
 

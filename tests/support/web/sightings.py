@@ -1,4 +1,4 @@
-"""What nodes saw of candidates, and the line that pages keep of a block."""
+"""Sightings of candidates by nodes, and the line that pages keep of a block."""
 
 from pathlib import Path
 

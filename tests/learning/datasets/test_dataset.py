@@ -1,4 +1,4 @@
-"""Each published form, on small files that the test writes in it."""
+"""Scaling of examples."""
 
 from pathlib import Path
 
