@@ -1,14 +1,9 @@
 """``fedchain.simulate``: a run's rounds, models, chain and knowledge, wherever it is called, and however it ends."""
 
 import ast
-import asyncio
-import multiprocessing
 import subprocess
 import sys
-import threading
-from collections.abc import Sequence
 from dataclasses import FrozenInstanceError
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +15,6 @@ import fedchain
 from fedchain.files.tables import read_toml
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
-from fedchain.learning.task.choice import name_task
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.model_origin import read_origin
 from fedchain.simulator.scenario import ScenarioError
@@ -102,17 +96,6 @@ def test_the_shared_model_is_what_everybody_receives() -> None:
     assert run.scenario.method == "tests.python.tasks:Sound"
     assert run.scenario.hyperparameters == {"local_steps": 3}
     assert {name for name, _ in model.state_dict().items()} == {name.split(".", 1)[1] for name in run.knowledge}
-
-
-def test_the_chain_is_looked_into_and_judged(run: fedchain.Run) -> None:
-    assert run.chain.status().head.hex() == run.tip
-    assert run.chain.verify().is_valid
-    with fedchain.open_chain(run.folder) as chain:
-        assert chain.block(2).header.knowledge_root.hex() == run.knowledge_root
-        tensors = chain.tensors()
-    assert {name: array.tolist() for name, array in tensors.items()} == {
-        name: array.tolist() for name, array in run.knowledge.items()
-    }
 
 
 def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
@@ -229,11 +212,6 @@ def test_a_notebook_s_own_method_goes_on_there_and_nowhere_else(tmp_path: Path) 
         fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml")
 
 
-def test_a_function_is_named_as_far_as_a_name_leads_to_it() -> None:
-    assert name_task(load) == "tests.python.tasks:load"
-    assert name_task(lambda: load) == name_task(partial(load, 1)) == ""
-
-
 def test_a_temporary_folder_goes_with_the_run() -> None:
     run = fedchain.simulate("solo", rounds=1, **QUICK)
     folder = run.folder
@@ -263,70 +241,3 @@ def test_what_cannot_be_run_is_one_line(given: dict[str, Any], message: str) -> 
         fedchain.simulate(**given)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_it_is_called_where_a_loop_runs_awaited_and_in_a_thread(run: fedchain.Run) -> None:
-    found: list[fedchain.Run] = []
-
-    async def main() -> Sequence[fedchain.Run]:
-        found.append(fedchain.simulate(task=load, rounds=2, **QUICK))
-        ticks = 0
-
-        async def tick() -> None:
-            nonlocal ticks
-            while True:
-                ticks += 1
-                await asyncio.sleep(0.01)
-
-        ticking = asyncio.create_task(tick())
-        both = await asyncio.gather(*(fedchain.simulate_async(task=load, rounds=2, **QUICK) for _ in range(2)))
-        ticking.cancel()
-        assert ticks > 5, "the loop goes on meanwhile"
-        return both
-
-    found += asyncio.run(main())
-    thread = threading.Thread(target=lambda: found.append(fedchain.simulate(task=load, rounds=2, **QUICK)))
-    thread.start()
-    thread.join()
-    assert [one.trace_hash for one in found] == [run.trace_hash] * 4
-
-
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, ZeroDivisionError])
-def test_what_the_callback_raises_ends_the_run_and_its_processes(raised: type[BaseException]) -> None:
-    threads = torch.get_num_threads()
-
-    def on_round(row: fedchain.RoundRecord) -> None:
-        assert threading.current_thread() is threading.main_thread()
-        raise raised
-
-    with pytest.raises(raised):
-        fedchain.simulate(rounds=1_000, on_round=on_round, **QUICK)
-    assert multiprocessing.active_children() == []
-    assert [thread.name for thread in threading.enumerate() if thread.name == "fedchain-simulation"] == []
-    assert torch.get_num_threads() == threads
-
-
-def test_a_coroutine_function_is_awaited_or_refused() -> None:
-    heard: list[int] = []
-
-    async def on_round(row: fedchain.RoundRecord) -> None:
-        await asyncio.sleep(0)
-        heard.append(row.round)
-
-    asyncio.run(fedchain.simulate_async("solo", rounds=2, on_round=on_round, **QUICK))
-    assert heard == [1, 2]
-    with pytest.raises(ScenarioError, match="on_round is a coroutine function, which only simulate_async"):
-        fedchain.simulate("solo", rounds=2, on_round=on_round, **QUICK)
-
-
-def test_cancelling_ends_the_run_and_its_processes() -> None:
-    async def main() -> None:
-        first = asyncio.Event()
-        task = asyncio.create_task(fedchain.simulate_async(rounds=1_000, on_round=lambda row: first.set(), **QUICK))
-        await first.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert multiprocessing.active_children() == []

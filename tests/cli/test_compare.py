@@ -1,7 +1,6 @@
 """A comparison is an experiment that nobody wrote: methods by swept settings by seeds, kept, and tidy in a table."""
 
 import csv
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,37 +12,13 @@ from typer.testing import CliRunner
 from fedchain.cli.main import app
 from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.simulator.reproduction import reproduce as reproduction
-from fedchain.simulator.reproduction.compare import build_comparison
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario
+from tests.support.cli_compare import Keep, compare
+from tests.support.cli_compare import ran as ran
 from tests.support.paths import DOCS
 
 GUIDE = DOCS / "guides" / "experiments.md"
-
-Keep = Callable[[int, dict[str, Any]], str]
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
-    """Scenarios that were run: in place of simulations, accuracies that say what they are of."""
-    found: list[Scenario] = []
-
-    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, console: object, run: object) -> None:
-        for place, scenario in enumerate(scenarios):
-            found.append(scenario)
-            last = 0.5 + 0.1 * scenario.seed + (0.05 if scenario.method == "dfpl" else 0.0)
-            rows = [{"round": number, "taa": last - 0.1 * (2 - number), "tal": None} for number in (1, 2)]
-            keep(place, {"scenario": scenario.to_dict(), "rows": rows})
-
-    monkeypatch.setattr(reproduction, "run_all", run_all)
-    return found
-
-
-def compare(tmp_path: Path, *words: str, exit_code: int = 0) -> Any:
-    out = () if "--out" in words else ("--out", str(tmp_path / "out"))
-    result = CliRunner().invoke(app, ["compare", *words, *out], env={"COLUMNS": "200"})
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], tmp_path: Path) -> None:
@@ -100,12 +75,6 @@ def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Sc
     assert {row["run"] for row in rows} == results
 
 
-def test_own_data_are_named_by_their_task() -> None:
-    task = {"task": "mytask.py:load"}
-    experiment = build_comparison(["solo"], 1, task, {}, [], ["taa"])
-    assert (experiment.title, experiment.cells[0].name) == ("solo on mytask.py:load", "mytask.py:load")
-
-
 def test_a_measure_that_a_method_lacks_is_left_open(ran: list[Scenario], tmp_path: Path) -> None:
     words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--metric", "taa", "--metric", "taa_received")
     shown = compare(tmp_path, *words).stdout
@@ -159,16 +128,6 @@ def test_what_was_skipped_is_run_once_the_data_are_there(
     monkeypatch.setattr(reproduction, "load_dataset", lambda name, data_dir: None)
     compare(tmp_path, *words, "--set", f"data_dir={tmp_path}")
     assert [run.dataset for run in ran] == ["digits", "mnist"]
-
-
-def test_the_file_of_a_comparison_is_a_whole_experiment(ran: list[Scenario], tmp_path: Path) -> None:
-    compare(tmp_path, "--methods", "dfpl,fedavg", "--sweep", "batch_size=8,16", "--peers", "3")
-    experiment = load_experiment(tmp_path / "out" / "experiment.toml")
-    assert experiment.source == ""
-    assert [variant.name for variant in experiment.variants] == ["dfpl", "fedavg"]
-    assert experiment.variants[0].in_cell == {"batch_size=8": {"batch_size": 8}, "batch_size=16": {"batch_size": 16}}
-    done = {json.loads(path.read_text())["scenario"]["method"] for path in (tmp_path / "out" / "results").iterdir()}
-    assert done == {"dfpl", "fedavg"}
 
 
 def test_the_file_that_the_guide_explains_is_an_experiment(tmp_path: Path) -> None:

@@ -5,60 +5,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from fedchain.chain.storage.sqlite import Store
-from fedchain.cli.main import COMMANDS, app
+from fedchain.cli.main import COMMANDS
 from fedchain.crypto.address import address
-from fedchain.crypto.keys import PrivateKey
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import write as write_chain
-from tests.support.paths import ROOT
+from tests.support.cli_shell import KEY, run, started
+from tests.support.cli_shell import folder as folder
 
-KEY = PrivateKey(bytes(range(32)))
 MEMBER = address(KEY.public_key)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a chain, a genesis document, a key, and files that are none of these."""
-    path = tmp_path_factory.mktemp("wrong")
-    chain = ChainBuilder(genesis(4))
-    chain.extend_many(2)
-    with Store.create(path / "run" / "chain", chain.genesis) as store:
-        write_chain(store, chain)
-    (path / "genesis").write_bytes(genesis(2).encode())
-    KEY.save(path / "key.pem")
-    (path / "noise").write_bytes(bytes(range(256)))
-    (path / "x.toml").write_text("peeers = 3\n", encoding="utf-8")
-    (path / "broken.toml").write_text("peers = = 3\n", encoding="utf-8")
-    (path / "x.py").write_text("load = 3\n", encoding="utf-8")
-    (path / "empty").mkdir()
-    return path
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words), prog_name="fedchain")
-
-
-def started(line: str, **given: Any) -> subprocess.CompletedProcess[str]:
-    """A shell that runs a line, in which ``fedchain`` is the command as it is installed, away from the sources."""
-    code = "import sys; sys.argv[0] = 'fedchain'; from fedchain.cli.main import main; main()"
-    function = f'fedchain() {{ "{sys.executable}" -P -c "{code}" "$@"; }}'
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"} | given.pop("env", {})
-    return subprocess.run(
-        ["bash", "-c", f"{function}; {line}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-        env=environment,
-        **given,
-    )
 
 
 # --- help
@@ -94,58 +52,7 @@ def test_help_and_completion_of_names_import_no_command() -> None:
         assert done.stderr.split() == [f"fedchain.{name}" for name in names]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("fedchain e", ["explorer"]),
-        ("fedchain explorer st", ["status"]),
-        ("fedchain reproduce --se", ["--seeds"]),
-        ("fedchain simulate --method fedpr", ["fedproc", "fedproto", "fedprox"]),
-        ("fedchain compare --methods dfpl,fedpr", ["dfpl,fedproc", "dfpl,fedproto", "dfpl,fedprox"]),
-        ("fedchain simulate --dataset fash", ["fashion-mnist"]),
-        ("fedchain genesis new g --partition n", ["n-way", "n-way-exact"]),
-        ("fedchain simulate --set model=resnet18-2", ["model=resnet18-200"]),
-        ("fedchain genesis new g --set mod", ["model="]),
-        ("fedchain node start --set log", ["log_format="]),
-        ("fedchain methods fedpr", ["fedproc", "fedproto", "fedprox"]),
-        ("fedchain reproduce dfpl-table1-f", ["dfpl-table1-fmnist"]),
-    ],
-)
-def test_the_shell_completes_commands_options_and_names(words: str, expected: list[str]) -> None:
-    count = str(len(words.split()) - 1)
-    given = {"_FEDCHAIN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
-    result = CliRunner().invoke(app, [], prog_name="fedchain", env=given)
-    assert result.stdout.split() == expected
-
-
 # --- what a shell does with commands
-
-
-def test_an_option_without_its_value_is_told_with_the_command_s_help() -> None:
-    done = started("fedchain simulate --peers")
-    expected = "fedchain: Option '--peers' requires an argument; see fedchain simulate --help\n"
-    assert (done.returncode, done.stderr) == (2, expected)
-
-
-@pytest.mark.parametrize("line", ["data", "reproduce", "explorer export --help", "explorer blocks RUN"])
-def test_a_closed_pipe_ends_a_command_quietly(line: str, folder: Path) -> None:
-    done = started(f"(sleep 0.2; fedchain {line.replace('RUN', str(folder / 'run'))}) | true; echo ${{PIPESTATUS[0]}}")
-    assert (done.stdout, done.stderr) == ("141\n", "")
-
-
-def test_a_pipe_that_is_closed_after_a_line_is_no_error() -> None:
-    done = started("fedchain data | head -n 1")
-    assert (done.stdout[:7], done.stderr) == ("cifar10", "")
-
-
-@pytest.mark.parametrize("code", ["from fedchain.cli.entry import main; main()", ""])
-def test_ctrl_c_ends_a_command_that_is_still_imported_with_one_line(code: str, tmp_path: Path) -> None:
-    """It comes in the middle of the first library that the command imports."""
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    command = [sys.executable, *(("-c", code) if code else ("-m", "fedchain")), "--help"]
-    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fedchain: interrupted\n")
 
 
 def test_a_key_is_not_made_without_a_passphrase_or_a_terminal(tmp_path: Path) -> None:

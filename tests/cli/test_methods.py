@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.learning.registry import METHODS, load_method
-from fedchain.node.founding.method_card import card_of
 
 OWN = '''"""Mine: Somebody, "A title", 2026."""
 
@@ -59,22 +58,6 @@ def test_one_method_is_shown_with_its_source_its_exchange_and_its_hyperparameter
     assert '  regularizer = "mse"  (str, one of mse, norm)\n' in text
     names = [item["name"] for item in json.loads(shown("dfpl", "--json"))["hyperparameters"]]
     assert names == [item.name for item in fields(load_method("dfpl"))]
-
-
-@pytest.mark.parametrize(
-    ("name", "posts", "leaves"),
-    [
-        ("solo", (), ()),
-        ("fedavg", ("the model's parameters", "the model's buffers", "examples"), None),
-        ("fedph", ("labels", "prototypes", "counts"), ("labels", "prototypes", "holders")),
-    ],
-)
-def test_what_is_exchanged_follows_from_the_specs(
-    name: str, posts: tuple[str, ...], leaves: tuple[str, ...] | None
-) -> None:
-    (phase,) = card_of(name).phases
-    assert phase.posts == posts
-    assert phase.leaves == (posts[:2] if leaves is None else leaves)
 
 
 def test_a_method_of_one_s_own_is_shown_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

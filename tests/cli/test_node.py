@@ -10,11 +10,9 @@ import pytest
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
-from fedchain.cli.common.learning_options import NAMED, SETTABLE
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.shell.run import open_store
 from tests.support.chain.builders import keys
 from tests.support.cli_node import ANYWHERE, done, refused, start
@@ -87,36 +85,6 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
     assert [line.split()[-1] for line in shown if line.startswith("  local steps")] == ["3"]
     assert "exists already" in refused("genesis", "new", path, *words)
     assert path.read_bytes() == document.encode()
-
-
-def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path) -> None:
-    members = [word for key in keys(2) for word in ("--member", address(key.public_key))]
-    words = {
-        "seed": 3,
-        "model": "digits-mlp",
-        "partition": "dirichlet",
-        "classes_avg": 4,
-        "classes_std": 2,
-        "shots": 20,
-        "test_shots": 5,
-        "dirichlet_alpha": 0.1,
-        "classes_per_client": 2,
-        "train_examples": 300,
-        "scaling": "pixel",
-        "augmentation": "none",
-        "classes": 8,
-        "feature_shift": "none",
-    }
-    assert set(words) == {*NAMED, *SETTABLE}
-    options = [word for name in NAMED for word in (f"--{name}", str(words[name]))]
-    options += [word for name in words if name not in NAMED for word in ("--set", f"{name}={words[name]}")]
-    done("genesis", "new", tmp_path / "genesis", *members, *options)
-    config = learning_from_genesis(Genesis.decode((tmp_path / "genesis").read_bytes()))
-    assert {name: getattr(config, name) for name in words} == words
-    for command in (("genesis", "new"), ("node", "testnet"), ("simulate",)):
-        shown, listed = done(*command, "--help"), done(*command, "--settings")
-        assert [name for name in NAMED if f" --{name} " not in shown] == []
-        assert [name for name in words if name not in NAMED and f"{name} " not in listed] == []
 
 
 @pytest.mark.parametrize(

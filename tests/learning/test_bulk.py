@@ -1,103 +1,19 @@
-"""Payloads by reference: what a post lists, who may read it, and what becomes of bytes that are missing or wrong."""
-
-import sys
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pytest
-import zstandard
-from numpy.typing import NDArray
+"""Bytes that are addressed: what a contribution says of its readers."""
 
 from fedchain.chain import knowledge
-from fedchain.crypto.hashing import sha256
-from fedchain.learning.application import Application
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingToPost, PartMissing
 from fedchain.learning.payload import bulk
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
     EVERYBODY,
     NEXT_AGGREGATOR,
     PART_SIZE_MAX,
-    PartRef,
-    check_manifest,
-    decode_part,
-    manifest,
-    pack_part,
     part_size_max,
 )
-from fedchain.learning.payload.codec import decode, encode
-from fedchain.learning.payload.part_folder import PartFolder, PartMemory
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import OffChain, Tensors
-from fedchain.learning.worker.learner import Learner
-from fedchain.learning.worker.stores import Stores
-from tests.support.learning import relay
-
-MEMBERS = [bytes([place + 1]) * 32 for place in range(3)]
-NOISE = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
-SPECS = (TensorSpec("rows", (-1, 64), free_max=8),)
-
-
-def written(tensors: Tensors) -> bytes:
-    """The part that holds the tensors."""
-    return pack_part(encode(tensors))
-
-
-@pytest.fixture
-def config(monkeypatch: pytest.MonkeyPatch) -> LearningConfig:
-    monkeypatch.setitem(sys.modules, "relay", relay)
-    return LearningConfig(method="relay:Relay", clients=3)
-
-
-class Players:
-    """Three members that share a store of parts, the first of which is the aggregator."""
-
-    def __init__(self, config: LearningConfig) -> None:
-        self.rules, self.store = Application(config, MEMBERS), PartMemory()
-        self.learner = Learner(config, members=MEMBERS, stores=Stores(parts_of=lambda _: self.store))
-        self.known = b""
-
-    def play(self, phase: str, number: int, players: range) -> list[bytes]:
-        payloads = [self.learner.contribute(place, phase, number, self.known).payload for place in players]
-        posts = [(MEMBERS[place], payload) for place, payload in zip(players, payloads, strict=True)]
-        for sender, payload in posts:
-            self.rules.check(OffChain(phase, number, MEMBERS), sender, self.known, payload)
-        self.known = self.rules.aggregate(OffChain(phase, number, MEMBERS), self.known, posts)
-        return payloads
-
-
-def total(players: Players) -> float:
-    """The sum that the aggregator has computed."""
-    ref = next(part for _, part, _ in players.rules.parts_known(players.known) if part[2] == NEXT_AGGREGATOR)
-    return float(decode_part(players.store.read(ref[0]), (TensorSpec("total", (64,)),))["total"][0])
-
-
-def test_rows_reach_the_aggregator_and_its_answers_come_back(config: LearningConfig) -> None:
-    players = Players(config)
-    players.play("show", 0, range(3))
-    expected = 0.0
-    for number in (1, 2):
-        players.play("send", number, range(3))
-        assert len(players.rules.parts_known(players.known)) == 3 + 3 * 2 + (0 if number == 1 else 3 + 1)
-        players.play("answer", number, range(1))
-        sent = [1 + 2 + 3 + expected + place + part / 64 for place in range(3) for part in range(2)]
-        expected += sum(sent) / 1024
-        assert total(players) == pytest.approx(expected, rel=1e-6)
-        # what was sent in the round is gone, what was shown to all and answered is in force
-        assert sorted(number for number, _, _ in players.rules.parts_known(players.known)) == [0] * 3 + [number] * 4
-
-
-def test_a_post_lists_its_parts_by_hash_size_and_reader(config: LearningConfig) -> None:
-    players = Players(config)
-    players.play("show", 0, range(3))
-    payload = players.play("send", 1, range(3))[1]
-    parts = players.rules.parts("send", payload)
-    assert [reader for _, _, reader in parts] == [AGGREGATOR, AGGREGATOR]
-    assert all(len(players.store.read(part_hash)) == size for part_hash, size, _ in parts)
-    assert len(payload) < 600, "a post that lists two parts of 2 KiB is small"
+from tests.support.learning.parts import Players
+from tests.support.learning.parts import config as config
 
 
 def test_a_contribution_says_whom_its_bytes_are_for(config: LearningConfig) -> None:
@@ -117,176 +33,11 @@ def test_a_contribution_says_whom_its_bytes_are_for(config: LearningConfig) -> N
     assert min(made.addressed.next_aggregator, made.addressed.one_member) > 0, "an answer has parts of both kinds"
 
 
-def test_parts_that_are_missing_count_as_not_posted(config: LearningConfig) -> None:
-    players = Players(config)
-    players.play("show", 0, range(3))
-    players.play("send", 1, range(3))
-    players.store._parts.clear()
-    with pytest.raises(NothingToPost, match="member 0, round 1: nobody sent anything"):
-        players.learner.contribute(0, "answer", 1, players.known)
-
-
-def test_a_part_is_what_its_post_lists(config: LearningConfig) -> None:
-    players = Players(config)
-    payload = players.learner.contribute(0, "show", 0, b"").payload
-    ((part_hash, size, _),) = players.rules.parts("show", payload)
-    players.rules.check_part("show", payload, part_hash, players.store.read(part_hash))
-    with pytest.raises(InvalidPayload, match=f"{size} bytes listed, found"):
-        players.rules.check_part("show", payload, part_hash, written({"rows": NOISE}))
-
-
-@pytest.mark.parametrize("wrong", [NOISE[:, :32].copy(), NOISE.astype(np.float16), NOISE * 1e7])
-def test_tensors_of_a_part_follow_its_kind(wrong: NDArray[Any]) -> None:
-    with pytest.raises(InvalidPayload, match="rows"):
-        decode_part(written({"rows": wrong}), SPECS)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"parts.size": np.array([10], np.int64)}, "as many hashes as sizes"),
-        ({"parts.unpacked": np.array([2100, PART_SIZE_MAX], np.int64)}, "bytes expected of kind rows"),
-        ({"parts.size": np.array([10, PART_SIZE_MAX], np.int64)}, f"{PART_SIZE_MAX} bytes of a document that has"),
-    ],
-)
-def test_a_list_that_contradicts_itself_is_refused(change: Tensors, message: str) -> None:
-    kinds = {"rows": SPECS}
-    good = dict(manifest([_ref(), _ref()], kinds))
-    check_manifest(good, kinds, 2**20)
-    with pytest.raises(InvalidPayload, match=message):
-        check_manifest(good | dict(change), kinds, 2**20)
-    with pytest.raises(InvalidPayload, match="at most 3 bytes expected together"):
-        check_manifest(good, kinds, 3)
-
-
-def test_parts_are_compressed_where_that_pays() -> None:
-    zeros = written({"rows": np.zeros((8, 64), np.float32)})
-    noise = written({"rows": NOISE})
-    assert len(zeros) < 100 < 2048 < len(noise)
-    assert np.array_equal(decode_part(noise, SPECS)["rows"], NOISE)
-    assert not decode_part(zeros, SPECS)["rows"].any()
-
-
-def test_a_small_part_that_is_large_inside_is_not_listed_a_thousand_times() -> None:
-    data = written({"rows": np.zeros((8, 64), np.float32)})
-    inside, kinds = bulk.unpacked_size(data), {"rows": SPECS}
-    assert inside > 20 * len(data)
-    refs = [PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=inside)] * 101
-    check_manifest(manifest(refs[:100], kinds), kinds, 100 * inside)
-    with pytest.raises(InvalidPayload, match="bytes expected together"):
-        check_manifest(manifest(refs, kinds), kinds, 100 * inside)
-
-
-def test_a_part_has_the_size_inside_that_its_post_lists(config: LearningConfig) -> None:
-    players = Players(config)
-    payload = players.learner.contribute(0, "show", 0, b"").payload
-    ((part_hash, _, _),) = players.rules.parts("show", payload)
-    tensors = dict(decode(payload, players.rules._payload_specs["show"]))
-    lie = encode(tensors | {"parts.unpacked": tensors["parts.unpacked"] + 1})
-    data = players.store.read(part_hash)
-    with pytest.raises(InvalidPayload, match="bytes listed when unpacked, it says"):
-        players.rules.check_part("show", lie, part_hash, data)
-
-
-def test_a_bomb_is_not_unpacked() -> None:
-    bomb = b"\1" + zstandard.ZstdCompressor().compress(bytes(2**28))
-    with pytest.raises(InvalidPayload, match=r"at most .* bytes expected when unpacked, found 268435456"):
-        decode_part(bomb, SPECS)
-    unsized = b"\1" + zstandard.ZstdCompressor(write_content_size=False).compress(bytes(2**28))
-    with pytest.raises(InvalidPayload, match="unpacked"):
-        decode_part(unsized, SPECS)
-
-
-@pytest.mark.parametrize("data", [b"", b"\0", b"\1", b"\2" + bytes(40), b"\1" + bytes(40)])
-def test_no_bytes_get_through_that_are_no_part(data: bytes) -> None:
-    with pytest.raises(InvalidPayload):
-        decode_part(data, SPECS)
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_a_changed_byte_is_refused_or_another_number(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    data = bytearray(written({"rows": NOISE if seed % 2 else np.ones((8, 64), np.float32)}))
-    data[draw.integers(len(data))] ^= 1 << int(draw.integers(8))
-    try:
-        tensors = decode_part(bytes(data), SPECS)
-    except InvalidPayload:
-        return
-    assert tensors["rows"].shape[1] == 64
-    assert np.isfinite(tensors["rows"]).all()
-
-
 def test_the_chain_and_learning_mean_the_same_readers_and_sizes() -> None:
     """They import nothing of each other, so each states them."""
     names = ("EVERYBODY", "AGGREGATOR", "NEXT_AGGREGATOR")
     assert [getattr(knowledge, name) for name in names] == [getattr(bulk, name) for name in names]
     assert part_size_max([TensorSpec("rows", (PART_SIZE_MAX,), "uint8")]) == knowledge.PART_SIZE_MAX
-
-
-def test_a_folder_gives_what_was_written_and_nothing_else(tmp_path: Path) -> None:
-    folder, data = PartFolder(tmp_path / "parts"), written({"rows": NOISE})
-    part_hash = sha256(data)
-    with pytest.raises(PartMissing):
-        folder.read(part_hash)
-    folder.write(part_hash, data)
-    assert folder.has(part_hash)
-    assert folder.read(part_hash) == data
-    assert folder.read_range(part_hash, 10, 20) == data[10:30]
-    assert list(folder.hashes()) == [part_hash]
-    folder.keep_only([part_hash])
-    assert folder.size_bytes() == len(data)
-    path = next((tmp_path / "parts").glob("??/*"))
-    assert path.stat().st_mode & 0o077 == 0
-    path.write_bytes(b"\7" + data[1:])
-    with pytest.raises(PartMissing, match="damaged"):
-        folder.read(part_hash)
-    assert not folder.has(part_hash), "so that it can be fetched again"
-    folder.write(part_hash, data)
-    folder.keep_only([])
-    assert folder.size_bytes() == 0
-
-
-def test_a_full_disk_leaves_nothing_half_written(
-    config: LearningConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = PartFolder(tmp_path / "parts")
-
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("fedchain.learning.payload.part_folder.os.fsync", refuse)
-    learner = Learner(config, members=MEMBERS, stores=Stores(parts_of=lambda _: folder))
-    with pytest.raises(ConfigurationError, match="No space left on device"):
-        learner.contribute(0, "show", 0, b"")
-    assert folder.size_bytes() == 0
-
-
-def test_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
-    folder = PartFolder(tmp_path)
-    (tmp_path / "ab").mkdir()
-    dead, alive = tmp_path / "ab" / ("ab" * 32 + ".0-1.part"), tmp_path / "ab" / ("ab" * 32 + ".1-1.part")
-    dead.write_bytes(b"x")
-    alive.write_bytes(b"x")
-    folder.keep_only([])
-    assert [path.name for path in (tmp_path / "ab").iterdir()] == [alive.name]
-
-
-def _ref() -> PartRef:
-    data = written({"rows": NOISE})
-    return PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=bulk.unpacked_size(data))
-
-
-def test_a_file_that_cannot_be_read_is_missing_and_a_damaged_one_is_written_again(tmp_path: Path) -> None:
-    folder, data = PartFolder(tmp_path), b"part"
-    path = tmp_path / sha256(data).hex()[:2] / sha256(data).hex()
-    path.mkdir(parents=True)  # reading it fails as on a bad disk
-    assert folder.read_range(sha256(data), 0, 4) is None
-    with pytest.raises(PartMissing, match="cannot be read"):
-        folder.read(sha256(data))
-    path.rmdir()
-    path.write_bytes(b"trap")
-    folder.write(sha256(data), data)
-    assert folder.read(sha256(data)) == data
 
 
 def test_the_chain_knows_how_large_a_part_may_be() -> None:

@@ -1,9 +1,6 @@
 """Contents come in chunks from several at once, whole and right, or not at all; slow providers make way for others."""
 
-import heapq
 import random
-from collections.abc import Sequence
-from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -11,47 +8,21 @@ from hypothesis import strategies as st
 
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import sha256
-from fedchain.crypto.keys import PublicKey
-from fedchain.network.assembly import AHEAD_MAX, Assembly
-from fedchain.network.download import PIPELINE, SOURCES_MAX
 from fedchain.network.downloads import Downloads, Request
-from fedchain.network.load import LARGE_AT_ONCE_MAX, LARGE_BYTES_MAX, OWED_MAX
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
-from fedchain.network.providers import PROVIDERS_MAX, REST_MS, Providers
-from fedchain.network.source import RATE_MIN, RATE_WINDOW_MS, STALL_MS
-from tests.support.chain.builders import keys
-
-A, B, C, D = (key.public_key for key in keys(4))
-
-DATA = bytes(range(256)) * 2_400
-"""Three chunks, the last one short."""
-DATA_HASH = sha256(DATA)
-
-LONG = random.Random(1).randbytes(50 * CHUNK_SIZE + 7)
-LONG_HASH = sha256(LONG)
-
-
-def _chunk(number: int, data: bytes = DATA, content_hash: bytes = DATA_HASH) -> Chunk:
-    return Chunk(content_hash, number * CHUNK_SIZE, data[number * CHUNK_SIZE :][:CHUNK_SIZE])
-
-
-def _asked(*numbers: int, peer: PublicKey = A, content_hash: bytes = DATA_HASH) -> list[Request]:
-    return [(peer, GetContent(content_hash, number * CHUNK_SIZE)) for number in numbers]
-
-
-def _numbers(requests: list[Request], peer: PublicKey) -> list[int]:
-    return [request.offset // CHUNK_SIZE for who, request in requests if who == peer]
-
+from fedchain.network.source import STALL_MS
+from tests.support.network.contents import DATA, DATA_HASH, A, B, C, D, asked_of, chunk_of
+from tests.support.network.world import HONEST, KINDS, world
 
 # one provider
 
 
 def test_content_comes_in_chunks() -> None:
     downloads = Downloads(2**20)
-    assert downloads.want(DATA_HASH, len(DATA), A, 0) == _asked(0, 1, 2)
+    assert downloads.want(DATA_HASH, len(DATA), A, 0) == asked_of(0, 1, 2)
     for number in range(3):
         assert DATA_HASH in downloads
-        content, requests = downloads.on_chunk(A, _chunk(number), number)
+        content, requests = downloads.on_chunk(A, chunk_of(number), number)
         assert requests == []
         assert content == (DATA if number == 2 else None)
     assert len(downloads) == 0
@@ -60,7 +31,7 @@ def test_content_comes_in_chunks() -> None:
 def test_chunks_may_come_in_any_order() -> None:
     downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
-    assert [downloads.on_chunk(A, _chunk(number), 1)[0] for number in (2, 0, 1)] == [None, None, DATA]
+    assert [downloads.on_chunk(A, chunk_of(number), 1)[0] for number in (2, 0, 1)] == [None, None, DATA]
 
 
 def test_content_of_exactly_one_chunk_needs_one() -> None:
@@ -76,43 +47,24 @@ def test_content_of_nothing_is_nothing() -> None:
     assert downloads.on_chunk(A, Chunk(sha256(b""), 0, b""), 0) == (b"", [])
 
 
-def test_a_few_chunks_are_asked_for_ahead() -> None:
-    downloads = Downloads(2**30)
-    requests = downloads.want(LONG_HASH, len(LONG), A, 0)
-    assert _numbers(requests, A) == list(range(PIPELINE))
-    for number in range(51):
-        content, more = downloads.on_chunk(A, _chunk(number, LONG, LONG_HASH), number)
-        assert _numbers(more, A) == ([number + PIPELINE] if number + PIPELINE < 51 else [])
-    assert content == LONG
-
-
-def test_a_single_provider_is_asked_again_ever_more_seldom() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, 10, A, 0)
-    asked_ms = [now_ms for now_ms in range(100, 60_000, 100) if downloads.on_tick(now_ms)]
-    pauses = [after - before for before, after in zip([0, *asked_ms], asked_ms, strict=False)]
-    assert pauses[:3] == [STALL_MS, 2 * STALL_MS, 4 * STALL_MS]
-    assert set(pauses[3:]) == {4 * STALL_MS}
-
-
 def test_a_chunk_that_is_too_long_begins_the_download_again_with_others() -> None:
     downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
     downloads.want(DATA_HASH, len(DATA), B, 0)
-    downloads.on_chunk(A, _chunk(0), 1)
+    downloads.on_chunk(A, chunk_of(0), 1)
     with pytest.raises(InvalidPayload, match="chunk"):
         downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, bytes(CHUNK_SIZE + 1)), 2)
-    assert downloads.on_tick(3) == _asked(0, 1, 2, peer=B)
+    assert downloads.on_tick(3) == asked_of(0, 1, 2, peer=B)
     downloads.want(DATA_HASH, len(DATA), A, 3)
-    assert downloads.drop(B, 4, [A, C]) == _asked(0, 1, 2, peer=C), "who lied is not asked again"
+    assert downloads.drop(B, 4, [A, C]) == asked_of(0, 1, 2, peer=C), "who lied is not asked again"
 
 
 @pytest.mark.parametrize("wrong", [DATA[: CHUNK_SIZE - 1], DATA[:1]])
 def test_who_sends_less_than_it_has_is_found_out_by_the_hash(wrong: bytes) -> None:
     downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(A, _chunk(0), 1)
-    assert downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, wrong), 2) == (None, _asked(0))
+    downloads.on_chunk(A, chunk_of(0), 1)
+    assert downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, wrong), 2) == (None, asked_of(0))
     with pytest.raises(InvalidPayload, match="payload hash"):
         downloads.on_chunk(A, Chunk(DATA_HASH, 0, wrong), 3)
 
@@ -123,7 +75,7 @@ def test_a_wrong_size_is_no_lie_of_who_has_the_content(size: int) -> None:
     downloads = Downloads(2**20)
     requests, content = downloads.want(DATA_HASH, size, A, 0), None
     for _ in range(10):
-        chunks = [_chunk(request.offset // CHUNK_SIZE) for _, request in requests]
+        chunks = [chunk_of(request.offset // CHUNK_SIZE) for _, request in requests]
         requests = []
         for chunk in chunks:
             content, more = downloads.on_chunk(A, chunk, 1)
@@ -140,12 +92,12 @@ def test_a_wrong_hash_begins_the_download_again_and_names_who_sent_all_of_it() -
     downloads.want(DATA_HASH, len(DATA), B, 0)
     other = bytes(len(DATA))
     for number in range(2):
-        downloads.on_chunk(A, _chunk(number, other), 1)
+        downloads.on_chunk(A, chunk_of(number, other), 1)
     with pytest.raises(InvalidPayload, match="payload hash"):
-        downloads.on_chunk(A, _chunk(2, other), 1)
-    assert downloads.on_tick(2) == _asked(0, 1, 2, peer=B)
+        downloads.on_chunk(A, chunk_of(2, other), 1)
+    assert downloads.on_tick(2) == asked_of(0, 1, 2, peer=B)
     for number in range(3):
-        content, _ = downloads.on_chunk(B, _chunk(number), 3)
+        content, _ = downloads.on_chunk(B, chunk_of(number), 3)
     assert content == DATA
 
 
@@ -164,13 +116,13 @@ def test_somebody_who_lied_is_asked_again_only_where_there_is_nobody_else() -> N
 
 def test_chunks_that_nobody_asked_for_change_nothing() -> None:
     downloads = Downloads(2**20)
-    assert downloads.on_chunk(A, _chunk(0), 0) == (None, [])
+    assert downloads.on_chunk(A, chunk_of(0), 0) == (None, [])
     downloads.want(DATA_HASH, len(DATA), A, 0)
-    before = (A, _chunk(0))
+    before = (A, chunk_of(0))
     assert downloads.on_chunk(*before, 1) == (None, [])
     for peer, chunk in (
         before,
-        (B, _chunk(1)),
+        (B, chunk_of(1)),
         (A, Chunk(sha256(b""), 0, b"1")),
         (A, Chunk(DATA_HASH, CHUNK_SIZE + 1, b"")),
         (A, Chunk(DATA_HASH, 99 * CHUNK_SIZE, b"1")),
@@ -185,7 +137,7 @@ def test_a_content_of_whole_chunks_comes_whatever_size_was_signed(size: int) -> 
     data = bytes(range(256)) * (CHUNK_SIZE // 256)
     downloads = Downloads(2**20)
     requests = downloads.want(sha256(data), size, A, 0)
-    answers = [downloads.on_chunk(A, _chunk(number, data, sha256(data)), 1) for number in range(len(requests))]
+    answers = [downloads.on_chunk(A, chunk_of(number, data, sha256(data)), 1) for number in range(len(requests))]
     assert (data, []) in answers
 
 
@@ -196,7 +148,7 @@ def test_whose_small_content_is_wrong_is_named_at_once_and_others_are_asked() ->
     downloads.want(DATA_HASH, 32, B, 0)
     with pytest.raises(InvalidPayload, match="payload hash"):
         downloads.on_chunk(A, Chunk(DATA_HASH, 0, bytes(32)), 1)
-    assert downloads.go_on(DATA_HASH, 1) == _asked(0, peer=B)
+    assert downloads.go_on(DATA_HASH, 1) == asked_of(0, peer=B)
 
 
 @pytest.mark.parametrize("data", [bytes(CHUNK_SIZE), bytes(33), bytes(31)], ids=["a chunk", "longer", "shorter"])
@@ -213,7 +165,7 @@ def test_who_contradicts_a_signed_size_holds_up_nobody(data: bytes) -> None:
 def test_who_contradicts_a_signed_size_is_named_once_its_own_copy_is_wrong() -> None:
     downloads = Downloads(2**28)
     downloads.want(DATA_HASH, 32, A, 0)
-    assert downloads.on_chunk(A, Chunk(DATA_HASH, 0, bytes(33)), 1) == (None, _asked(0))
+    assert downloads.on_chunk(A, Chunk(DATA_HASH, 0, bytes(33)), 1) == (None, asked_of(0))
     with pytest.raises(InvalidPayload, match="payload hash"):
         downloads.on_chunk(A, Chunk(DATA_HASH, 0, bytes(33)), 2)
 
@@ -232,168 +184,7 @@ def test_those_that_contradict_a_signed_size_leave_a_place_for_others() -> None:
 # unknown size
 
 
-def test_a_content_of_unknown_size_ends_with_a_short_chunk() -> None:
-    downloads = Downloads(2**20)
-    assert downloads.want(DATA_HASH, None, A, 0) == _asked(0)
-    for number in range(2):
-        assert downloads.on_chunk(A, _chunk(number), 0) == (None, _asked(number + 1))
-    assert downloads.on_chunk(A, _chunk(2), 0) == (DATA, [])
-
-
-def test_a_content_of_unknown_size_and_whole_chunks_ends_where_its_hash_is_right() -> None:
-    data = bytes(2 * CHUNK_SIZE)
-    downloads = Downloads(2**20)
-    downloads.want(sha256(data), None, A, 0)
-    assert downloads.on_chunk(A, _chunk(0, data, sha256(data)), 0)[0] is None
-    assert downloads.on_chunk(A, _chunk(1, data, sha256(data)), 0) == (data, [])
-
-
-def test_a_provider_that_drops_a_content_of_unknown_size_half_way_is_replaced() -> None:
-    downloads = Downloads(2**20)
-    for provider in (A, B):
-        downloads.want(DATA_HASH, None, provider, 0)
-    downloads.on_chunk(A, _chunk(0), 0)
-    lack = Chunk(DATA_HASH, CHUNK_SIZE, b"")
-    assert downloads.on_chunk(A, lack, 0) == (None, _asked(0, peer=B)), "A may have sent anything"
-
-
-@pytest.mark.parametrize("data", [b"wrong", bytes(CHUNK_SIZE + 1)], ids=["another content", "more than a chunk"])
-def test_a_content_of_unknown_size_is_checked_like_any_other(data: bytes) -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, None, A, 0)
-    with pytest.raises(InvalidPayload):
-        downloads.on_chunk(A, Chunk(DATA_HASH, 0, data), 0)
-
-
-def test_more_than_the_bound_of_one_content_is_nobodys_fault() -> None:
-    """A liar that hands out a large content's hash for that of a state would have honest providers banned."""
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, None, A, 0, size_max=len(DATA) - 1)
-    downloads.want(DATA_HASH, None, B, 0, size_max=10)
-    for number in range(2):
-        assert downloads.on_chunk(A, _chunk(number), 0) == (None, _asked(number + 1))
-    assert downloads.on_chunk(A, _chunk(2), 0) == (None, _asked(0, peer=B)), "A has something else under this hash"
-
-
-def test_a_bound_that_was_too_low_rises_with_who_wants_more() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, None, A, 0, size_max=10)
-    downloads.want(DATA_HASH, None, B, 0)
-    assert downloads.on_chunk(A, _chunk(0), 0) == (None, _asked(0, peer=B))
-    for number in range(3):
-        content, _ = downloads.on_chunk(B, _chunk(number), 0)
-    assert content == DATA
-
-
-def test_a_content_of_unknown_size_is_asked_of_one_more_each_time_that_a_while_has_passed() -> None:
-    downloads = Downloads(2**30)
-    downloads.want(LONG_HASH, None, A, 0)
-    wrong = bytes(CHUNK_SIZE)
-    for number, now_ms in enumerate(range(900, 9_900, 900)):
-        downloads.on_chunk(A, Chunk(LONG_HASH, number * CHUNK_SIZE, wrong), now_ms)
-    assert downloads.on_tick(9_900, [A, B]) == _asked(0, peer=B, content_hash=LONG_HASH), "A is not slow"
-    for number in range(51):
-        content, _ = downloads.on_chunk(B, _chunk(number, LONG, LONG_HASH), 10_000)
-    assert content == LONG
-
-
-def test_a_content_of_unknown_size_cannot_grow_without_end() -> None:
-    downloads = Downloads(2 * CHUNK_SIZE)
-    downloads.want(DATA_HASH, None, A, 0)
-    for number in range(2):
-        downloads.on_chunk(A, Chunk(DATA_HASH, number * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
-    with pytest.raises(InvalidPayload, match="0 wanted"):
-        downloads.on_chunk(A, Chunk(DATA_HASH, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
-
-
 # several providers
-
-
-def test_several_providers_send_different_parts_of_a_large_content() -> None:
-    downloads = Downloads(2**30)
-    requests = downloads.want(LONG_HASH, len(LONG), A, 0)
-    for provider in (B, C, D):
-        assert downloads.want(LONG_HASH, len(LONG), provider, 0) == [], "it is asked at the next tick"
-    requests += downloads.on_tick(1)
-    assert [who for who, _ in requests] == [A] * PIPELINE + [B] * PIPELINE + [C] * PIPELINE
-    assert [request.offset // CHUNK_SIZE for _, request in requests] == list(range(SOURCES_MAX * PIPELINE))
-    content, sent = None, 0
-    while requests:
-        peer, request = requests.pop(random.Random(sent).randrange(len(requests)))
-        content, more = downloads.on_chunk(peer, _chunk(request.offset // CHUNK_SIZE, LONG, LONG_HASH), 2)
-        requests += more
-        sent += 1
-    assert content == LONG
-    assert sent == 51, "nothing was asked for twice"
-
-
-def test_chunks_that_come_too_early_do_not_fill_memory() -> None:
-    downloads = Downloads(2**30)
-    downloads.want(LONG_HASH, len(LONG), A, 0)
-    downloads.want(LONG_HASH, len(LONG), B, 0)
-    requests = downloads.on_tick(1)
-    taken = list[int]()
-    while requests:
-        _, request = requests.pop(0)
-        taken.append(request.offset // CHUNK_SIZE)
-        requests += downloads.on_chunk(B, _chunk(taken[-1], LONG, LONG_HASH), 1)[1]
-    assert taken == list(range(PIPELINE, AHEAD_MAX)), "the first chunks, which A owes, are missing"
-
-
-def test_a_silent_provider_is_replaced_and_its_part_goes_on_at_another() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(A, _chunk(0), 10)
-    assert downloads.on_tick(10 + STALL_MS - 1) == []
-    downloads.want(DATA_HASH, len(DATA), B, 10)
-    assert downloads.on_tick(10 + STALL_MS) == _asked(1, 2, peer=B)
-    assert downloads.on_tick(10 + STALL_MS) == [], "B has its time"
-    assert downloads.on_chunk(A, _chunk(1), 20 + STALL_MS) == (None, []), "A is late, and its chunk is as good"
-    assert downloads.on_chunk(B, _chunk(2), 20 + STALL_MS) == (DATA, [])
-
-
-def test_a_slow_provider_is_replaced() -> None:
-    """A chunk now and then keeps it from being silent; 16 MiB would take two minutes."""
-    downloads = Downloads(2**30)
-    downloads.want(LONG_HASH, len(LONG), A, 0)
-    for number, now_ms in enumerate((1_850, 3_700)):
-        assert downloads.on_tick(now_ms - 1) == []
-        assert _numbers(downloads.on_chunk(A, _chunk(number, LONG, LONG_HASH), now_ms)[1], A) == [number + PIPELINE]
-    assert downloads.on_tick(RATE_WINDOW_MS - 1, [B]) == []
-    requests = downloads.on_tick(RATE_WINDOW_MS, [B])
-    assert requests == _asked(2, 3, 4, 5, peer=B, content_hash=LONG_HASH), "B goes on where A broke off"
-    (_, more) = downloads.on_chunk(A, _chunk(2, LONG, LONG_HASH), RATE_WINDOW_MS + 1)
-    assert more == _asked(6, peer=B, content_hash=LONG_HASH), "what comes late is taken, and no more is asked of A"
-
-
-def test_a_slow_provider_that_is_the_only_one_is_measured_again() -> None:
-    downloads = Downloads(2**30)
-    downloads.want(LONG_HASH, len(LONG), A, 0)
-    for number, now_ms in enumerate(range(1_500, 12_500, 1_500)):
-        downloads.on_chunk(A, _chunk(number, LONG, LONG_HASH), now_ms)
-        assert downloads.on_tick(now_ms) == [], "there is nobody else"
-    for number in range(8, 40):
-        downloads.on_chunk(A, _chunk(number, LONG, LONG_HASH), 12_500)
-    assert downloads.on_tick(12_600, [B]) == [], "it is fast now"
-
-
-def test_a_provider_that_is_fast_enough_stays() -> None:
-    downloads = Downloads(2**30)
-    requests = downloads.want(LONG_HASH, len(LONG), A, 0)
-    downloads.want(LONG_HASH, len(LONG), B, 0)
-    downloads.drop(B, 0)
-    downloads.on_tick(0, [])
-    pause_ms = 1_000 * CHUNK_SIZE // RATE_MIN - 1
-    content = None
-    for now_ms in count(pause_ms, pause_ms):
-        who, request = requests.pop(0)
-        assert who == A
-        content, more = downloads.on_chunk(A, _chunk(request.offset // CHUNK_SIZE, LONG, LONG_HASH), now_ms)
-        requests += more
-        if content is not None:
-            break
-        assert downloads.on_tick(now_ms, [C]) == []
-    assert content == LONG
 
 
 def test_a_slow_provider_that_is_the_only_one_is_kept_and_not_asked_twice() -> None:
@@ -402,51 +193,18 @@ def test_a_slow_provider_that_is_the_only_one_is_kept_and_not_asked_twice() -> N
     for number in range(3):
         for now_ms in range(number * 1_900 + 100, (number + 1) * 1_900, 100):
             requests += downloads.on_tick(now_ms)
-        content, _ = downloads.on_chunk(A, _chunk(number), (number + 1) * 1_900)
+        content, _ = downloads.on_chunk(A, chunk_of(number), (number + 1) * 1_900)
     assert content == DATA
     assert len(requests) == 3
-
-
-def test_who_lies_among_several_is_found_by_asking_one_after_another() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(A, _chunk(0, bytes(len(DATA))), 0)
-    downloads.drop(A, 0, [B])
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(B, _chunk(1), 1)
-    content, requests = downloads.on_chunk(B, _chunk(2), 1)
-    assert content is None, "it is wrong, and nobody knows whose fault that is"
-    assert requests == [*_asked(0, 1, 2, peer=B), *_asked(0, 1, 2)], "each sends a copy of its own"
-    for number in range(2):
-        downloads.on_chunk(A, _chunk(number, bytes(len(DATA))), 3)
-        downloads.on_chunk(B, _chunk(number), 3)
-    with pytest.raises(InvalidPayload, match="payload hash"):
-        downloads.on_chunk(A, _chunk(2, bytes(len(DATA))), 3)
-    assert downloads.on_chunk(B, _chunk(2), 5) == (DATA, [])
-
-
-def test_parts_of_two_are_never_mixed_once_one_has_to_send_all() -> None:
-    downloads = Downloads(2**20)
-    downloads.want(DATA_HASH, len(DATA), A, 0)
-    downloads.on_chunk(A, _chunk(0, bytes(len(DATA))), 0)
-    downloads.drop(A, 0, [B])
-    for number in (1, 2):
-        downloads.on_chunk(B, _chunk(number), 1)
-    downloads.want(DATA_HASH, len(DATA), C, 1)
-    assert downloads.on_chunk(B, _chunk(0, bytes(len(DATA))), 1) == (None, _asked(0, 1, 2, peer=C))
-    for number in (0, 1):
-        for peer in (B, C):
-            assert downloads.on_chunk(peer, _chunk(number), 2) == (None, []), "B has sent its first chunk"
-    assert downloads.on_chunk(C, _chunk(2), 3) == (DATA, [])
 
 
 def test_an_empty_chunk_passes_the_download_on() -> None:
     downloads = Downloads(2**20)
     for provider in (A, B, C):
         downloads.want(DATA_HASH, 10, provider, 0)
-    assert downloads.on_chunk(A, Chunk(DATA_HASH, 0, b""), 2) == (None, _asked(0, peer=B))
+    assert downloads.on_chunk(A, Chunk(DATA_HASH, 0, b""), 2) == (None, asked_of(0, peer=B))
     assert downloads.on_chunk(A, Chunk(DATA_HASH, 0, b""), 2) == (None, [])
-    assert downloads.on_chunk(B, Chunk(DATA_HASH, 0, b""), 2) == (None, _asked(0, peer=C))
+    assert downloads.on_chunk(B, Chunk(DATA_HASH, 0, b""), 2) == (None, asked_of(0, peer=C))
 
 
 def test_peers_without_the_content_are_not_asked_in_circles() -> None:
@@ -460,7 +218,7 @@ def test_peers_without_the_content_are_not_asked_in_circles() -> None:
     assert asked == 2
     assert DATA_HASH in downloads, "it is still wanted"
     assert downloads.on_tick(4 + STALL_MS) == []
-    assert downloads.on_tick(5 + STALL_MS) == _asked(0, peer=B)
+    assert downloads.on_tick(5 + STALL_MS) == asked_of(0, peer=B)
     assert downloads.on_tick(6 + STALL_MS) == []
 
 
@@ -469,29 +227,20 @@ def test_somebody_new_is_asked_at_once_where_nobody_else_has_it() -> None:
     downloads.want(DATA_HASH, 10, A, 0)
     downloads.on_chunk(A, Chunk(DATA_HASH, 0, b""), 1)
     downloads.want(DATA_HASH, 10, B, 2)
-    assert downloads.on_tick(3) in (_asked(0, peer=A), _asked(0, peer=B))
+    assert downloads.on_tick(3) in (asked_of(0, peer=A), asked_of(0, peer=B))
 
 
 def test_a_provider_that_is_gone_is_replaced_at_once() -> None:
     downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
     downloads.want(DATA_HASH, len(DATA), B, 0)
-    downloads.on_chunk(A, _chunk(0), 1)
+    downloads.on_chunk(A, chunk_of(0), 1)
     assert downloads.drop(C, 2) == []
-    assert downloads.drop(A, 2) == _asked(1, 2, peer=B)
-    assert downloads.drop(B, 3, [C]) == _asked(1, 2, peer=C)
+    assert downloads.drop(A, 2) == asked_of(1, 2, peer=B)
+    assert downloads.drop(B, 3, [C]) == asked_of(1, 2, peer=C)
     for number in (1, 2):
-        content, _ = downloads.on_chunk(C, _chunk(number), 4)
+        content, _ = downloads.on_chunk(C, chunk_of(number), 4)
     assert content == DATA
-
-
-def test_when_all_known_providers_stall_every_connected_peer_is_asked() -> None:
-    peers = [sha256(bytes([number])) for number in range(3 * PROVIDERS_MAX)]
-    downloads, asked = Downloads(2**20), set[bytes]()
-    downloads.want(DATA_HASH, 10, A, 0)
-    for turn in range(200):
-        asked |= {who for who, _ in downloads.on_tick((turn + 1) * STALL_MS, peers)}
-    assert asked >= {*peers}
 
 
 # bounds
@@ -510,16 +259,6 @@ def test_what_only_its_authors_give_is_asked_of_nobody_else_unless_it_is_also_wh
     assert {peer for peer, _ in requests} == {A, B, C}
 
 
-def test_those_that_contradict_a_signed_size_come_last_also_when_others_made_way() -> None:
-    providers = Providers(A, asks_others=False)
-    for other in (B, C):
-        providers.add(other)
-    providers.doubt(B)
-    providers.rest(A, 0)
-    assert providers.rested((), REST_MS - 1) == [C, B]
-    assert providers.rested((), REST_MS) == [C, A, B]
-
-
 def test_there_is_a_limit_to_downloads() -> None:
     downloads = Downloads(2**20, count_max=3)
     for number in range(3):
@@ -531,60 +270,6 @@ def test_there_is_a_limit_to_downloads() -> None:
     downloads.keep_only({sha256(b"\x01")})
     assert len(downloads) == 1
     downloads.want(DATA_HASH, 1, A, 0)
-
-
-def test_there_is_a_limit_to_providers() -> None:
-    downloads = Downloads(2**20)
-    providers = [sha256(bytes([number])) for number in range(PROVIDERS_MAX + 5)]
-    asked = set[bytes]()
-    for provider in providers:
-        asked |= {who for who, _ in downloads.want(DATA_HASH, 10, provider, 0)}
-    for turn in range(30 * PROVIDERS_MAX):
-        asked |= {who for who, _ in downloads.on_tick((turn + 1) * STALL_MS)}
-    assert asked == set(providers[:PROVIDERS_MAX])
-
-
-@pytest.mark.parametrize(
-    ("size", "at_once"), [(CHUNK_SIZE + 1, LARGE_AT_ONCE_MAX), (LARGE_BYTES_MAX // 2, 2), (2 * LARGE_BYTES_MAX, 1)]
-)
-def test_one_provider_sends_a_few_large_contents_at_a_time(size: int, at_once: int) -> None:
-    """Otherwise a member could have us hold the beginnings of as many contents as it has posts for."""
-    hashes = [sha256(bytes([number])) for number in range(LARGE_AT_ONCE_MAX + 2)]
-    downloads, requests = Downloads(2**20), list[Request]()
-    for content_hash in hashes:
-        requests += downloads.want(content_hash, size, A, 0)
-    assert {request.content_hash for _, request in requests} == set(hashes[:at_once])
-    assert downloads.want(sha256(b"small"), 5, A, 0), "what fits into a chunk never waits for them"
-    downloads.keep_only({*hashes[1:]})
-    assert {request.content_hash for _, request in downloads.on_tick(1)} == {hashes[at_once]}
-    assert downloads.on_tick(2) == []
-
-
-def test_the_next_large_content_is_asked_for_when_one_is_complete() -> None:
-    large = [bytes([number]) * (CHUNK_SIZE + 1) for number in range(LARGE_AT_ONCE_MAX + 2)]
-    downloads = Downloads(2**20)
-    for data in large:
-        downloads.want(sha256(data), len(data), A, 0)
-    done = large[0]
-    assert downloads.on_chunk(A, _chunk(0, done, sha256(done)), 1) == (None, [])
-    content, more = downloads.on_chunk(A, _chunk(1, done, sha256(done)), 1)
-    assert content == done
-    assert more == _asked(0, 1, content_hash=sha256(large[LARGE_AT_ONCE_MAX]))
-
-
-def test_one_provider_owes_a_bounded_number_of_chunks() -> None:
-    data = [number.to_bytes(8, "big") for number in range(2 * OWED_MAX)]
-    downloads, requests = Downloads(2**20), list[Request]()
-    for item in data:
-        requests += downloads.want(sha256(item), len(item), A, 0)
-    assert len(requests) == OWED_MAX
-    by_hash, done = {sha256(item): item for item in data}, 0
-    while requests:
-        _, request = requests.pop(0)
-        content, more = downloads.on_chunk(A, Chunk(request.content_hash, 0, by_hash[request.content_hash]), 1)
-        requests += more
-        done += content is not None
-    assert done == 2 * OWED_MAX
 
 
 @pytest.mark.parametrize("are_others_named", [False, True])
@@ -611,140 +296,7 @@ def test_a_silent_peer_that_is_named_first_for_everything_costs_seconds(
     assert now_ms <= 7_000
 
 
-def test_beginnings_that_nobody_goes_on_with_are_dropped() -> None:
-    downloads = Downloads(2**30)
-    downloads.want(LONG_HASH, len(LONG), A, 0)
-    downloads.on_chunk(A, _chunk(0, LONG, LONG_HASH), 1)
-    for number in range(LARGE_AT_ONCE_MAX):
-        downloads.want(sha256(bytes([number])), LARGE_BYTES_MAX, B, 1)
-    downloads.want(LONG_HASH, len(LONG), B, 1)
-    assert downloads.drop(A, 2) == [], "B is busy"
-    held = downloads._downloads[LONG_HASH]._shared
-    assert (held.senders, next(held.wanted())) == (set(), 0)
-
-
-def test_an_assembly_waits_for_what_is_missing() -> None:
-    parts = Assembly(LONG_HASH, len(LONG), 2**30)
-    assert list(parts.wanted()) == list(range(AHEAD_MAX))
-    for number in (1, 3):
-        parts.put(number, LONG[number * CHUNK_SIZE :][:CHUNK_SIZE], A)
-    assert list(parts.wanted()) == [0, 2, *range(4, AHEAD_MAX)]
-    parts.put(0, LONG[:CHUNK_SIZE], B)
-    assert list(parts.wanted()) == [2, *range(4, AHEAD_MAX + 2)]
-    assert parts.senders == {A, B}
-    assert not parts.is_complete
-    assert not parts.ends_here()
-
-
 # all of it
-
-
-class Provider:
-    """How somebody answers: after how long, and with what; None: never."""
-
-    def __init__(self, kind: str, seed: int) -> None:
-        self.kind = kind
-        self._rng = random.Random(seed)
-
-    def answer(self, request: GetContent, data: bytes) -> tuple[int, bytes] | None:
-        right = data[request.offset :][:CHUNK_SIZE]
-        delay_ms = self._rng.randrange(1, 60)
-        match self.kind:
-            case "honest":
-                return delay_ms, right
-            case "slow":
-                return 1_850, right
-            case "very slow":
-                return 60_000, right
-            case "liar":
-                return delay_ms, bytes([right[0] ^ 1]) + right[1:]
-            case "part-time liar":
-                return delay_ms, right if self._rng.random() < 0.8 else bytes(len(right))
-            case "slow liar":
-                return 1_850, bytes(len(right))
-            case "short":
-                return delay_ms, right[:-1]
-            case "empty":
-                return delay_ms, b""
-            case "dripping":  # as slowly as is let pass, and without an end
-                return 1_000 * CHUNK_SIZE // RATE_MIN - 10, bytes(CHUNK_SIZE)
-            case "dripping what fits":
-                return 1_000 * CHUNK_SIZE // RATE_MIN - 10, bytes(len(right))
-            case "forgetful":
-                return (delay_ms, right) if self._rng.random() < 0.7 else None
-        return None  # silent
-
-
-KINDS = (
-    "slow",
-    "very slow",
-    "liar",
-    "part-time liar",
-    "slow liar",
-    "short",
-    "empty",
-    "forgetful",
-    "silent",
-    "dripping",
-    "dripping what fits",
-)
-HONEST = {"honest", "slow", "very slow", "empty", "forgetful", "silent"}
-
-
-def _world(
-    kinds: Sequence[str],
-    data: bytes,
-    size: int | None,
-    known: int,
-    seed: int,
-    until_ms: int,
-    *,
-    size_max: int | None = None,
-    are_mixed: bool = True,
-) -> tuple[bytes | None, int, set[str]]:
-    """Fetch ``data`` from providers of these kinds; what came, when, and the kinds of those that were named.
-
-    One answer of a provider waits for the one before it, as on a link.
-    """
-    rng = random.Random(seed)
-    peers = [sha256(bytes([number])) for number in range(len(kinds))]
-    providers = {
-        peer: Provider(kind, seed + place) for place, (peer, kind) in enumerate(zip(peers, kinds, strict=True))
-    }
-    downloads, content_hash, named = Downloads(2**28 if size_max else 2**24), sha256(data), set[str]()
-    queue: list[tuple[int, int, PublicKey, Chunk]] = []
-    free_ms, order = dict.fromkeys(peers, 0), count()
-
-    def ask(requests: list[Request], now_ms: int) -> None:
-        for peer, request in requests:
-            if (answered := providers[peer].answer(request, data)) is not None:
-                free_ms[peer] = max(free_ms[peer], now_ms) + answered[0]
-                chunk = Chunk(content_hash, request.offset, answered[1])
-                heapq.heappush(queue, (free_ms[peer], next(order), peer, chunk))
-
-    for peer in rng.sample(peers, known) if are_mixed else peers[:known]:
-        ask(downloads.want(content_hash, size, peer, 0, size_max), 0)
-    for tick_ms in range(250, until_ms, 250):
-        while queue and queue[0][0] <= tick_ms:
-            now_ms, _, peer, chunk = heapq.heappop(queue)
-            try:
-                content, requests = downloads.on_chunk(peer, chunk, now_ms)
-            except InvalidPayload:
-                named.add(providers[peer].kind)
-                ask(downloads.go_on(content_hash, now_ms), now_ms)
-                continue
-            ask(requests, now_ms)
-            if content is not None:
-                assert not downloads
-                return content, now_ms, named
-        if rng.random() < 0.02:
-            gone = rng.choice(peers)
-            queue = [item for item in queue if item[2] != gone]
-            heapq.heapify(queue)
-            free_ms[gone] = tick_ms
-            ask(downloads.drop(gone, tick_ms, peers), tick_ms)
-        ask(downloads.on_tick(tick_ms, peers), tick_ms)
-    return None, until_ms, named
 
 
 @settings(deadline=None, max_examples=60)
@@ -764,7 +316,7 @@ def test_a_content_arrives_if_one_provider_is_honest_and_only_liars_are_named(
     random.Random(seed).shuffle(kinds)
     data = random.Random(seed).randbytes(chunks * CHUNK_SIZE + rest)
     size = len(data) if is_size_known else None
-    content, _, named = _world(kinds, data, size, min(known, len(kinds)), seed, 1_800_000)
+    content, _, named = world(kinds, data, size, min(known, len(kinds)), seed, 1_800_000)
     assert content == data
     assert not named & HONEST
 
@@ -777,7 +329,7 @@ def test_a_large_content_does_not_wait_for_slow_providers(slow: int) -> None:
     taken_s = [
         at_ms / 1_000
         for seed in range(5)
-        for content, at_ms, _ in [_world(kinds, data, len(data), len(kinds), seed, 200_000)]
+        for content, at_ms, _ in [world(kinds, data, len(data), len(kinds), seed, 200_000)]
         if content == data
     ]
     assert len(taken_s) == 5
@@ -786,8 +338,8 @@ def test_a_large_content_does_not_wait_for_slow_providers(slow: int) -> None:
 
 def test_several_providers_are_faster_than_one() -> None:
     data = random.Random(3).randbytes(16 * 2**20)
-    alone = _world(["honest"], data, len(data), 1, 1, 200_000)[1]
-    together = _world(["honest"] * 3, data, len(data), 3, 1, 200_000)[1]
+    alone = world(["honest"], data, len(data), 1, 1, 200_000)[1]
+    together = world(["honest"] * 3, data, len(data), 3, 1, 200_000)[1]
     assert together < 0.5 * alone
 
 
@@ -813,7 +365,7 @@ def test_those_that_drip_hold_up_a_content_for_some_turns_and_no_longer(
     """They are asked first, and send what is wrong as slowly as is let pass."""
     kinds = [*[kind] * liars, "honest"]
     for seed in range(3):
-        content, _, named = _world(
+        content, _, named = world(
             kinds, data, size, len(kinds), seed, 1_000 * limit_s, size_max=size_max, are_mixed=False
         )
         assert content == data

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.chain.block import Block
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
@@ -16,46 +15,11 @@ from fedchain.learning.payload.bulk import PartRef
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.round import Tensors
 from fedchain.node.founding.task import rules_of
-from fedchain.simulator.adversaries.part_liars import PartThief
-from fedchain.simulator.disturbances import Fault, Traitors
+from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.simulation import Outcome
-from fedchain.simulator.run import load_learner, simulate
-from fedchain.simulator.scenario import Scenario, ScenarioError
-
-SCENARIO = Scenario(
-    peers=4,
-    rounds=3,
-    workers=1,
-    method="tests.support.learning.relay:Relay",
-    aggregator="fixed",
-    centralized=True,
-    test_every=0,
-)
-
-
-def run(scenario: Scenario, folder: Path | None = None) -> Outcome:
-    outcome = simulate(scenario, load_learner(scenario), chain_folder=folder)
-    assert outcome.violations == []
-    assert len(outcome.rows) == scenario.rounds
-    return outcome
-
-
-def posts(folder: Path) -> list[int]:
-    """How many posts each block counts."""
-    store = Store.open(folder)
-    try:
-        blocks: list[Block] = []
-        while (found := store.final(len(blocks) + 1)) is not None:
-            blocks.append(found[0])
-        return [len(block.transactions) for block in blocks]
-    finally:
-        store.close()
-
-
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[int]]:
-    folder = tmp_path_factory.mktemp("relay") / "chain"
-    return run(SCENARIO, folder), posts(folder)
+from fedchain.simulator.scenario import ScenarioError
+from tests.support.simulator.relayed import SCENARIO, posts, run
+from tests.support.simulator.relayed import outcome as outcome
 
 
 def test_everybody_posts_and_the_aggregator_answers(outcome: tuple[Outcome, list[int]]) -> None:
@@ -132,28 +96,6 @@ def test_the_explorer_counts_parts_by_sender_and_reader(tmp_path: Path) -> None:
     answered = [(3, members[0], reader, 1) for reader in ("next aggregator", *members)]
     assert [(row.round, row.sender, row.reader, row.count) for row in parts] == [*shown, *answered]
     assert all(row.size_bytes > 0 for row in parts)
-
-
-def test_a_thief_gets_no_byte_of_a_part_that_others_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    thieves: list[PartThief] = []
-    act = PartThief.act
-
-    def act_and_note(thief: PartThief) -> None:
-        thieves.append(thief)
-        act(thief)
-
-    monkeypatch.setattr(PartThief, "act", act_and_note)
-    run(replace(SCENARIO, rounds=6, adversaries=(Traitors(behaviour="part-thief", peers=(3,)),)))
-    thief = thieves[-1]
-    assert thief.signed >= 6
-    assert thief.stolen == 0
-
-
-def test_rounds_close_although_parts_are_listed_that_nobody_has() -> None:
-    """Readers wait for their author for some rounds as for one that is silent, and not after that."""
-    liar = run(replace(SCENARIO, rounds=8, adversaries=(Traitors(behaviour="part-claimer", peers=(3,)),)))
-    silent = run(replace(SCENARIO, rounds=8, adversaries=(Traitors(behaviour="silent", peers=(3,)),)))
-    assert liar.virtual_s <= 1.5 * silent.virtual_s
 
 
 def test_parts_need_everybody_connected_to_all() -> None:

@@ -9,7 +9,6 @@ from fedchain.simulator.display import round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.scenario import load_scenario
-from fedchain.terminal import Console, step
 
 LOCAL = RoundMetrics(round=1, height=1, virtual_s=5.0, taa=0.91667, tal=0.125, test_accuracy=0.25, posts=12_345)
 SHARED = RoundMetrics(round=1, height=1, virtual_s=5.0, taa=0.91667, tal=0.125, taa_received=0.5, epsilon=1.25)
@@ -58,11 +57,3 @@ def test_who_was_skipped_is_named() -> None:
     outcome.skipped = ["peer 0, round 1: first", "peer 2, round 1: nothing of peer 1 is used"]
     text = " ".join(shown(summary(outcome, "runs/x", 0.0), 200).split())
     assert "2 times, the last: peer 2, round 1: nothing of peer 1 is used" in text
-
-
-def test_what_is_done_meanwhile_is_said_in_a_line_where_there_is_no_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with step(Console(), "preparing [bold]digits"):
-        assert capsys.readouterr().out == "preparing [bold]digits\n"
-    assert capsys.readouterr().out == ""

@@ -12,7 +12,7 @@ from PIL import Image
 from fedchain.files.layout import free_folder
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
-from fedchain.simulator.palette import COLOURS, bar_style, line_style, title_of
+from fedchain.simulator.palette import title_of
 from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.support.simulator.trivial import trivial_scenario
@@ -121,25 +121,6 @@ def test_the_timeline_has_round_numbers_and_marks_who_mined(figures: list[Any]) 
     assert [(text.get_text(), text.xy[0]) for text in axes.texts] == [("1", 5.0), ("2", 10.0), ("3", 15.0)]
     (stars,) = [points for points in axes.collections if points.get_label() == "mined the block"]
     assert sorted(stars.get_offsets().tolist()) == [[14.1, 1.0], [19.0, 0.0]]
-
-
-def test_no_two_lines_or_bars_are_alike() -> None:
-    lines = [line_style(place, 49) for place in range(49)]
-    assert len({(str(line["color"]), str(line["linestyle"]), line["marker"]) for line in lines}) == 49
-    assert len({(bar["facecolor"], bar["hatch"]) for bar in map(bar_style, range(49))}) == 49
-
-
-def test_colours_are_told_apart_by_colour_blind_readers() -> None:
-    """Each pair of the first six differs clearly as a deuteranope or a protanope sees it (Viénot et al., 1999)."""
-    colours = [[int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)] for text in COLOURS[:6]]
-    linear = np.array(colours) ** 2.2
-    for matrix in (
-        [[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]],
-        [[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]],
-    ):
-        seen = np.clip(linear @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
-        distances = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(len(seen), 1)]
-        assert distances.min() > 0.12, distances
 
 
 def test_peers_that_did_nothing_leave_the_timeline_empty(tmp_path: Path) -> None:

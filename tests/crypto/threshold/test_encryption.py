@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedchain.crypto.exceptions import InvalidCiphertext
-from fedchain.crypto.randomness import random_below, random_bits
+from fedchain.crypto.randomness import random_bits
 from fedchain.crypto.threshold import Encryptor, decode_ciphertexts, encode_ciphertexts
-from fedchain.crypto.threshold.fixed_base import FixedBase
 from tests.crypto.threshold.dealt import random_source, small_key
 
 
@@ -70,31 +69,3 @@ def test_ciphertexts_out_of_range_or_not_coprime_are_refused_by_position(positio
     ciphertexts = [bad if i == position else mpz(i + 1) for i in range(5)]
     with pytest.raises(InvalidCiphertext, match=f"ciphertext {position} of 5"):
         decode_ciphertexts(key, encode_ciphertexts(key, ciphertexts), 5)
-
-
-@given(st.integers(1, 200), st.data())
-def test_fixed_base_powers_are_powers(bits: int, data: st.DataObject) -> None:
-    modulus = data.draw(st.integers(2, 2**90)) | 1
-    base, exponent = data.draw(st.integers(0, modulus)), data.draw(st.integers(0, 2**bits - 1))
-    table = FixedBase(mpz(base), mpz(modulus), bits)
-    for each in (exponent, 0, 1, 2**bits - 1):
-        assert table.power(each) == pow(base, each, modulus)
-    for wrong in (-1, 2**bits):
-        with pytest.raises(ValueError, match="the table is for"):
-            table.power(wrong)
-
-
-@given(st.integers(1, 300))
-def test_random_numbers_stay_below_their_bound(bound: int) -> None:
-    source = random_source(str(bound))
-    drawn = [random_below(bound, source) for _ in range(20)]
-    assert all(0 <= number < bound for number in drawn)
-    assert all(0 <= random_bits(bits, source) < 2**bits for bits in range(20))
-    with pytest.raises(ValueError, match="no number"):
-        random_below(0, source)
-
-
-def test_random_numbers_reach_every_value_alike() -> None:
-    source = random_source("uniform")
-    drawn = [int(random_below(5, source)) for _ in range(5_000)]
-    assert all(900 < drawn.count(value) < 1_100 for value in range(5))

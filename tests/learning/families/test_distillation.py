@@ -9,42 +9,21 @@ import pytest
 import torch
 
 from fedchain.learning.application import Application
-from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.families.distillation import DistillationMethod
 from fedchain.learning.families.distillation_parts import ExampleParts, read_answer
-from fedchain.learning.families.server import ServerState
 from fedchain.learning.models import server
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.models.vectors import write_state
-from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX, PartRef, decode_part, listed
-from fedchain.learning.payload.codec import decode, encode
-from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.registry import HyperparameterValue, build_method
-from fedchain.learning.round import OffChain, Tensors
+from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.registry import build_method
+from fedchain.learning.round import OffChain
 from fedchain.learning.worker.contribution import Contribution
-from tests.support.learning.federation import CLIENTS, Federation, config
-
-MIXED = "split-mlp-1+split-mlp-2+split-mlp-3"
-
-
-class Relay(Federation):
-    """A federation whose parts can be looked at, and lost."""
-
-    def refs(self, phase: str, payload: bytes) -> tuple[PartRef, ...]:
-        return listed(decode(payload, self.rules._payload_specs[phase]), self.rules._kinds[phase])
-
-    def tensors(self, phase: str, ref: PartRef) -> Tensors:
-        return decode_part(self.parts.read(ref.hash), self.rules._kinds[phase][ref.kind])
-
-    def step(self, phase: str, participants: range = range(CLIENTS)) -> list[bytes]:
-        return [one.payload for one in self._phase(phase, participants)]
-
-
-def small(method: str = "fedgkt", **hyperparameters: HyperparameterValue) -> LearningConfig:
-    return replace(config(method, **hyperparameters), model=MIXED)
+from tests.support.learning.federation import CLIENTS
+from tests.support.learning.mixed_relay import Relay, small
 
 
 def test_features_and_logits_stand_in_the_order_of_the_data() -> None:
@@ -251,57 +230,6 @@ def test_without_any_examples_the_phase_closes_empty() -> None:
     )
 
 
-def test_another_aggregator_goes_on_from_the_state_that_was_posted() -> None:
-    """A member that never had the role computes, byte for byte, what the one that had it would have."""
-    federation = Relay(small())
-    federation.play(2)
-    federation.round = 3
-    federation.step("update")
-    saved = federation.learner.checkpoint(CLIENTS)
-    expected = federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
-    other = federation.new_learner()
-    assert other.contribute(CLIENTS, "distill", 3, federation.knowledge) == expected, "it has the posted state"
-    state = federation.client(CLIENTS).state(ServerState)
-    assert state.round == 3
-    assert state.values is not None
-    federation.learner.restore(CLIENTS, saved)
-    refs = [ref for ref in federation.refs("distill", expected.payload) if ref.kind == "server"]
-    tensors = federation.tensors("distill", refs[0])
-    assert tensors["round"].tolist() == [3]
-    np.testing.assert_array_equal(tensors["values"], state.values.numpy())
-
-
-def test_a_network_that_nobody_gives_out_begins_anew() -> None:
-    federation = Relay(small())
-    federation.play(2)
-    known = federation.learner._contributing.round(federation.client(0), 3, federation.knowledge)
-    work = federation.learner._contributing
-    bulk = work.bulk(federation.client(0), work.phases["distill"], known)
-    assert bulk is not None
-    (ref,) = [ref for ref in bulk.parts("distill") if ref.kind == "server"]
-    del federation.parts._parts[ref.hash]
-    federation.round = 3
-    federation.step("update")
-    other = federation.new_learner()
-    made = other.contribute(CLIENTS, "distill", 3, federation.knowledge)
-    assert made != federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
-
-
-def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None:
-    federation = Relay(small(learning_rate=0.01))
-    federation.play()
-    federation.round = 2
-    federation.step("update")
-    with federation.learner.lend(CLIENTS, 2) as aggregator:
-        state = aggregator.state(ServerState)
-        assert state.values is not None
-        state.values[:] = 1e30
-    before = federation.learner.checkpoint(CLIENTS)
-    with pytest.raises(NothingToPost, match="no client's examples are of use here"):
-        federation.learner.contribute(CLIENTS, "distill", 2, federation.knowledge)
-    assert federation.learner.checkpoint(CLIENTS) == before
-
-
 def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
     """They are valid numbers, and would leave the aggregator's network without any."""
     hostile, without = Relay(small(learning_rate=0.1)), Relay(small(learning_rate=0.1))
@@ -349,11 +277,3 @@ def test_a_round_leaves_answers_and_labels_and_drops_what_was_sent() -> None:
     federation.play(2)
     kinds = [(number, reader) for number, (_, _, reader), *_ in federation.rules.parts_known(federation.knowledge)]
     assert sorted(kinds) == [(0, -2)] * 3 + [(2, -3), (2, 0), (2, 1), (2, 2)]
-
-
-def test_specs_of_state_hold_the_papers_network() -> None:
-    method = build_method("fedgkt", {})
-    kinds = method.parts(method.phases[1], describe_model("resnet2-56"))
-    sizes = {spec.name: spec for spec in kinds["server"]}
-    assert sizes["values"].free_max > 600_000
-    assert all(isinstance(spec, TensorSpec) for spec in kinds["answers"])

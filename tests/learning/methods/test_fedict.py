@@ -14,26 +14,12 @@ from fedchain.learning.methods.fedgkt import FedGkt
 from fedchain.learning.methods.fedict import FedIct, Stated
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.registry import HyperparameterValue
+from tests.support.learning.divergence import LOGITS, THEIRS, softmax, weighted_kl
 from tests.support.learning.federation import CLIENTS, Federation, config, new_client
 
-RNG = np.random.default_rng(3)
-LOGITS, THEIRS = RNG.normal(0, 2, (6, 4)), RNG.normal(0, 2, (6, 4))
 LABELS = np.array([0, 1, 2, 3, 3, 1])
 OWN, COMMON = np.array([0.6, 0.2, 0.1, 0.1]), np.array([0.1, 0.4, 0.3, 0.2])
 GIVEN = Given(torch.from_numpy(THEIRS), torch.from_numpy(OWN), torch.from_numpy(COMMON))
-
-
-def softmax(values: Any) -> Any:
-    exponentials = np.exp(values)
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def weighted_kl(weights: Any, temperature: float) -> float:
-    """T^2 E[sum_r w_r p_r log(p_r / q_r)], p the other side's, q one's own."""
-    p, q = softmax(THEIRS / temperature), softmax(LOGITS / temperature)
-    return float(temperature**2 * (weights * p * np.log(p / q)).sum() / 6)
-
-
 CROSS_ENTROPY = float(-np.log(softmax(LOGITS))[range(6), LABELS].mean())
 
 
@@ -43,14 +29,6 @@ def client(method: FedGkt) -> float:
 
 def server(method: FedGkt) -> float:
     return float(method.server_objective(torch.from_numpy(LOGITS), torch.from_numpy(LABELS), GIVEN))
-
-
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
-def test_fedgkt_minimises_cross_entropy_and_the_divergence_from_the_other_side(temperature: float) -> None:
-    method = FedGkt(temperature=temperature, distillation_weight=0.7)
-    expected = CROSS_ENTROPY + 0.7 * weighted_kl(1.0, temperature)  # Eqs. 2 and 4
-    assert client(method) == pytest.approx(expected, rel=1e-12)
-    assert server(method) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1.0, 4.0])
@@ -102,25 +80,6 @@ def test_the_released_code_has_linear_weights_and_exchanges_the_aggregator_s() -
     assert server(balance) == pytest.approx(released((COMMON - OWN) / 7) + 1.5 * CROSS_ENTROPY, rel=1e-12)
     cosine = (COMMON @ OWN) / np.sqrt((COMMON @ COMMON) * (OWN @ OWN))
     assert server(sim) == pytest.approx(released(cosine) + 1.5 * CROSS_ENTROPY, rel=1e-12)
-
-
-def test_feddkc_s_aggregator_learns_from_refined_knowledge() -> None:
-    kernel = FedDkc(peak=0.3, sharpness=0.5)
-    rows = softmax(THEIRS / (0.5 * 3))
-    expected = np.stack(
-        [((4 * 0.3 - 1) * row + row.max() - 0.3) / (4 * row.max() - 1) for row in rows]
-    )  # phi, where it is not negative
-    refined = kernel.local_knowledge(torch.from_numpy(THEIRS)).numpy()
-    linear = (expected >= 0).all(axis=1)
-    assert linear.any()
-    np.testing.assert_allclose(refined[linear], expected[linear], rtol=1e-10)
-    np.testing.assert_allclose(refined.max(axis=1), 0.3)
-    q = softmax(LOGITS / 3)
-    distance = 9 * (refined * np.log(refined / q)).sum() / 6
-    assert server(kernel) == pytest.approx(CROSS_ENTROPY + 1.5 * distance, rel=1e-9)
-    assert client(kernel) == pytest.approx(client(FedGkt())), "what clients learn from stays as it is"
-    search = FedDkc(refinement="skr", entropy_bits=1.7).local_knowledge(torch.from_numpy(THEIRS))
-    np.testing.assert_allclose(-(search * search.log2()).sum(dim=1), 1.7, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -8,29 +8,10 @@ from hypothesis import strategies as st
 
 from fedchain.learning.config import PARTITIONS, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.partition.sampling import Indices
-from fedchain.learning.partition.split import Partition, draw_class_counts, split
+from fedchain.learning.partition.split import draw_class_counts
+from tests.support.learning.dealt import LABELS, TEST_LABELS, C, assert_sound, deal
 
-C = 10
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(C), 1000))
-TEST_LABELS = np.random.default_rng(1).permutation(np.repeat(np.arange(C), 200))
-
-
-SOURCES = np.random.default_rng(2).integers(60, size=len(LABELS))
-TEST_SOURCES = np.random.default_rng(3).integers(20, 80, size=len(TEST_LABELS))
 KINDS = ("by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet-hsu", "iid", "n-way", "n-way-exact")
-
-
-def deal(labels: Indices = LABELS, test_labels: Indices = TEST_LABELS, **options: object) -> Partition:
-    return split(LearningConfig(**options), labels, test_labels, C, (SOURCES, TEST_SOURCES))  # type: ignore[arg-type]
-
-
-def assert_sound(partition: Partition, clients: int, labels: Indices = LABELS) -> None:
-    for parts in (partition.train, partition.test):
-        assert len(parts) == clients
-        assert all(len(part) for part in parts)
-        assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
-    assert np.concatenate(partition.train).max() < len(labels)
 
 
 def test_every_partition_is_tried() -> None:
@@ -49,23 +30,6 @@ def test_every_example_is_dealt(kind: str) -> None:
     partition = deal(partition=kind)
     assert np.array_equal(np.sort(np.concatenate(partition.train)), np.arange(len(LABELS)))
     assert np.array_equal(np.sort(np.concatenate(partition.test)), np.arange(len(TEST_LABELS)))
-
-
-@pytest.mark.parametrize("kind", ["by-class", "by-source", "dirichlet", "iid"])
-def test_only_the_drawn_examples_are_dealt(kind: str) -> None:
-    partition = deal(partition=kind, train_examples=3000)
-    assert_sound(partition, 20)
-    drawn = np.concatenate(partition.train)
-    assert len(drawn) == 3000
-    assert drawn.max() > 0.95 * len(LABELS)
-    assert len(np.concatenate(partition.test)) == len(TEST_LABELS)
-
-
-def test_drawing_leaves_classes_and_sources_with_their_owners() -> None:
-    for own in deal(partition="by-class", train_examples=3000).train:
-        assert len(np.unique(LABELS[own])) == 1
-    owners = [set(SOURCES[own].tolist()) for own in deal(partition="by-source", train_examples=3000).train]
-    assert sum(map(len, owners)) == len(set.union(*owners))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,80 +84,6 @@ def test_n_way_exact_hits_the_stated_mean_and_deviation() -> None:
     wide = LearningConfig(partition="n-way-exact", clients=9000, classes_avg=1, classes_std=9)
     counts = draw_class_counts(wide, C, np.random.default_rng(0))
     assert (counts.min(), counts.max()) == (1, C)
-
-
-def test_dirichlet_gives_training_and_test_data_equal_proportions() -> None:
-    partition = deal(partition="dirichlet", clients=5, dirichlet_alpha=0.5)
-    for train, test in zip(partition.train, partition.test, strict=True):
-        train_counts = np.bincount(LABELS[train], minlength=C)
-        test_counts = np.bincount(TEST_LABELS[test], minlength=C)
-        assert np.abs(train_counts / 5 - test_counts).max() <= 1
-
-
-def test_dirichlet_grows_more_even_with_alpha() -> None:
-    def spread(alpha: float) -> float:
-        partition = deal(partition="dirichlet", clients=5, dirichlet_alpha=alpha)
-        return float(np.std([np.bincount(LABELS[part], minlength=C) for part in partition.train]))
-
-    assert spread(0.1) > spread(1.0) > spread(100.0)
-
-
-def test_hsu_s_clients_are_of_one_size_and_each_has_a_mixture_for_training_and_test() -> None:
-    partition = deal(partition="dirichlet-hsu", clients=16, dirichlet_alpha=1.0)
-    assert {len(part) for part in partition.train} == {len(LABELS) // 16}
-    assert {len(part) for part in partition.test} == {len(TEST_LABELS) // 16}
-    few = [
-        (np.bincount(labels[part], minlength=C) / len(part)).round(2)
-        for parts, labels in ((partition.train[:4], LABELS), (partition.test[:4], TEST_LABELS))
-        for part in parts
-    ]
-    assert np.abs(np.array(few[:4]) - np.array(few[4:])).max() < 0.15
-
-
-def test_hsu_s_mixtures_become_the_whole_s_with_alpha() -> None:
-    partition = deal(partition="dirichlet-hsu", clients=5, dirichlet_alpha=1e6)
-    for part in partition.train:
-        assert np.abs(np.bincount(LABELS[part], minlength=C) - len(part) / C).max() < 60
-    one_class = deal(partition="dirichlet-hsu", clients=5, dirichlet_alpha=1e-3)
-    largest = np.bincount(LABELS[one_class.train[0]], minlength=C).max()
-    assert largest == 1000  # all that there is of one class
-
-
-@pytest.mark.parametrize("kind", ["by-class", "by-class-equal"])
-@pytest.mark.parametrize("each", [1, 2, 10])
-def test_client_u_holds_the_classes_from_u_on(kind: str, each: int) -> None:
-    partition = deal(partition=kind, clients=25, classes_per_client=each)
-    for client, (train, test) in enumerate(zip(partition.train, partition.test, strict=True)):
-        expected = sorted((client + place) % C for place in range(each))
-        assert np.unique(LABELS[train]).tolist() == expected
-        assert np.unique(TEST_LABELS[test]).tolist() == expected
-
-
-def test_by_class_sizes_follow_a_power_law_above_two_of_each_class() -> None:
-    sizes = np.array([len(part) for part in deal(partition="by-class", clients=1000, classes_per_client=2).train])
-    assert sizes.min() == 4
-    assert sizes.max() > 10 * np.median(sizes)
-    assert sizes.sum() == len(LABELS)
-    equal = {len(part) for part in deal(partition="by-class-equal", clients=1000).train}
-    assert equal == {10}
-
-
-def test_fifty_thousand_clients_hold_one_example_each_and_share_the_test_s() -> None:
-    labels, test_labels = np.repeat(np.arange(C), 5000), np.repeat(np.arange(C), 1000)
-    partition = deal(labels, test_labels, partition="by-class-equal", clients=50_000)
-    assert_sound(Partition(partition.train, partition.train), 50_000, labels)
-    assert {len(part) for part in (*partition.train, *partition.test)} == {1}
-    assert np.bincount(np.concatenate(partition.test)).tolist() == [5] * 10_000
-
-
-def test_a_source_stays_with_one_client_and_loads_are_even() -> None:
-    partition = deal(partition="by-source", clients=12)
-    owners = [set(SOURCES[part].tolist()) for part in partition.train]
-    assert sum(map(len, owners)) == 60
-    for own, test in zip(owners, partition.test, strict=True):
-        assert {source for source in TEST_SOURCES[test].tolist() if source < 60} <= own
-    sizes = [len(part) for part in partition.train]
-    assert max(sizes) - min(sizes) < np.bincount(SOURCES).max()
 
 
 @pytest.mark.parametrize(

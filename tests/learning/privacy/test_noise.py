@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from scipy.stats import kstest
 
 from fedchain.learning.exceptions import SecretMissing
-from fedchain.learning.privacy.clipping import clip_rows
 from fedchain.learning.privacy.noise import GRID_BITS, add_noise, normals
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 
@@ -55,11 +53,3 @@ def test_sigma_scales_it_and_the_grid_hides_the_last_bits() -> None:
 def test_a_member_without_private_randomness_is_named() -> None:
     with pytest.raises(SecretMissing, match="member 4 has no root of private randomness"):
         add_noise(VALUE, 1.0, Secrets(4, b""), "update", 1)
-
-
-def test_long_rows_are_clipped_and_short_ones_stay() -> None:
-    rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    clipped = torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
-    assert torch.allclose(clip_rows(rows, 1.0), clipped, rtol=1e-7)
-    drawn = torch.from_numpy(normals(30_000, MINE, "rows").reshape(1000, 30))
-    assert torch.linalg.vector_norm(clip_rows(drawn, 4.0), dim=1).max() <= 4.0 * (1 + 1e-12)

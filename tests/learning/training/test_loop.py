@@ -5,33 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.client import Client, Forward
+from fedchain.learning.client import Forward
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.training.loop import draw_batches, run_steps, train
-from fedchain.learning.training.schedule import Schedule, count_steps
-
-
-def schedule(**changes: float) -> Schedule:
-    defaults = {"learning_rate": 0.1, "batch_size": 4, "steps": 6, "epochs": 0, "momentum": 0.0, "weight_decay": 0.0}
-    return Schedule(**(defaults | changes))  # type: ignore[arg-type]
-
-
-def new_client(examples: int = 10) -> Client:
-    images = torch.randn(examples, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    labels = torch.arange(examples) % 3
-    return Client(
-        index=5,
-        model=build_model("digits-mlp", 0),
-        info=describe_model("digits-mlp"),
-        train_images=images,
-        train_labels=labels,
-        test_images=images,
-        test_labels=labels,
-        classes=(0, 1, 2),
-        generator=torch.Generator().manual_seed(2),
-    )
+from tests.support.learning.linear_client import new_client, schedule
 
 
 def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
@@ -67,14 +45,6 @@ def test_batches_are_shuffled_passes_cut_into_full_batches() -> None:
 def test_a_client_with_fewer_examples_than_a_batch_trains_on_all_of_them() -> None:
     batches = draw_batches(3, 32, torch.Generator())
     assert [sorted(next(batches).tolist()) for _ in range(3)] == [[0, 1, 2]] * 3
-
-
-@pytest.mark.parametrize(("epochs", "examples", "steps"), [(0, 10, 6), (1, 10, 2), (3, 10, 6), (3, 12, 9), (2, 3, 2)])
-def test_epochs_replace_steps(epochs: int, examples: int, steps: int) -> None:
-    assert count_steps(schedule(epochs=epochs), examples) == steps
-    client = new_client(examples)
-    train(client, cross_entropy, schedule(epochs=epochs), round_number=1)
-    assert client.steps == steps
 
 
 def test_a_loss_that_is_not_finite_is_reported_with_its_step() -> None:

@@ -13,9 +13,8 @@ import pytest
 import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
-from libp2p.peer.peerinfo import info_from_p2p_addr
 from libp2p.pubsub.pb import rpc_pb2
-from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_DATA, TYPE_WINDOW_UPDATE, YAMUX_HEADER_FORMAT
+from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_WINDOW_UPDATE, YAMUX_HEADER_FORMAT
 from libp2p.utils import encode_uvarint, encode_varint_prefixed
 from multiaddr import Multiaddr
 
@@ -25,10 +24,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.libp2p.bounds import JUDGEMENTS_MAX, RPC_SIZE_MAX, BoundedQueue, message_id
 from fedchain.network.libp2p.gossip import MESSAGES_MAX
 from fedchain.network.libp2p.identity import peer_id
-from fedchain.network.libp2p.muxer import BUFFERED_MAX, READS_BURST, READS_PER_S, BoundedYamux, PacedReads
 from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.libp2p.streams import FrameReader
-from fedchain.network.libp2p.swarm import build_host
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
@@ -426,24 +423,6 @@ async def test_a_stream_handler_that_fails_ends_nothing() -> None:
 
 
 @on_trio
-async def test_a_connection_that_fails_inside_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, failed = BoundedYamux.handle_incoming, list[bool]()
-
-    async def fail(yamux: BoundedYamux) -> None:
-        if yamux.peer_id == peer_id(ATTACKER.public_key):
-            failed.append(True)
-            raise RuntimeError("a fault of the library's")
-        await original(yamux)
-
-    monkeypatch.setattr(BoundedYamux, "handle_incoming", fail)
-    async with peer(0) as network:
-        with suppress(Exception):
-            async with attacker(network):
-                await until(lambda: failed)
-        await works(network)
-
-
-@on_trio
 async def test_a_mesh_that_fails_to_be_kept_ends_nothing() -> None:
     async with peer(0) as network:
         original, failed = network.router.mesh_heartbeat, list[bool]()
@@ -685,108 +664,6 @@ async def test_streams_are_paid_for() -> None:
                 header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_WINDOW_UPDATE, FLAG_SYN, 2 * number + 1_001, 0)
                 await connection.muxed_conn._write_frame(header)
         await until(lambda: not network.peers(), "a disconnection")
-
-
-def test_frames_below_the_streams_are_paced() -> None:
-    read = list[float]()
-
-    class Endless:
-        async def read(self, n: int) -> bytes:
-            read.append(trio.current_time())
-            return bytes(n)
-
-    async def main() -> None:
-        conn = PacedReads(Endless())  # type: ignore[arg-type]
-        for _ in range(round(READS_BURST + 2 * READS_PER_S)):
-            await conn.read(12)
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    assert read[round(READS_BURST) - 1] == read[0]
-    assert read[-1] - read[0] == pytest.approx(2.0, rel=0.01)
-
-
-@on_trio
-async def test_whoever_ignores_the_window_is_disconnected() -> None:
-    async with peer(0) as network, attacker(network) as bad:
-
-        async def do_not_read(stream: object) -> None:
-            await trio.sleep_forever()
-
-        network.host.set_stream_handler(TProtocol("/test"), do_not_read)
-        stream = (await bad.open(TProtocol("/test"))).muxed_stream
-        (connection,) = swarm(network).get_connections()
-        buffers, held = connection.muxed_conn.stream_buffers, list[int]()
-        header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_DATA, 0, stream.stream_id, 60_000)
-        with suppress(Exception):  # it is cut off
-            for _ in range(4 * BUFFERED_MAX // 60_000):
-                await stream.conn._write_frame(header + bytes(60_000))
-                held.append(sum(map(len, buffers.values())))
-        await until(lambda: not network.peers(), "a disconnection")
-        assert BUFFERED_MAX // 2 < max(held) <= BUFFERED_MAX
-        await works(network)
-
-
-@pytest.mark.long
-@on_trio
-async def test_a_connection_that_ended_leaves_its_place_to_others() -> None:
-    limits = Limits(redial_min_s=0.1, peers_wanted=0, connections_max=4)
-    async with peer(0, limits=limits) as network:
-        limiter = swarm(network)._inbound_limiter
-
-        async def come_and_go(number: int) -> None:
-            host = build_host(KEYS[number], lambda _: True, Limits())
-            async with host.run([Multiaddr("/ip4/127.0.0.1/tcp/0")]):
-                await host.connect(info_from_p2p_addr(Multiaddr(network.listen_addresses()[0])))
-                await until(lambda: MEMBERS[number] in network.peers())
-                await host.disconnect(network.host.get_id())
-                await until(lambda: MEMBERS[number] not in network.peers())
-
-        for _ in range(7):  # 21 in all, where there are eight places
-            async with trio.open_nursery() as nursery:
-                for number in (1, 2, 3):
-                    nursery.start_soon(come_and_go, number)
-        await until(lambda: limiter.borrowed_tokens == 0, "all places free")
-        await works(network)
-
-
-@on_trio
-async def test_there_are_no_more_connections_than_allowed() -> None:
-    limits = Limits(redial_min_s=0.1, peers_wanted=0, connections_max=2)
-    async with peer(0, limits=limits) as network, peer(1, network) as one, peer(2, network) as two:
-        await until(lambda: len(network.peers()) == 2)
-        async with peer(3, network) as three:
-            await until(lambda: three.book._contacts[MEMBERS[0]].failures >= 2)
-            await until(lambda: not three.peers())
-        assert one.peers() == two.peers() == [MEMBERS[0]]
-
-
-@on_trio
-async def test_strangers_that_never_shake_hands_keep_no_member_out() -> None:
-    async with peer(0, limits=Limits(redial_min_s=0.1, peers_wanted=0, handshakes_max=4)) as network:
-        port = int(str(Multiaddr(network.listen_addresses()[0]).value_for_protocol("tcp")))
-        doors = swarm(network).handshakes
-        places = [f"127.0.0.{2 + number % 2}" for number in range(20)]
-        strangers = [await trio.open_tcp_stream("127.0.0.1", port, local_address=place) for place in places]
-        await until(lambda: len(doors) == 4, "a full door")
-        await until(lambda: swarm(network)._inbound_limiter.borrowed_tokens == 4, "the others closed")
-        await works(network)
-        for stranger in strangers:
-            await stranger.aclose()
-        await until(lambda: len(doors) == 0, "nobody at the door")
-
-
-@on_trio
-async def test_members_behind_one_address_come_in_at_once() -> None:
-    async with peer(0, limits=Limits(redial_min_s=0.1, peers_wanted=0, handshakes_max=8)) as network:
-
-        async def stay(number: int) -> None:
-            async with attacker(network, KEYS[number]):
-                await until(lambda: len(network.peers()) == 8, "all of them")
-
-        async with trio.open_nursery() as nursery:
-            for number in range(1, 9):
-                nursery.start_soon(stay, number)
-        assert len(swarm(network).handshakes) == 0
 
 
 @on_trio

@@ -11,10 +11,8 @@ import trio
 from fedchain import __version__
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.network.downloads import Downloads
 from fedchain.network.libp2p.addresses import InvalidBootstrap
-from fedchain.network.libp2p.bounds import QUEUE_FRAMES_MAX
 from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.limits import BLAME_REJECTED, Limits
@@ -22,7 +20,7 @@ from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, Po
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
-from tests.support.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
+from tests.support.network.real import MEMBERS, Inbox, attacker, meshed, on_trio, peer, until
 
 STRANGER = PrivateKey(bytes(32))
 
@@ -98,42 +96,6 @@ async def test_a_message_is_delivered_once_and_forwarded() -> None:
         assert [len(set(inbox.messages)) for inbox in inboxes] == [1, 20, 21]
 
 
-@pytest.mark.long
-@on_trio
-async def test_a_burst_of_two_hundred_arrives_whole_also_behind_another_peer() -> None:
-    async with peer(0) as one, peer(1, one) as two, peer(2, two) as three:
-        await meshed(one, two)
-        await meshed(two, three)
-        Inbox(two)
-        inbox = Inbox(three)
-        for number in range(200):
-            one.publish(post(number, 20_000))
-        await until(lambda: len(inbox.messages) == 200, "200 messages")
-        assert set(inbox.messages) == {post(number, 20_000) for number in range(200)}
-
-
-@on_trio
-async def test_a_burst_longer_than_a_queue_is_paced() -> None:
-    async with peer(0) as one, peer(1, one) as two:
-        await meshed(one, two)
-        inbox = Inbox(two)
-        for number in range(QUEUE_FRAMES_MAX + 200):
-            one.publish(post(number))
-        await until(lambda: len(inbox.messages) == QUEUE_FRAMES_MAX + 200, "all messages")
-
-
-@on_trio
-async def test_gossip_that_is_too_large_is_not_sent() -> None:
-    async with peer(0) as one, peer(1, one) as two:
-        await meshed(one, two)
-        inbox = Inbox(two)
-        one.publish(post(1, LIMITS.gossip_size_max))
-        one.publish(post(2))
-        await until(lambda: inbox.messages)
-        assert inbox.messages == [post(2)]
-        assert one.counters.dropped == 1
-
-
 @on_trio
 async def test_a_large_content_is_fetched_in_chunks() -> None:
     content = random.Random(1).randbytes(1_700_000)
@@ -201,36 +163,6 @@ async def test_both_may_dial_at_once_and_keep_the_same_connection() -> None:
 
 
 @on_trio
-async def test_a_peer_that_is_gone_is_dialled_until_it_is_back_and_its_gossip_is_heard() -> None:
-    async with peer(0) as one:
-        inbox = Inbox(one)
-        async with peer(1, one) as two:
-            await meshed(one, two)
-            for number in range(50):
-                two.publish(post(number))
-            await until(lambda: len(inbox.messages) == 50)
-            listen = two.listen_addresses()[0]
-        await until(lambda: not one.peers())
-        one.book.add_fixed(MEMBERS[1], listen.partition("/p2p/")[0])
-        await until(lambda: one.book._contacts[MEMBERS[1]].failures >= 2, "two attempts")
-        async with peer(1, listen=listen.partition("/p2p/")[0]) as two:  # without a bootstrap of its own
-            await meshed(one, two)
-            two.publish(post(50))
-            await until(lambda: len(inbox.messages) == 51)
-
-
-@on_trio
-async def test_peers_learn_of_each_other_from_a_third_one() -> None:
-    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
-    async with (
-        peer(0, limits=limits) as hub,
-        peer(1, hub, limits=limits) as one,
-        peer(2, hub, limits=limits) as two,
-    ):
-        await until(lambda: MEMBERS[2] in one.peers() and MEMBERS[1] in two.peers(), "the third side")
-
-
-@on_trio
 async def test_both_sides_learn_the_others_version_as_soon_as_they_meet() -> None:
     seldom = Limits(redial_min_s=0.1, peers_wanted=0, exchange_interval_s=1e6)
     async with (
@@ -243,31 +175,6 @@ async def test_both_sides_learn_the_others_version_as_soon_as_they_meet() -> Non
         await until(lambda: two.version_of(MEMBERS[0]) and three.version_of(MEMBERS[0]))
         assert [one.version_of(MEMBERS[number]) for number in (1, 2)] == ["x" * 32, __version__]
         assert two.version_of(MEMBERS[0]) == three.version_of(MEMBERS[0]) == "1.2"
-
-
-@on_trio
-async def test_a_peer_finds_the_others_again_without_those_that_it_was_started_from(tmp_path: Path) -> None:
-    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
-    async with peer(1, limits=limits) as other:
-        async with peer(0, other, limits=limits) as hub, peer(2, hub, limits=limits, folder=tmp_path) as one:
-            await until(lambda: MEMBERS[1] in one.peers(), "the third side")
-            await until(lambda: one.book.sample(MEMBERS[0]))
-        await until(lambda: not other.peers())
-        async with peer(2, limits=limits, folder=tmp_path) as one:
-            await until(lambda: one.peers() == [MEMBERS[1]], "the peer that is left")
-
-
-@on_trio
-async def test_addresses_are_saved_while_it_runs_and_a_full_disk_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedchain.network.libp2p.network.SAVE_INTERVAL_S", 0.01)
-    path = tmp_path / "sub" / ADDRESS_FILE
-    async with peer(0, folder=path.parent) as one:
-        one.book.add_told(MEMBERS[3], ["/ip4/127.0.0.1/tcp/9"], by_itself=True)
-        await works(one)
-        path.parent.mkdir()
-        await until(path.exists, "a file")
 
 
 @on_trio
@@ -304,19 +211,6 @@ async def test_who_is_blamed_too_much_is_banned_also_after_a_restart_until_it_is
         assert not one.pardon(MEMBERS[1])
         assert one.bans() == ()
         await until(lambda: MEMBERS[1] in one.peers())
-
-
-@on_trio
-async def test_who_is_pardoned_is_dialled_at_once() -> None:
-    patient = Limits(redial_min_s=0.4, redial_max_s=1e6, peers_wanted=0)
-    async with peer(1, limits=patient) as two, peer(0, two, limits=patient) as one:
-        await until(one.peers)
-        one.blame(MEMBERS[1], 2 * patient.blame_max, "it lied")
-        await until(lambda: one.book._contacts[MEMBERS[1]].failures >= 3, "three attempts that are none")
-        for _ in range(20):
-            one.book.on_failure(MEMBERS[1], trio.current_time())
-        assert one.pardon(MEMBERS[1])
-        await until(one.peers)
 
 
 @on_trio

@@ -1,18 +1,16 @@
 """Candidates for the open height: which are kept, what they cost, and who is to blame for bad ones."""
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
 
 import pytest
 
 from fedchain.chain import proof_of_work
-from fedchain.chain.block import Block, sign_block
-from fedchain.chain.exceptions import LimitReached, MethodFailed
+from fedchain.chain.block import sign_block
+from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.knowledge import Occasion
-from fedchain.chain.proof_of_work import is_sealed, search_nonce
-from fedchain.chain.storage.store import Candidate, Content, MemoryStore
+from fedchain.chain.proof_of_work import is_sealed
+from fedchain.chain.storage.store import Content
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
@@ -26,106 +24,11 @@ from fedchain.network.messages import (
 from fedchain.node.core import checks
 from fedchain.node.core.answers import UNKNOWN_MAX
 from fedchain.node.core.effects import Persist
-from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, Entry, Ledger
 from fedchain.node.core.notices import Contradicted
-from fedchain.node.core.voting.journal import Journal
 from tests.support.chain.builders import SumRules, genesis, payload, post
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
-
-def _variants(stage: Stage, block: Block, count: int) -> list[Block]:
-    """Other valid blocks of the same miner over the same posts, best first."""
-    found, start, miner = list[Block](), 0, stage.chain.key(block.header.miner)
-    while len(found) < count:
-        header = search_nonce(stage.genesis.proof_function, block.header, start, 1_000)
-        assert header is not None
-        start = header.nonce + 1
-        chain_id = stage.genesis.chain_id
-        found.append(sign_block(miner, chain_id, header, block.transactions, block.certificate, block.evidence))
-    return sorted(found, key=lambda item: item.hash)
-
-
 # --- which are kept
-
-
-def _entries(stage: Stage, blocks: list[Block]) -> list[Entry]:
-    return [Entry(block, stage.chain.states[stage.chain.tip], 0) for block in blocks]
-
-
-def _keep(stage: Stage, entries: Iterable[Entry], wanted: Collection[bytes] = ()) -> set[bytes]:
-    ledger = Ledger(stage.genesis, MemoryStore())
-    for entry in entries:
-        with suppress(LimitReached):
-            ledger.add(entry, ledger.to_replace(entry.block, wanted))
-    return set(ledger.entries)
-
-
-def test_of_a_miner_the_best_blocks_are_kept_in_whatever_order_they_come() -> None:
-    """One that shows everybody other blocks, each with a low hash, would otherwise split the votes for ever."""
-    stage = Stage(genesis(4))
-    blocks = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 2)
-    best = {block.hash for block in blocks[:CANDIDATES_OF_MINER_MAX]}
-    for order in permutations(_entries(stage, blocks)):
-        assert _keep(stage, order) == best
-
-
-def test_of_a_miner_blocks_with_more_posts_are_kept() -> None:
-    stage = Stage(genesis(5))
-    few = _variants(stage, stage.block(without=stage.others[:1]), CANDIDATES_OF_MINER_MAX)
-    full = stage.block()
-    assert full.hash in _keep(stage, _entries(stage, [*few, full]))
-    assert len(_keep(stage, _entries(stage, [*few, full]))) == CANDIDATES_OF_MINER_MAX
-
-
-def test_what_votes_name_stays_and_takes_no_room() -> None:
-    stage = Stage(genesis(4))
-    blocks = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 2)
-    worst = blocks[-1].hash
-    best = {block.hash for block in blocks[:CANDIDATES_OF_MINER_MAX]}
-    for order in permutations(_entries(stage, blocks), len(blocks)):
-        assert _keep(stage, order, {worst}) == best | {worst}
-
-
-def test_better_blocks_of_its_miner_do_not_push_out_what_was_voted_for() -> None:
-    """Else a miner could let everybody vote for a block, and then make everybody forget it."""
-    stage = Stage(genesis(4))
-    *better, block = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 3)
-    assert votes(stage.candidate(block)) == [(PREVOTE, 0, block.hash)]
-    for other in better:
-        stage.candidate(other)
-    assert block.hash in stage.node.ledger.entries
-    assert votes(stage.vote(block, stage.others[:2])) == [(PRECOMMIT, 0, block.hash)]
-
-
-@pytest.mark.parametrize("is_listed_first", [True, False])
-def test_a_restart_does_not_push_out_the_block_that_the_journal_is_locked_on(is_listed_first: bool) -> None:
-    """Its votes need not name it: a node that heard of them from others may know the newest alone."""
-    stage = Stage(genesis(4))
-    *better, locked = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 3)
-    ordered = [locked, *better] if is_listed_first else [*better, locked]
-    newest = stage.a_vote(stage.me, NIL, PRECOMMIT, attempt=1)
-    stage.victim.journal = Journal(slot=newest.slot, votes=(newest,), lock=(0, locked.hash))
-    stage.victim.store = MemoryStore()
-    stage.victim.store.append([Candidate(block, is_own=False) for block in ordered])
-    stage.restart()
-    assert locked.hash in stage.node.ledger.entries
-    assert len(stage.node.ledger.entries) == CANDIDATES_OF_MINER_MAX + 1
-
-
-def test_a_status_tells_first_of_what_a_quorum_voted_for() -> None:
-    stage = Stage(genesis(7, phase_timeout_ms=1_000))
-    stage.tick(2)
-    block = stage.block(without=stage.others[:2])
-    stage.candidate(block)
-    for miner in stage.others:
-        for better in _variants(stage, stage.block(miner=stage.chain.key(miner)), CANDIDATES_OF_MINER_MAX):
-            stage.candidate(better)
-    assert len(stage.node.ledger.entries) > CANDIDATES_MAX
-    shown = stage.node._answers.status(stage.node.voting.agreement).candidates
-    assert (len(shown), block.hash in shown) == (CANDIDATES_MAX, False)
-    stage.vote(block, stage.others[:5])
-    shown = stage.node._answers.status(stage.node.voting.agreement).candidates
-    assert (len(shown), shown[0]) == (CANDIDATES_MAX, block.hash)
 
 
 def test_one_status_asks_for_few_unknown_blocks_and_first_for_what_is_needed() -> None:

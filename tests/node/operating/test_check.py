@@ -1,6 +1,5 @@
 """``fedchain node check``: each thing that a node needs, by itself; one line for each, and no trace."""
 
-import json
 import os
 import shutil
 import socket
@@ -31,11 +30,13 @@ from fedchain.node.operating.check import (
     expected_size_bytes,
     is_clock_synchronized,
 )
-from tests.support.chain.builders import CREATED_MS, ChainBuilder, keys
+from tests.support.chain.builders import CREATED_MS, ChainBuilder
 from tests.support.chain.explored import write as write_chain
+from tests.support.node.checked import ME, OTHER
+from tests.support.node.checked import config as config
+from tests.support.node.checked import no_data as no_data
 from tests.support.node.shell import DIGITS, write_genesis
 
-ME, OTHER = keys(2)
 MEMBERS = 2
 
 TASK = """
@@ -67,16 +68,6 @@ def broken():
 """
 
 
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeConfig:
-    """Settings of a node that can start."""
-    monkeypatch.setattr(check_module, "is_clock_synchronized", lambda: True)
-    path = write_genesis(tmp_path / "genesis")
-    ME.save(tmp_path / "key.pem")
-    paths = [str(tmp_path / name) for name in ("key.pem", "data")]
-    return NodeConfig(genesis=str(path), key=paths[0], data=paths[1], listen="/ip4/127.0.0.1/tcp/0")
-
-
 def findings(config: NodeConfig, key: PrivateKey = ME, passphrase: str | None = "right") -> list[Finding]:
     return list(check_node(config, lambda: (key, passphrase), timeout_s=1.0))
 
@@ -86,12 +77,6 @@ def found(config: NodeConfig, name: str, key: PrivateKey = ME) -> tuple[str, str
     (finding,) = [item for item in findings(config, key) if item.name == name]
     assert "\n" not in finding.text
     return finding.outcome.value, finding.text
-
-
-@pytest.fixture
-def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the check that takes a second."""
-    monkeypatch.setattr(check_module, "_check_data", lambda *_: "not looked at")
 
 
 def test_a_node_that_can_start_leaves_no_trace(config: NodeConfig, tmp_path: Path) -> None:
@@ -336,25 +321,6 @@ def test_the_kernel_is_asked() -> None:
 def run(config: NodeConfig, *more: str) -> Result:
     words = ["node", "check", "--genesis", config.genesis, "--key", config.key, "--data", config.data]
     return CliRunner().invoke(app, [*words, "--listen", config.listen, *more])
-
-
-@pytest.mark.usefixtures("no_data")
-def test_the_command_prints_a_line_for_each_and_exits_with_2_if_one_fails(config: NodeConfig) -> None:
-    good = run(config)
-    assert good.exit_code == 0, good.output
-    assert [line.split()[0] for line in good.stdout.splitlines()].count("warn") == 2  # a plain key, and no bootstrap
-    bad = run(config, "--set", "metrics=here")
-    assert bad.exit_code == 2
-    assert "fail  metrics    metrics is 'here', which is not of the form HOST:PORT" in bad.stdout.splitlines()
-    assert bad.stderr == "fedchain: the node cannot start: metrics\n"
-
-
-@pytest.mark.usefixtures("no_data")
-def test_the_command_answers_programs_in_json(config: NodeConfig) -> None:
-    answer = json.loads(run(config, "--json").stdout)
-    assert answer["ok"] is True
-    assert {item["outcome"] for item in answer["checks"]} == {"ok", "warn"}
-    assert json.loads(run(config, "--json", "--set", "metrics=here").stdout)["ok"] is False
 
 
 def test_a_dedicated_aggregator_needs_no_data(config: NodeConfig, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import pytest
 
-import fedchain.node.operating.preflight as preflight
 from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.durable import write_file
@@ -372,8 +371,3 @@ def test_a_folder_that_holds_other_things_is_closed_by_its_owner_alone(config: N
     folder.chmod(0o700)
     check(config)
     secure_folder(folder)
-
-
-def test_the_names_are_those_that_are_used() -> None:
-    assert {CHAIN_FOLDER, TRAINING_FILE, ADDRESS_FILE, BAN_FILE, SOCKET} < set(OWN_NAMES)
-    assert preflight.UMASK == 0o077

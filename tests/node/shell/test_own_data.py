@@ -1,14 +1,12 @@
 """``--task``: real nodes train what the tutorial's function returns, and every fault is one line and exit code 2."""
 
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256
@@ -22,24 +20,9 @@ from fedchain.node.founding.task import learning_from_genesis, learning_to_genes
 from fedchain.node.shell.run import read_genesis
 from tests.support.chain.builders import keys
 from tests.support.cli_node import done, refused, start
-from tests.support.paths import DOCS
+from tests.support.node.own_recipe import here as here
 
-TUTORIAL = DOCS / "tutorials" / "own-data.md"
 MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_key))]
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the tutorial's ``mytask.py`` and the key of a member; it is the current one."""
-    code, *_ = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "mytask.py").write_text(code, encoding="utf-8")
-    keys(2)[0].save(tmp_path / "key.pem")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    for name in ("mytask", "other"):
-        sys.modules.pop(name, None)
-
 
 TOKENS = """
 import torch
@@ -115,15 +98,6 @@ def test_the_genesis_has_the_shapes_and_nothing_of_the_function(here: Path) -> N
     assert "hidden.weight" in done("genesis", "show", "genesis", "--json")
 
 
-def test_the_largest_payload_has_room_for_the_model(here: Path) -> None:
-    text = (here / "mytask.py").read_text(encoding="utf-8")
-    (here / "mytask.py").write_text(text.replace("16", "1_500_000"), encoding="utf-8")
-    done("genesis", "new", "genesis", "--task", "mytask:load", "--method", "fedavg", *MEMBERS)
-    size_max = read_genesis(here / "genesis").payload_size_max
-    assert size_max > PAYLOAD_SIZE_DEFAULT
-    assert size_max >= 4 * 1_500_000 * 12
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -144,16 +118,6 @@ def test_a_federation_whose_function_cannot_be_used_is_not_founded(
     assert said in refused("simulate", "--out", "net", *words)
     assert not (here / "genesis").exists()
     assert not (here / "net").exists()
-
-
-def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> None:
-    done("genesis", "new", "own", "--task", "mytask:load", *MEMBERS)
-    done("genesis", "new", "digits", *MEMBERS)
-    needed = "the members train on data of their own: name your function with --task FILE.py:function"
-    assert start(genesis="own") == needed
-    refusal = "the members train on digits, not on data of their own; leave out the task"
-    assert start("--task", "mytask:load", genesis="digits") == refusal
-    assert not (here / "data").exists()
 
 
 @pytest.mark.long

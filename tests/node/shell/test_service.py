@@ -36,7 +36,6 @@ from fedchain.node.core.effects import Blame, Contribute
 from fedchain.node.core.events import Tick
 from fedchain.node.core.jobs import CheckPost, Job, Recompute, Result
 from fedchain.node.core.notices import NotCounted, Skipped
-from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.service import WAITING_MAX, NodeStopped
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker
@@ -244,14 +243,6 @@ async def test_training_that_fails_is_told_and_the_node_goes_on() -> None:
         shell.failure = ""
         await service._train(Contribute(1, 0, "update", b""))
         assert service.status()["failing"] == "", "it can train again"
-
-
-def test_a_failure_lasts_until_a_contribution_and_a_refusal_is_none() -> None:
-    activity = Activity()
-    activity.fail("round 1: boom", is_fault=True)
-    activity.fail("round 2: the budget is spent", is_fault=False)
-    assert (activity.failure, activity.is_failing) == ("round 2: the budget is spent", False)
-    assert activity.training_failures == 1
 
 
 @pytest.mark.long

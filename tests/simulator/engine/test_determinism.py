@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine import network
 from fedchain.simulator.engine.network import Parcel, SimulatedNetwork
+from tests.support.simulator.quirks import QUIRKS
 from tests.support.simulator.trivial import run_trivial, trivial_scenario
 
 _RUN = """
@@ -54,36 +54,6 @@ def test_a_repeated_run_in_one_process_is_the_same_run() -> None:
     first, second = run_trivial(scenario), run_trivial(scenario)
     assert first.trace_hash == second.trace_hash
     assert (first.tip, first.rows, first.totals) == (second.tip, second.rows, second.totals)
-
-
-QUIRKS: dict[str, dict[str, object]] = {
-    "quiet": {"delay_min_ms": 0, "delay_max_ms": 3},
-    "losses": {"loss": 0.1, "replay": 0.2, "delay_max_ms": 12, "bandwidth_mbit_s": 1.0},
-    "faults": {
-        "faults": (
-            Fault(at_s=6.0, kind="kill", peers=(1,)),
-            Fault(at_s=7.0, kind="restart", peers=(1, 2)),
-            Fault(at_s=8.0, kind="partition", peers=(3,)),
-        )
-    },
-    "liars": {
-        "adversaries": (
-            Traitors(behaviour="post-equivocator", peers=(0,)),
-            Traitors(behaviour="replay-flooder", peers=(1,)),
-        )
-    },
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("quirk", QUIRKS)
-def test_sharing_verification_changes_no_trace(quirk: str) -> None:
-    """None that is traced; peers that share take fewer turns, for an aggregate is recomputed by the first alone."""
-    own, shared = (
-        run_trivial(trivial_scenario(peers=8, rounds=2, shared_verification=shared, **QUIRKS[quirk]))
-        for shared in (False, True)
-    )
-    assert own.trace_hash == shared.trace_hash
 
 
 @pytest.mark.parametrize("quirk", QUIRKS)

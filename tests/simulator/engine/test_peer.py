@@ -18,7 +18,6 @@ from fedchain.node.core.node import Node
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.peer import SimulatedPeer
-from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.simulator.trivial import (
     TrivialExecutor,
@@ -200,28 +199,6 @@ def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need(seed: int) 
     outcome = trivial_simulation(scenario, founded={"inline_size_max": 0}).run()  # every payload has to be fetched
     assert outcome.violations == []
     assert len(outcome.rows) == 20
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_from(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With fewer, those who were drawn at last would wait for ever, and nobody could contribute."""
-    scenario = trivial_scenario(peers=120, rounds=15, contributors_per_round=4, committee_size=10, idle_sleep=True)
-    simulation = trivial_simulation(scenario)
-    holders: list[int] = []
-    let_sleep = Shifts._let_sleep
-
-    def watched(self: Shifts, peers: Sequence[SimulatedPeer]) -> None:
-        let_sleep(self, peers)
-        heads = [other.node.head.block_hash for other in simulation.peers if other.node is not None]
-        holders.extend([heads.count(heads[0])] * len(peers))
-
-    monkeypatch.setattr(Shifts, "_let_sleep", watched)
-    assert simulation.run().violations == []
-    assert len(holders) > 50
-    assert min(holders) == 4, "f + 1 of a committee of ten"
 
 
 @pytest.mark.long

@@ -11,21 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
-from fedchain.learning.convergence.theory import Budget, Constants
+from fedchain.learning.convergence.theory import Budget
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.planning.plan import (
-    Theory,
     expected_mining_s,
     measure_hashes_per_s,
     measure_iteration_s,
     plan_rounds,
-    theory_of,
 )
-from fedchain.simulator.planning.plan_report import verdicts
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario
-
-PAPER = Budget(total_s=100.0, iteration_s=1.0, mining_s=4.0)
+from tests.support.simulator.planned import PAPER, a_theory, run
 
 TINY = """
 name = "tiny"
@@ -46,12 +42,6 @@ def tiny(tmp_path: Path) -> str:
     path = tmp_path / "tiny.toml"
     path.write_text(TINY, encoding="utf-8")
     return str(path)
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["plan", *arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def test_the_papers_table_and_its_quirk() -> None:
@@ -84,50 +74,10 @@ def test_beta_is_the_hashes_of_a_block_over_the_hash_rate_of_all() -> None:
     assert expected_mining_s(fixed, rate) == pytest.approx(4.0, rel=1e-4)
 
 
-def _theory(*, weight: float, variance: float = 0.5, target: float = 4.0, learning_rate: float = 0.1) -> Theory:
-    constants = Constants(
-        smoothness=2.0,
-        lipschitz=0.5,
-        gradient_norm=4.0,
-        variance=variance,
-        gap=10.0,
-        gradient_square=4.0,
-        first_gradient_square=8.0,
-    )
-    planned = plan_rounds(PAPER, 20)
-    return theory_of(constants, PAPER, planned, learning_rate=learning_rate, weight=weight, target=target)
-
-
-def test_bounds_that_hold_are_said_to() -> None:
-    theory = _theory(weight=0.1)
-    first, second, third = verdicts(theory)
-    # 2·(384 − 0.1·0.5·4·96) / (2·(384 + 0.5·96)) at R = 1
-    assert first == "Corollary 1 admits lambda = 0.1 for R = 1 to 20, with eta below 0.844 at the most; it is 0.1."
-    assert second == "Theorem 1 promises a falling loss at eta = 0.1 for R = 1 to 20."
-    # rate: 0.18·4 − 0.1·(2·0.1·0.5 + 2·0.1·0.5·4) = 0.67; (100 − 20 / 0.67) / 4
-    assert theory.rounds_limit == pytest.approx((100 - 20 / 0.67) / 4)
-    assert "below chi = 4 for R < 17.5" in third
-
-
 def test_the_weight_limit_is_the_same_for_every_number_of_rounds() -> None:
     """Q and the drift are about the same E: rounded down in one of them, the limit would jump with R."""
-    limits = [row.weight_max for row in _theory(weight=0.1).bounds]
+    limits = [row.weight_max for row in a_theory(weight=0.1).bounds]
     assert limits == pytest.approx([4.0 / (0.5 * 4.0)] * 20)  # mean ||grad L||² / (L2 G)
-
-
-def test_bounds_that_say_nothing_are_said_to() -> None:
-    first, second, third = verdicts(_theory(weight=10.0, target=0.1))
-    assert first.startswith("Corollary 1 is vacuous here: lambda = 10 is not below 2,")
-    assert second.startswith("Theorem 1 is vacuous here")
-    # chi must exceed (2·0.1·0.5 + 2·10·0.5·4) / (2 − 0.2)
-    assert "for no R; it needs chi above 22.3" in third
-    assert "eta = 2 is not below 2 / L1 = 1" in verdicts(_theory(weight=0.1, learning_rate=2.0))[2]
-
-
-def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
-    text = run("--set", "alpha=1", "--set", "beta=4", "--set", "rounds_max=24", "--set", "bounds=false")
-    assert [line.split() for line in text.splitlines() if line.split()[:1] == ["6"]] == [["6", "12", "24", "72", "76"]]
-    assert "left out: R = 21 to 24, which leave no local step (E < 1)" in text
 
 
 @pytest.mark.long

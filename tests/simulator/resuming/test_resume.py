@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,39 +17,16 @@ from typer.testing import CliRunner
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.files.layout import RECORD_FOLDER
-from fedchain.learning.bulk import AddressedBytes
-from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
-from fedchain.learning.executors.executor import QuestionId
-from fedchain.learning.executors.handover import LARGE_SIZE
-from fedchain.learning.training.measured import Evaluation
-from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resuming.answers import Batch, RecordedAnswer, read_answer, write_answer
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, read_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.support.simulator.interruptions import found, play, scenario_of
+from tests.support.simulator.recorded import IDENTITY, answer_of
+from tests.support.simulator.recorded import record as record
 from tests.support.simulator.trivial import trivial_scenario
-
-IDENTITY = {"fedchain": "1"}
-QUESTION = QuestionId(0, "update", 1, bytes(32), True)
-MADE = Contribution(
-    payload=b"",
-    steps=3,
-    local=Evaluation(0.5, float("nan"), test_accuracy=0.25),
-    received=None,
-    scalars=7,
-    epsilon=0.1,
-    parts=(b"p" * 32,),
-    addressed=AddressedBytes(1, 2, 3, 4),
-    skipped=((2, "part 00 is not here"),),
-)
-
-
-def answer_of(record: Record, payload: bytes = b"payload", part: bytes = b"part") -> RecordedAnswer:
-    return RecordedAnswer(QUESTION, MADE, record.put(payload), (record.put(part),))
 
 
 @pytest.mark.long
@@ -103,113 +79,6 @@ def test_a_record_of_another_run_is_noticed(finished: tuple[dict[str, Any], Path
     shutil.copytree(folder, tmp_path / "record")
     with pytest.raises(RecordError, match=r"the record has peer|differs from the record"):
         play(scenario_of("noise", rounds=2, seed=1), tmp_path / "record")
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> Iterator[Record]:
-    record = Record.create(tmp_path / "record", IDENTITY)
-    yield record
-    record.close()
-
-
-def test_a_record_that_is_cut_holds_its_first_frames(record: Record, tmp_path: Path) -> None:
-    log = tmp_path / "record" / LOG
-    ends = [log.stat().st_size]
-    for number in (1, 2, 3):
-        record.add(0, number, Batch(0, number, 1), answer_of(record))
-        ends.append(log.stat().st_size)
-    record.close()
-    whole = log.read_bytes()
-    for length in range(0, len(whole) + 1, 3):
-        log.write_bytes(whole[:length])
-        cut = Record.open(tmp_path / "record", IDENTITY)
-        assert cut.count(0) == sum(end <= length for end in ends[1:])
-        cut.add(0, cut.count(0) + 1, Batch(0, cut.count(0) + 1, 1), answer_of(cut))  # it goes on behind them
-        assert cut.answer(0, cut.count(0)).question == QUESTION
-        cut.close()
-
-
-def test_a_bit_that_was_flipped_ends_the_record_there(record: Record, tmp_path: Path) -> None:
-    log = tmp_path / "record" / LOG
-    record.add(0, 1, Batch(0, 1, 1), answer_of(record))
-    end = log.stat().st_size
-    record.add(0, 2, Batch(0, 2, 1), answer_of(record))
-    record.close()
-    data = bytearray(log.read_bytes())
-    data[end + 20] ^= 1
-    log.write_bytes(data)
-    again = Record.open(tmp_path / "record", IDENTITY)
-    assert again.count(0) == 1
-    again.close()
-
-
-def test_large_contents_are_files_which_are_looked_for_and_checked(record: Record, tmp_path: Path) -> None:
-    large, other = bytes(LARGE_SIZE), b"1" * LARGE_SIZE
-    assert record.put(other) == record.put(other)
-    record.add(0, 1, Batch(0, 1, 1), answer_of(record, large, other))
-    record.add(0, 2, Batch(0, 2, 1), answer_of(record, other))
-    assert (tmp_path / "record" / LOG).stat().st_size < LARGE_SIZE
-    payload = record.answer(0, 1).payload
-    assert payload is not None
-    assert record.read(payload) == large
-    path = tmp_path / "record" / "contents" / payload.hash.hex()
-    path.write_bytes(large[:-1] + b"1")
-    with pytest.raises(RecordError, match="is damaged; resume once more"):
-        record.read(payload)
-    record.close()
-    again = Record.open(tmp_path / "record", IDENTITY)
-    assert again.count(0) == 0
-    again.close()
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [TrainingDiverged(1, 2, 3, float("inf"), "why"), DecryptionRefused("member 1"), ReleaseRefused("member 2")],
-)
-def test_answers_survive_the_record(refusal: Exception, record: Record) -> None:
-    answer = answer_of(record)
-    assert repr(read_answer(0, write_answer(answer))) == repr(answer)  # NaN is not itself
-    record.add(0, 1, Batch(0, 1, 1), RecordedAnswer(QUESTION, refusal, None))  # type: ignore[arg-type]
-    again = record.answer(0, 1).made
-    assert (type(again), str(again)) == (type(refusal), str(refusal))
-
-
-def test_what_is_computed_again_must_be_what_it_was(record: Record) -> None:
-    record.add(0, 1, Batch(0, 1, 1), answer_of(record))
-    record.add(0, 1, Batch(0, 1, 1), answer_of(record))
-    with pytest.raises(RecordError, match="peer 0's contribution to phase update of round 1 differs from the record"):
-        record.add(0, 1, Batch(0, 1, 1), answer_of(record, b"other"))
-    record.close_round(1, b"a" * 32, {(0, 1): Span(1.0, 2.0)})
-    record.close_round(1, b"a" * 32, {})
-    with pytest.raises(RecordError, match="round 1 differs from the record"):
-        record.close_round(1, b"b" * 32, {})
-
-
-def test_half_of_what_was_computed_together_is_nothing(record: Record, tmp_path: Path) -> None:
-    for client in (0, 1):
-        record.add(client, 1, Batch(0, 1, 2), answer_of(record))
-    record.add(0, 2, Batch(0, 2, 2), answer_of(record))
-    record.close()
-    again = Record.open(tmp_path / "record", IDENTITY)
-    assert [again.count(client) for client in (0, 1)] == [1, 1]
-    again.close()
-
-
-def test_a_record_has_one_user_and_one_version(record: Record, tmp_path: Path) -> None:
-    folder = tmp_path / "record"
-    if not (child := os.fork()):
-        try:
-            Record.open(folder, IDENTITY)
-        except RecordError as error:
-            os._exit(int(str(error) != f"{tmp_path} is in use by another process"))
-        os._exit(2)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    record.close()
-    with pytest.raises(RecordError, match="was begun with fedchain 1, and this is fedchain 2: it cannot go on"):
-        Record.open(folder, {"fedchain": "2"})
-    with pytest.raises(RecordError, match="has no record of what was computed"):
-        Record.open(tmp_path / "other", IDENTITY)
 
 
 def refused(*arguments: str) -> str:

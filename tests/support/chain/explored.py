@@ -1,15 +1,24 @@
 """Chains in folders for tests of what reads them, and rules of a method that costs nothing."""
 
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.explorer.audit import ChainAudit
+from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content, Final
 from fedchain.crypto.hashing import Hash
 from tests.support.chain.builders import (
+    BLOCK_MS,
+    CREATED_MS,
     ChainBuilder,
     SumRules,
     genesis,
@@ -68,3 +77,52 @@ def chain() -> ChainBuilder:
     builder.extend(posts=builder.posts(members=GENESIS.members[:3]))
     builder.extend(miner=keys(4)[3])
     return builder
+
+
+Explore = Callable[..., Explorer]
+
+
+@pytest.fixture
+def explore(tmp_path: Path) -> Iterator[Explore]:
+    """An explorer of what was built, or of final blocks that a test made; ``without`` some contents."""
+    with ExitStack() as stores:
+        count = 0
+
+        def explore(chain: ChainBuilder, records: Sequence[Final] | None = None, **options: Any) -> Explorer:
+            nonlocal count
+            count += 1
+            store = stores.enter_context(Store.create(tmp_path / f"chain-{count}", chain.genesis))
+            if records is None:
+                write(store, chain, **options)
+            else:
+                store.append(records)
+                store.append([Content(key, data) for key, data in chain.contents.items()])
+            return Explorer(store)
+
+        yield explore
+
+
+@pytest.fixture
+def explorer(chain: ChainBuilder, explore: Explore) -> Explorer:
+    return explore(chain)
+
+
+def main_chain(chain: ChainBuilder) -> list[Block]:
+    return [record.block for record in finals(chain)]
+
+
+def clocks(voters: Sequence[bytes], *offsets_ms: int, height: int) -> Mapping[bytes, int]:
+    return {
+        voter: CREATED_MS + height * BLOCK_MS + offset for voter, offset in zip(sorted(voters), offsets_ms, strict=True)
+    }
+
+
+def verdicts(report: ChainAudit) -> list[str]:
+    return [check.verdict for check in report.blocks]
+
+
+def execute(explorer: Explorer, statement: str) -> Explorer:
+    """The same chain after somebody changed the database under it."""
+    with closing(sqlite3.connect(explorer._store.folder / DATABASE)) as connection, connection:
+        assert connection.execute(statement).rowcount != 0
+    return Explorer(explorer._store)

@@ -10,6 +10,7 @@ import pytest
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, Record
+from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.contents import LARGE, content
 
@@ -56,3 +57,29 @@ def execute(folder: Path, statement: str, *values: Any) -> None:
 def ask(folder: Path, query: str) -> list[Any]:
     with closing(sqlite3.connect(folder / DATABASE)) as connection:
         return [value for (value,) in connection.execute(query)]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "fedchain.store"]
+
+
+def expect_whole(store: Store) -> None:
+    """Every block from the base to the head is there and follows the one before it."""
+    head, base = store.head(), store.base()
+    if head is None:
+        assert base == 1
+        return
+    height, parent = head.block.header.height, None
+    for place in range(base, height + 1):
+        found = store.final(place)
+        assert found is not None
+        assert parent in (None, found[0].header.parent_hash)
+        parent = found[0].hash
+    assert head.block.header.state_root == sha256(head.state)
+
+
+DAMAGE = "block = substr(block, 1, 40) || x'ff' || substr(block, 42)"
+
+
+def recovery_connection(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(folder / DATABASE, isolation_level=None)

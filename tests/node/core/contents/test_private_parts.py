@@ -1,22 +1,19 @@
 """The author's post alone says which peers may read a part, whatever others sign, list and ask for, in any order."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
-from fedchain.chain.genesis import AggregatorRule, Genesis
-from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR
-from fedchain.chain.state import genesis_state
+from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CHUNK_SIZE, CandidateMessage, Chunk, GetContent, PostMessage
-from fedchain.node.core.contents.part_lists import LISTS_MAX, PartLists
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import Contributed
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.support.chain.builders import genesis, keys, post
-from tests.support.node.parts import GOOD, OTHER, NewestRules, PartRules, a_post, held, listing, part_of, send, stage
+from tests.support.chain.builders import genesis, post
+from tests.support.node.parts import GOOD, OTHER, NewestRules, a_post, held, listing, part_of, send, stage
 from tests.support.node.stage import Stage
 
 SECRET = b"good, and for one reader alone"
@@ -192,75 +189,3 @@ def test_a_reader_gives_a_part_to_nobody_while_and_after_it_is_fetched() -> None
             assert [given_to(at, data, peer) for peer in at.others] == [b""] * 3
             send(at, data)
     assert held(at, item)
-
-
-def rotating() -> Genesis:
-    return genesis(4, aggregator=AggregatorRule.ROTATING)
-
-
-def lists_of(document: Genesis, number: int, open_round: int) -> PartLists:
-    """The lists that a member reads in some round."""
-    context = Stage(document, number, PartRules(document.members), contributes=False).node._context
-    context.ledger.head = replace(context.head, round=open_round)
-    return PartLists(context)
-
-
-def places(rounds: set[int]) -> set[int]:
-    """The places of those whose turn as aggregator these rounds are."""
-    roster = genesis_state(rotating()).roster
-    return {roster.seats[roster.aggregator_of(number) or b""] for number in rounds}
-
-
-@pytest.mark.parametrize(
-    ("reader", "posted_in", "open_round", "members"),
-    [
-        (AGGREGATOR, 1, 1, {1}),
-        (AGGREGATOR, 1, 2, {1, 2}),
-        (AGGREGATOR, 1, 3, {2, 3}),
-        (NEXT_AGGREGATOR, 1, 1, {2}),
-        (NEXT_AGGREGATOR, 1, 2, {2}),
-        (NEXT_AGGREGATOR, 1, 3, {2, 3}),
-        (3, 1, 2, {3}),
-        (9, 1, 2, set()),
-        (-4, 1, 2, set()),
-        (EVERYBODY, 1, 2, {0, 1, 2, 3}),
-    ],
-)
-def test_a_rotating_aggregator_may_have_a_part_from_the_round_on_in_which_it_reads_it(
-    reader: int, posted_in: int, open_round: int, members: set[int]
-) -> None:
-    lists = lists_of(rotating(), 0, open_round)
-    found = {place for place, peer in enumerate(rotating().members) if lists.may_have(peer, reader, posted_in)}
-    assert found == (places(members) if reader in (AGGREGATOR, NEXT_AGGREGATOR) else members)
-
-
-@pytest.mark.parametrize(
-    ("reader", "posted_in", "open_round", "members"),
-    [
-        (AGGREGATOR, 1, 1, {1}),
-        (AGGREGATOR, 1, 3, {3}),
-        (AGGREGATOR, 2, 1, {2}),
-        (NEXT_AGGREGATOR, 1, 1, {2}),
-        (NEXT_AGGREGATOR, 1, 2, {2}),
-        (NEXT_AGGREGATOR, 1, 3, {3}),
-        (3, 1, 2, {3}),
-        (9, 1, 2, set()),
-        (-4, 1, 2, set()),
-        (EVERYBODY, 1, 2, {0, 1, 2, 3}),
-    ],
-)
-def test_where_an_aggregator_is_silent_the_one_of_the_open_round_reads_what_was_for_it(
-    reader: int, posted_in: int, open_round: int, members: set[int]
-) -> None:
-    document = rotating()
-    found = {place for place in range(4) if lists_of(document, place, open_round).is_ours(reader, posted_in)}
-    assert found == (places(members) if reader in (AGGREGATOR, NEXT_AGGREGATOR) else members)
-
-
-def test_few_lists_are_remembered_and_the_newest_are_among_them() -> None:
-    document = rotating()
-    lists, key = lists_of(document, 0, 1), keys(2)[1]
-    posts = [post(key, document, number, b"") for number in range(1, LISTS_MAX + 2)]
-    for item in posts:
-        assert lists.parts(item, b"") == []
-    assert [*lists._lists] == [item.hash for item in posts[1:]]

@@ -1,6 +1,5 @@
-"""Each method against its formulas, on tensors small enough to follow."""
+"""DFPL against its formulas, on tensors small enough to follow."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,48 +7,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.families.prototypes import Known
-from fedchain.learning.method import Method
-from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.methods.dfpl import Dfpl
-from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.methods.solo import Solo
 from fedchain.learning.models.prototypes import class_means
-from fedchain.learning.round import ReadPost, Round, Tensors
-
-B, C, D = 6, 4, 3
-GENERATOR = torch.Generator().manual_seed(0)
-EMBEDDING = torch.rand(B, D, generator=GENERATOR, dtype=torch.float64)
-LOGITS = torch.randn(B, C, generator=GENERATOR, dtype=torch.float64)
-LABELS = torch.tensor([0, 2, 2, 1, 0, 2])
-PROTOTYPES = torch.rand(C, D, generator=GENERATOR, dtype=torch.float64)
-IS_KNOWN = torch.tensor([True, False, True, True])
-
-
-def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return EMBEDDING, LOGITS
-
-
-def loss_of(method: LocalSgdMethod, is_known: torch.Tensor = IS_KNOWN) -> float:
-    return float(method.loss(forward, torch.zeros(B, 1), LABELS, Known(PROTOTYPES, is_known)))
-
-
-def aggregate(method: Method, payloads: Sequence[Tensors]) -> Tensors:
-    posts = tuple(ReadPost(bytes([index]), payload) for index, payload in enumerate(payloads))
-    return method.aggregate(method.phases[0], Round(1, None, posts))
-
-
-def posted(labels: list[int], counts: list[int], prototypes: Any) -> Tensors:
-    return {"labels": np.array(labels), "counts": np.array(counts), "prototypes": np.array(prototypes, np.float32)}
-
-
-CROSS_ENTROPY = float(F.cross_entropy(LOGITS, LABELS))
-
-
-@pytest.mark.parametrize("method", [FedAvg(), BladeFl(), Solo(), Dfpl(regularizer_weight=0.0)])
-def test_the_loss_without_a_regularizer_is_cross_entropy(method: LocalSgdMethod) -> None:
-    assert loss_of(method) == pytest.approx(CROSS_ENTROPY, rel=1e-12)
+from tests.support.learning.formulas import (
+    CROSS_ENTROPY,
+    EMBEDDING,
+    IS_KNOWN,
+    LABELS,
+    LOGITS,
+    PROTOTYPES,
+    B,
+    C,
+    D,
+    aggregate,
+    loss_of,
+    posted,
+)
 
 
 @pytest.mark.parametrize("regularizer", ["mse", "norm"])
@@ -121,29 +95,3 @@ def test_dfpl_keeps_prototypes_on_which_all_agree(aggregation: Any) -> None:
     same = posted([0, 1], [3, 8], np.random.default_rng(0).normal(size=(2, D)))
     found = aggregate(Dfpl(aggregation=aggregation), [same] * 7)
     assert found["prototypes"].tobytes() == same["prototypes"].tobytes()
-
-
-def random_models(count: int) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(4)
-    return [{"model.w": rng.normal(size=(3, 2)).astype(np.float32)} for _ in range(count)]
-
-
-def test_fedavg_weights_models_by_their_examples() -> None:
-    models, examples = random_models(3), [5, 1, 10]
-    found = aggregate(FedAvg(), [m | {"examples": np.array([n])} for m, n in zip(models, examples, strict=True)])
-    expected = np.average([m["model.w"] for m in models], axis=0, weights=examples)
-    assert found.keys() == {"model.w"}
-    np.testing.assert_allclose(found["model.w"], expected, rtol=1e-6)
-
-
-def test_blade_fl_is_fedavg_with_equal_weights_to_the_bit() -> None:
-    models = random_models(4)
-    found = aggregate(BladeFl(), models)
-    np.testing.assert_allclose(found["model.w"], np.mean([m["model.w"] for m in models], axis=0), rtol=1e-6)
-    equal = aggregate(FedAvg(), [model | {"examples": np.array([1])} for model in models])
-    assert found["model.w"].tobytes() == equal["model.w"].tobytes()
-
-
-def test_solo_learns_nothing_in_common() -> None:
-    assert aggregate(Solo(), [{}, {}]) == {}
-    assert not Solo().exchanges

@@ -1,0 +1,79 @@
+"""Large contents lie in files beside the database."""
+
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.hashing import sha256
+from tests.support.chain.contents import LARGE, content
+from tests.support.chain.stored import (
+    GENESIS,
+    SMALL,
+    warnings,
+)
+from tests.support.chain.stored import chain as chain
+from tests.support.chain.stored import folder as folder
+
+
+def file_of(folder: Path, data: bytes) -> Path:
+    name = sha256(data).hex()
+    return folder / "contents" / name[:2] / name
+
+
+@pytest.mark.parametrize(
+    "change", [lambda data: data[:-1] + b"!", lambda data: data[:-1], lambda data: data + b"!", lambda data: b""]
+)
+def test_a_damaged_content_file_is_logged_and_can_be_fetched_again(
+    folder: Path, caplog: pytest.LogCaptureFixture, change: Callable[[bytes], bytes]
+) -> None:
+    file_of(folder, LARGE).write_bytes(change(LARGE))
+    with Store.open(folder) as store:
+        assert [store.content(sha256(LARGE)), store.content_part(sha256(LARGE), 0, 1)] == [None, None]
+        assert len(warnings(caplog)) == 1
+        assert str(file_of(folder, LARGE)) in caplog.text
+        store.append([content(LARGE)])
+        assert store.content(sha256(LARGE)) == LARGE
+
+
+def test_parts_of_a_file_are_served_without_having_it_in_memory(folder: Path) -> None:
+    large = bytes(range(256)) * 2**15  # 8 MiB
+    with Store.open(folder) as store:
+        store.append([content(large)])
+    with Store.open(folder) as store:
+        tracemalloc.start()
+        parts = [store.content_part(sha256(large), start, 256 * 2**10) for start in range(0, len(large), 2**20)]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert parts == [large[start : start + 256 * 2**10] for start in range(0, len(large), 2**20)]
+        assert peak < len(large) / 2
+        file_of(folder, large).unlink()
+        assert (store.content_part(sha256(large), 0, 1), store.content(sha256(large))) == (None, None)
+
+
+def test_a_row_without_a_file_is_missing_and_can_be_appended_again(folder: Path) -> None:
+    file_of(folder, LARGE).unlink()
+    with Store.open(folder) as store:
+        assert (store.content(sha256(LARGE)), store.holds_content(sha256(LARGE))) == (None, False)
+        store.append([content(LARGE)])
+        assert (store.content(sha256(LARGE)), store.holds_content(sha256(LARGE))) == (LARGE, True)
+        assert (store.holds_content(sha256(SMALL)), store.holds_content(sha256(b"other"))) == (True, False)
+
+
+def test_a_file_without_a_row_is_garbage(folder: Path, tmp_path: Path) -> None:
+    with Store.create(tmp_path / "other", GENESIS) as store:
+        shutil.copytree(folder / "contents", tmp_path / "other" / "contents")
+        assert store.content(sha256(LARGE)) is None
+        store.append([content(LARGE)])
+        assert store.content(sha256(LARGE)) == LARGE
+
+
+def test_dropping_takes_the_files_too_also_those_without_a_row(folder: Path) -> None:
+    with Store.open(folder) as store:
+        store.append([content(LARGE + b"2")])
+        store._writer.execute("DELETE FROM contents WHERE hash = ?", (sha256(LARGE),))  # as after a crash
+        store.retain({sha256(LARGE + b"2")})
+    assert [path.name for path in (folder / "contents").glob("??/*")] == [sha256(LARGE + b"2").hex()]

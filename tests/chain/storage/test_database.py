@@ -1,0 +1,88 @@
+"""The file of the database: its owner, its version, its lock, its log, and other files in its place."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.exceptions import StoreCorrupt, StoreMismatch
+from fedchain.chain.storage.content_files import LOCK
+from fedchain.chain.storage.database import DATABASE, STORE_VERSION
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.hashing import sha256
+from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.contents import LARGE, content
+from tests.support.chain.stored import (
+    GENESIS,
+    execute,
+    records_of,
+)
+from tests.support.chain.stored import chain as chain
+from tests.support.chain.stored import folder as folder
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o022])
+def test_only_its_owner_reads_a_store_whatever_the_umask(tmp_path: Path, chain: ChainBuilder, umask: int) -> None:
+    folder, before = tmp_path / "a" / "chain", os.umask(umask)
+    try:
+        with Store.create(folder, GENESIS) as store:
+            store.append([*records_of(chain), content(LARGE)])
+            modes = {path.name: (path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in folder.glob("**/*")}
+    finally:
+        os.umask(before)
+    assert {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOCK, sha256(LARGE).hex()} < set(modes)
+    assert all(mode == (0o700 if is_folder else 0o600) for is_folder, mode in modes.values())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "chain").mkdir(mode=0o755)
+    Store.create(tmp_path / "chain", GENESIS).close()
+    assert stat.S_IMODE((tmp_path / "chain").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"), [(1, "found a new federation"), (STORE_VERSION + 1, "a later program wrote it")]
+)
+def test_another_version_is_named_with_what_to_do(folder: Path, version: int, advice: str) -> None:
+    execute(folder, f"PRAGMA user_version = {version}")
+    with pytest.raises(StoreMismatch, match=f"version {version}, .* version {STORE_VERSION}: .*{advice}") as caught:
+        Store.open(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reader_leaves_no_trace_in_a_folder_it_may_not_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with Store.open(folder, read_only=True) as store:
+        assert store.head() is not None
+        assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_the_log_of_a_deleted_store_is_not_replayed(folder: Path) -> None:
+    log = folder / f"{DATABASE}-wal"
+    with Store.open(folder) as store:
+        store.append([content(b"of the old chain")])
+        copy = log.read_bytes()
+    assert copy
+    (folder / DATABASE).unlink()
+    log.write_bytes(copy)
+    with Store.create(folder, genesis(2)) as store:
+        assert store.content(sha256(b"of the old chain")) is None
+        assert store.head() is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9])
+def test_a_truncated_database_does_not_open(folder: Path, share: float) -> None:
+    path = folder / DATABASE
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(StoreCorrupt, match=f"{DATABASE}: .*; run: fedchain node repair {folder}"):
+        Store.open(folder)
+
+
+def test_another_file_is_not_a_database(folder: Path) -> None:
+    (folder / DATABASE).write_bytes(b"a text that is long enough to be a header, and more of it\n" * 100)
+    with pytest.raises(StoreCorrupt, match="not a database; run: fedchain node repair"):
+        Store.open(folder)

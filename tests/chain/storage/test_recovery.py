@@ -1,0 +1,243 @@
+"""A start cuts a damaged store back to what is whole."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fedchain.chain.exceptions import StoreCorrupt
+from fedchain.chain.storage import recovery
+from fedchain.chain.storage.database import DATABASE
+from fedchain.chain.storage.rows import FINALS, STATES, from_row, to_row
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Final
+from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.stored import (
+    BLOCKS,
+    DAMAGE,
+    GENESIS,
+    execute,
+    expect_whole,
+    finals_of,
+    recovery_connection,
+    warnings,
+)
+from tests.support.chain.stored import chain as chain
+from tests.support.chain.stored import folder as folder
+
+
+def test_a_start_reads_no_block_but_the_head(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[tuple[Any, ...]]()
+
+    def count(table: Any, row: tuple[Any, ...], real: Callable[..., Any] = from_row) -> Any:
+        read.append(row)
+        return real(table, row)
+
+    monkeypatch.setattr(recovery, "from_row", count)
+    monkeypatch.setattr(recovery, "_read_block", None)
+    with Store.open(folder) as store:
+        assert (store.base(), [row[0] for row in read]) == (1, [BLOCKS])
+
+
+@pytest.mark.parametrize("last", [BLOCKS - 1, BLOCKS - 4])
+@pytest.mark.parametrize("statement", [f"UPDATE finals SET {DAMAGE}", "DELETE FROM finals"])
+def test_a_damaged_head_is_cut_back_to_the_last_block_that_is_whole(
+    folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture, statement: str, last: int
+) -> None:
+    execute(folder, f"{statement} WHERE height > ?", last)
+    records = finals_of(chain)
+    with Store.open(folder, GENESIS) as store:
+        assert (store.head(), store.base()) == (records[last - 1], 1)
+        assert len(warnings(caplog)) == 1
+        store.append(records[last:])
+        assert store.head() == records[-1]
+        expect_whole(store)
+    caplog.clear()
+    Store.open(folder).close()
+    assert warnings(caplog) == []
+
+
+def test_the_height_that_was_reached_and_the_one_that_is_left_are_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(folder, "DELETE FROM finals WHERE height = ?", BLOCKS - 1)
+    execute(folder, "DELETE FROM states")
+    Store.open(folder).close()
+    message = f"{folder}: block 8 is missing or damaged: cut back from height 9 to 7, the rest is fetched"
+    assert warnings(caplog) == [message]
+    Store.open(folder).close()
+    assert warnings(caplog) == [message], "it is done once"
+
+
+@pytest.mark.parametrize("statement", ["UPDATE states SET data = x'00'", "DELETE FROM states"])
+def test_a_damaged_state_is_computed_again(
+    folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture, statement: str
+) -> None:
+    execute(folder, statement)
+    with Store.open(folder) as store:
+        assert (store.head(), store.base()) == (finals_of(chain)[-1], 1)
+    assert [f"{folder}: the state before the head at height 9 was damaged and is computed again"] == warnings(caplog)
+
+
+def test_a_stored_state_of_another_height_leads_nowhere(folder: Path, chain: ChainBuilder) -> None:
+    """An audit begins with what it finds under a height."""
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        STATES.insert(connection, (3, finals_of(chain)[4].state), replace=True)
+    with Store.open(folder) as store:
+        assert store.stored_state(3) is None
+        assert store.state_before(3) == chain.states[finals_of(chain)[1].block.hash]
+
+
+def test_a_state_without_a_block_is_dropped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    execute(folder, "DELETE FROM finals")
+    with Store.open(folder) as store:
+        assert (store.head(), store.base()) == (None, 1)
+    assert warnings(caplog) == [f"{folder}: a state without a block is dropped"]
+
+
+def test_a_hole_below_the_head_costs_nothing_but_the_hole(
+    folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = finals_of(chain)
+    execute(folder, "DELETE FROM finals WHERE height = 4")
+    with Store.open(folder) as store:
+        assert (store.head(), store.base()) == (records[-1], 5)
+        expect_whole(store)
+        store.append([replace(records[3], state=b"")])
+        assert store.base() == 1
+        expect_whole(store)
+    message = "block 4 is missing: the chain is kept from height 5 on, the rest is fetched again"
+    assert warnings(caplog) == [f"{folder}: {message}"]
+
+
+def test_a_block_that_is_no_parent_is_dropped(
+    folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = ChainBuilder(GENESIS)
+    other.extend_many(3, payload_of=9)
+    with closing(recovery_connection(folder)) as connection:
+        FINALS.insert(connection, to_row(other.final(other.extend()))[1], replace=True)
+    records = finals_of(chain)
+    with Store.open(folder) as store:
+        assert (store.head(), store.base(), store.final(4)) == (records[-1], 5, None)
+        store.append([replace(records[3], state=b"")])
+        assert store.base() == 1
+    assert warnings(caplog) == [f"{folder}: block 4 is not the parent of block 5: it is dropped and fetched again"]
+
+
+def test_a_damaged_index_is_built_again(folder: Path, chain: ChainBuilder) -> None:
+    path, fourth = folder / DATABASE, finals_of(chain)[3].block.hash
+    data = bytearray(path.read_bytes())
+    places = [place for place in range(len(data)) if data.startswith(fourth, place)]
+    in_index = [place for place in places if data[place // 4096 * 4096] == 0x0A]
+    assert len(in_index) == 2, "as a hash and as a parent's"
+    data[in_index[0]] ^= 0xFF
+    path.write_bytes(data)
+    with Store.open(folder, read_only=True) as store:
+        assert store.base() == 5
+    with Store.open(folder) as store:
+        assert store.base() == 1
+
+
+def test_a_head_is_of_one_moment(folder: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    next_head = chain.final(chain.blocks[chain.tip])
+    with Store.open(folder) as writer, Store.open(folder, read_only=True) as reader:
+
+        def interrupt(connection: sqlite3.Connection) -> int:
+            height = recovery_head_height(connection)
+            writer.append([next_head])
+            return height
+
+        recovery_head_height = recovery.head_height
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "head_height", interrupt)
+            assert reader.head() == finals_of(chain)[-1]
+        assert reader.head() == next_head
+
+
+def test_who_joined_late_is_cut_back_to_what_its_first_state_leads_to(tmp_path: Path, chain: ChainBuilder) -> None:
+    records = finals_of(chain)
+    with Store.create(tmp_path, GENESIS) as store:
+        store.append(records[3:])
+    execute(tmp_path, "DELETE FROM finals WHERE height = 8")
+    execute(tmp_path, "DELETE FROM states WHERE height = 9")
+    with Store.open(tmp_path) as store:
+        assert (store.head(), store.base()) == (records[6], 4)
+
+
+def test_blocks_that_no_state_leads_to_wait_for_the_head_that_is_joined(
+    tmp_path: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = finals_of(chain)
+    with Store.create(tmp_path, GENESIS) as store:
+        store.append(records[3:])
+    execute(tmp_path, "DELETE FROM states")
+    with Store.open(tmp_path) as store:
+        assert (store.head(), store.base(), store.final(6)) == (None, 1, None)
+        assert len(warnings(caplog)) == 1
+        store.append([records[6]])
+        assert (store.head(), store.base()) == (records[6], 4)
+        assert (store.final(4), store.final(8)) == ((records[3].block, records[3].certificate), None)
+        store.append(records[7:])
+        assert (store.head(), store.base()) == (records[8], 4)
+
+
+@pytest.mark.parametrize("bits", [2**63 - 1, 0x1F7FFFFF])
+def test_a_block_of_another_difficulty_is_not_replayed(folder: Path, chain: ChainBuilder, bits: int) -> None:
+    tip = chain.blocks[chain.tip]
+    wrong = replace(tip, header=replace(tip.header, bits=bits))
+    with closing(recovery_connection(folder)) as connection:
+        FINALS.insert(connection, to_row(Final(wrong, chain.certificate(tip), b""))[1])
+    with Store.open(folder) as store:
+        assert store.head() == finals_of(chain)[-1]
+
+
+def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> None:
+    execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height = {BLOCKS}")
+    before = (folder / DATABASE).read_bytes()
+    advice = f"finals row with height {BLOCKS} was altered: .*; start the node, or run: fedchain node repair {folder}"
+    with Store.open(folder, read_only=True) as store, pytest.raises(StoreCorrupt, match=advice):
+        store.head()
+    assert (folder / DATABASE).read_bytes() == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_rows_are_lost_a_start_ends_with_a_whole_chain(tmp_path: Path, chain: ChainBuilder, seed: int) -> None:
+    rng, records = Random(seed), finals_of(chain)
+    first = rng.choice((0, 0, 3))
+    with Store.create(tmp_path, GENESIS) as store:
+        for record in records[first:]:
+            store.append([record])
+    for _ in range(rng.randint(1, 4)):
+        height = rng.randint(1, BLOCKS)
+        statement = rng.choice(
+            (
+                "DELETE FROM finals WHERE height = ?",
+                "DELETE FROM states WHERE height = ?",
+                f"UPDATE finals SET {DAMAGE} WHERE height = ?",
+                "UPDATE finals SET parent_hash = zeroblob(32) WHERE height = ?",
+                "UPDATE states SET data = x'00' WHERE height = ?",
+            )
+        )
+        with closing(recovery_connection(tmp_path)) as connection:
+            connection.execute(statement, (height,))
+    with Store.open(tmp_path, GENESIS) as store:
+        head = store.head()
+        assert head is None or head in records
+        for height in range(store.base(), 0 if head is None else head.block.header.height):
+            store.final(height)  # a damaged row is noticed here
+        expect_whole(store)
+        known = 0 if head is None else head.block.header.height
+        store.append([replace(record, state=b"") for record in records[:known]])
+        store.append(records[known:])
+        for record in records:
+            store.final(record.block.header.height)
+        store.append([replace(record, state=b"") for record in records])
+        assert (store.head(), store.base()) == (records[-1], 1)
+        expect_whole(store)

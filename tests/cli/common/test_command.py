@@ -1,0 +1,38 @@
+"""Commands in a shell: pipes, missing values, Ctrl-C."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_shell import folder as folder
+from tests.support.cli_shell import started
+
+
+def test_an_option_without_its_value_is_told_with_the_command_s_help() -> None:
+    done = started("fedchain simulate --peers")
+    expected = "fedchain: Option '--peers' requires an argument; see fedchain simulate --help\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize("line", ["data", "reproduce", "explorer export --help", "explorer blocks RUN"])
+def test_a_closed_pipe_ends_a_command_quietly(line: str, folder: Path) -> None:
+    done = started(f"(sleep 0.2; fedchain {line.replace('RUN', str(folder / 'run'))}) | true; echo ${{PIPESTATUS[0]}}")
+    assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+def test_a_pipe_that_is_closed_after_a_line_is_no_error() -> None:
+    done = started("fedchain data | head -n 1")
+    assert (done.stdout[:7], done.stderr) == ("cifar10", "")
+
+
+@pytest.mark.parametrize("code", ["from fedchain.cli.entry import main; main()", ""])
+def test_ctrl_c_ends_a_command_that_is_still_imported_with_one_line(code: str, tmp_path: Path) -> None:
+    """It comes in the middle of the first library that the command imports."""
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [sys.executable, *(("-c", code) if code else ("-m", "fedchain")), "--help"]
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fedchain: interrupted\n")

@@ -1,0 +1,30 @@
+"""The shell completes commands, options and names."""
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.cli.main import app
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fedchain e", ["explorer"]),
+        ("fedchain explorer st", ["status"]),
+        ("fedchain reproduce --se", ["--seeds"]),
+        ("fedchain simulate --method fedpr", ["fedproc", "fedproto", "fedprox"]),
+        ("fedchain compare --methods dfpl,fedpr", ["dfpl,fedproc", "dfpl,fedproto", "dfpl,fedprox"]),
+        ("fedchain simulate --dataset fash", ["fashion-mnist"]),
+        ("fedchain genesis new g --partition n", ["n-way", "n-way-exact"]),
+        ("fedchain simulate --set model=resnet18-2", ["model=resnet18-200"]),
+        ("fedchain genesis new g --set mod", ["model="]),
+        ("fedchain node start --set log", ["log_format="]),
+        ("fedchain methods fedpr", ["fedproc", "fedproto", "fedprox"]),
+        ("fedchain reproduce dfpl-table1-f", ["dfpl-table1-fmnist"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_names(words: str, expected: list[str]) -> None:
+    count = str(len(words.split()) - 1)
+    given = {"_FEDCHAIN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
+    result = CliRunner().invoke(app, [], prog_name="fedchain", env=given)
+    assert result.stdout.split() == expected

@@ -1,0 +1,73 @@
+"""Tables of the explorer."""
+
+from pathlib import Path
+
+import pytest
+
+from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
+from fedchain.crypto.address import address
+from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.explored import FakeRules, Summary
+from tests.support.cli_explored import GENESIS
+from tests.support.cli_explored import chain as chain
+from tests.support.cli_explored import run_folder as run_folder
+from tests.support.cli_explorer import explore
+
+
+def test_the_tables_say_the_same_within_80_columns(run_folder: Path, chain: ChainBuilder) -> None:
+    head, post = chain.blocks[chain.tip], chain.blocks[chain.tip].transactions[0]
+    short, sender = f"{head.hash.hex()[:8]}…", address(post.sender)
+    for arguments, expected in {
+        ("status",): [
+            GENESIS.chain_id.hex(),
+            "Tue, 14 Nov 2023 22:13:50 GMT (+30.0 s)",
+            "0x207fffff",
+            "byzantine",
+        ],
+        ("blocks",): [short, "+30.0 s", "4.0 s", "…" + address(GENESIS.members[0])[-8:]],
+        ("block", "3"): [
+            head.hash.hex(),
+            f"{GENESIS.index[post.sender]} …{sender[-8:]}",
+            "final        yes",
+            "quorum        3",
+            "+0.000 s",
+        ],
+        ("tx", post.hash.hex()): [post.payload_hash.hex(), "32 B", sender, head.hash.hex()],
+        ("peer", sender): [sender, "blocks mined", "96 B"],
+        ("round", "3"): [short, "missing", f"…{address(GENESIS.members[3])[-8:]}"],
+        ("knowledge",): ["holders", "1.500", "0.25"],
+        ("proof", post.hash.hex()): ["The proof holds.", head.header.transactions_root.hex()],
+        ("verify",): ["3 blocks, all recomputed", "valid     yes", "15 contents: all as they were written"],
+    }.items():
+        result = explore(arguments[0], run_folder, *arguments[1:])
+        assert (result.exit_code, result.stderr) == (0, "")
+        for part in expected:
+            assert part in result.stdout, arguments
+        assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_loses_nothing(
+    run_folder: Path, chain: ChainBuilder, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, post = chain.blocks[chain.tip], chain.blocks[chain.tip].transactions[0]
+    monkeypatch.setenv("COLUMNS", str(width))
+    asked = [("status",), ("blocks",), ("block", 3), ("tx", post.hash.hex()), ("members",), ("peer", 0), ("round", 3)]
+    many = Summary(range(9), [1] * 9, [1.0] * 9, [[-0.125] * 9] * 9)
+    for command, *names in (*asked, ("knowledge",), ("proof", post.hash.hex()), ("verify",)):
+        narrow = explore(command, run_folder, *names, rules=FakeRules(many)).stdout
+        monkeypatch.setenv("COLUMNS", "200")
+        wide = explore(command, run_folder, *names, rules=FakeRules(many)).stdout
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert {*wide.split()} == {*narrow.split()}, command
+        # A line that is too long ends in such a word, which the terminal breaks, and joins when it is copied.
+        assert all(len(line.split()) <= 2 for line in narrow.splitlines() if len(line.rstrip()) > width), command
+    assert head.hash.hex() in explore("block", run_folder, 3).stdout
+
+
+def test_many_classes_leave_their_cosines_to_json(run_folder: Path) -> None:
+    count = MATRIX_SIZE_MAX + 1
+    many = Summary(range(count), [1] * count, [1.0] * count, [[0.125] * count] * count)
+    output = explore("knowledge", run_folder, rules=FakeRules(many)).stdout
+    assert "--json has their cosines" in output
+    assert "0.12" not in output

@@ -1,0 +1,73 @@
+"""`fedchain model`: what cannot be had is one line."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fedchain.cli.main import app
+from fedchain.files.layout import MODELS_FOLDER, TRAINING_FILE
+from fedchain.learning.worker.model_file import write_model
+from fedchain.simulator.console import run_scenario
+from fedchain.simulator.scenario import Scenario
+from tests.support.simulator.models import STRANGER, Runs, ask
+from tests.support.simulator.models import runs as runs
+
+BARE = (
+    "fedchain: bare holds no model: members of dfpl share none, and theirs were not kept; "
+    "simulate again with --keep-models"
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("export", "dfpl", "--out", "z"), "whose model? --member 0 to 2, or --aggregate"),
+        (("export", "dfpl", "--member", "3", "--out", "z"), "member 3: the members of this federation are 0 to 2"),
+        (("export", "dfpl", "--member", STRANGER, "--out", "z"), "is not one of the 3 members"),
+        (("export", "dfpl", "--aggregate", "--out", "z"), "dfpl has no common model"),
+        (("export", "dfpl", "--member", "1", "--aggregate", "--out", "z"), "--member and --aggregate name two models"),
+        (("export", "dfpl", "--member", "1", "--round", "1", "--out", "z"), "as it was after round 2, not after 1"),
+        (("export", "fedavg", "--member", "1", "--out", "z"), "keeps no local models; simulate with --keep-models"),
+        (("export", "fedavg", "--aggregate", "--round", "3", "--out", "z"), "no knowledge of round 3"),
+        (("export", "net/node-0", "--member", "1", "--out", "z"), "member 1's is on its own machine"),
+        (("export", "net", "--member", "2", "--out", "z"), "holds the local model of member 0, 1; member 2's"),
+        (("export", "dfpl", "--member", "1", "--out", "dfpl/scenario.toml"), "exists already; nothing is overwritten"),
+        (("export", "nowhere", "--aggregate", "--out", "z"), "is not a folder"),
+        (("export", ".", "--aggregate", "--out", "z"), "is no folder of a run, a node or a test network"),
+        *((("export", "bare", *whose, "--out", "z"), BARE) for whose in ((), ("--member", "1"), ("--aggregate",))),
+        (("cross-site", "bare"), BARE),
+        (("evaluate", "dfpl", "--file", "dfpl/metrics.jsonl"), "dfpl/metrics.jsonl is no safetensors file"),
+        (("evaluate", "dfpl", "--file", "none"), "none cannot be read: No such file or directory"),
+        (("evaluate", "dfpl", "--file", "odd"), "fc1.weight of the model: (64, 64) expected, as member 0's model has"),
+        (("evaluate", "dfpl", "--file", "odd", "--aggregate"), "leave out --aggregate and --round"),
+        (("evaluate", "empty", "--member", "0"), "holds no local model: its member has not trained yet"),
+        (("evaluate", "damaged", "--member", "0"), "training.msgpack cannot be read"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(runs.folder)
+    Path("odd").write_bytes(write_model({"fc1.weight": torch.zeros(2)}))
+    for name in ("empty", "damaged"):
+        shutil.copytree(runs / "net" / "node-0" / "chain", Path(name, "chain"), dirs_exist_ok=True)
+    Path("damaged", TRAINING_FILE).write_bytes(b"\0\0\0\3abc")
+    shutil.copytree("dfpl", "bare", ignore=shutil.ignore_patterns(MODELS_FOLDER), dirs_exist_ok=True)
+    result = CliRunner().invoke(app, ["model", *words])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert message in line
+    assert not Path("z").exists()
+
+
+def test_a_solo_member_has_a_model_and_the_federation_none(tmp_path: Path) -> None:
+    scenario = Scenario(method="solo", peers=2, rounds=1, hyperparameters={"local_steps": 1}, mining_attempts=4)
+    run_scenario(scenario, tmp_path / "solo", keep_models=True)
+    assert ask("evaluate", tmp_path / "solo", "--member", 1)["is_same"]
+    refused = CliRunner().invoke(app, ["model", "evaluate", str(tmp_path / "solo"), "--aggregate"])
+    assert refused.exit_code == 2
+    assert refused.stderr == "fedchain: solo has no common model, only those of its members; ask for a member's\n"

@@ -1,0 +1,71 @@
+"""The server's network: its state travels with the post, and a divergence leaves it as it was."""
+
+import numpy as np
+import pytest
+
+from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.families.server import ServerState
+from fedchain.learning.models.registry import describe_model
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.registry import build_method
+from tests.support.learning.federation import CLIENTS
+from tests.support.learning.mixed_relay import Relay, small
+
+
+def test_another_aggregator_goes_on_from_the_state_that_was_posted() -> None:
+    """A member that never had the role computes, byte for byte, what the one that had it would have."""
+    federation = Relay(small())
+    federation.play(2)
+    federation.round = 3
+    federation.step("update")
+    saved = federation.learner.checkpoint(CLIENTS)
+    expected = federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
+    other = federation.new_learner()
+    assert other.contribute(CLIENTS, "distill", 3, federation.knowledge) == expected, "it has the posted state"
+    state = federation.client(CLIENTS).state(ServerState)
+    assert state.round == 3
+    assert state.values is not None
+    federation.learner.restore(CLIENTS, saved)
+    refs = [ref for ref in federation.refs("distill", expected.payload) if ref.kind == "server"]
+    tensors = federation.tensors("distill", refs[0])
+    assert tensors["round"].tolist() == [3]
+    np.testing.assert_array_equal(tensors["values"], state.values.numpy())
+
+
+def test_a_network_that_nobody_gives_out_begins_anew() -> None:
+    federation = Relay(small())
+    federation.play(2)
+    known = federation.learner._contributing.round(federation.client(0), 3, federation.knowledge)
+    work = federation.learner._contributing
+    bulk = work.bulk(federation.client(0), work.phases["distill"], known)
+    assert bulk is not None
+    (ref,) = [ref for ref in bulk.parts("distill") if ref.kind == "server"]
+    del federation.parts._parts[ref.hash]
+    federation.round = 3
+    federation.step("update")
+    other = federation.new_learner()
+    made = other.contribute(CLIENTS, "distill", 3, federation.knowledge)
+    assert made != federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
+
+
+def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None:
+    federation = Relay(small(learning_rate=0.01))
+    federation.play()
+    federation.round = 2
+    federation.step("update")
+    with federation.learner.lend(CLIENTS, 2) as aggregator:
+        state = aggregator.state(ServerState)
+        assert state.values is not None
+        state.values[:] = 1e30
+    before = federation.learner.checkpoint(CLIENTS)
+    with pytest.raises(NothingToPost, match="no client's examples are of use here"):
+        federation.learner.contribute(CLIENTS, "distill", 2, federation.knowledge)
+    assert federation.learner.checkpoint(CLIENTS) == before
+
+
+def test_specs_of_state_hold_the_papers_network() -> None:
+    method = build_method("fedgkt", {})
+    kinds = method.parts(method.phases[1], describe_model("resnet2-56"))
+    sizes = {spec.name: spec for spec in kinds["server"]}
+    assert sizes["values"].free_max > 600_000
+    assert all(isinstance(spec, TensorSpec) for spec in kinds["answers"])

@@ -1,0 +1,38 @@
+"""Every model tells its layers, and which tensors are trained."""
+
+import torch
+from torch import nn
+
+from fedchain.learning.models.base import LayeredModel, normalization_names, trainable_names
+
+
+class Two(LayeredModel):
+    pools = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm, self.head = nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Linear(2, 3)
+        self.convolution.bias = nn.Parameter(torch.zeros(2), requires_grad=False)
+
+    def outputs(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        hidden = self.norm(self.convolution(images))  # (B, 2, 4, 4)
+        embedding = hidden.mean(dim=(2, 3))  # (B, 2)
+        return (hidden, embedding), self.head(embedding)
+
+
+def test_the_last_output_is_the_embedding_and_layers_of_images_are_pooled() -> None:
+    model, images = Two().eval(), torch.rand(5, 1, 4, 4)
+    embedding, logits = model(images)
+    (first, last), again = model.layers(images)
+    assert torch.equal(last, embedding)
+    assert torch.equal(first, embedding), "the mean over places"
+    assert torch.equal(again, logits)
+
+
+def test_what_is_frozen_is_not_trained_and_norms_are_known_with_their_buffers() -> None:
+    model = Two()
+    assert "convolution.bias" not in trainable_names(model)
+    assert {"convolution.weight", "norm.weight", "head.bias"} <= trainable_names(model)
+    assert normalization_names(model) == {
+        f"norm.{name}" for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    }

@@ -1,0 +1,47 @@
+"""Errors of learning name what was meant, and are one line."""
+
+import pytest
+
+from fedchain.learning.exceptions import (
+    TEXT_SIZE_MAX,
+    InvalidPayload,
+    NothingToPost,
+    OwnCodeFailed,
+    TrainingDiverged,
+    one_line,
+    told,
+    unknown_name,
+)
+
+
+def test_a_diverged_training_says_peer_round_and_loss() -> None:
+    error = TrainingDiverged(2, 5, 7, float("nan"))
+    assert type(error)(*error.args).loss is error.loss, "as it comes back from another process"
+    assert str(error) == "peer 2, round 5: the loss is nan at step 7; try a smaller learning_rate"
+    assert isinstance(error, NothingToPost)
+    assert TrainingDiverged(2, 5, 7, 1.0, "too large").what == "too large"
+
+
+def test_a_misspelt_name_is_answered_with_what_was_meant_or_with_all() -> None:
+    assert str(unknown_name("method", "fedag", ["solo", "fedavg"])).endswith("did you mean 'fedavg'?")
+    assert str(unknown_name("method", "zzzz", ["b", "a"])).endswith("choose one of: a, b")
+    assert str(unknown_name("method", "zzzz", [])).endswith("(there is none)")
+
+
+def test_a_text_of_others_is_short_and_steers_no_terminal() -> None:
+    text = one_line(ValueError("\x1b[2J" + "x" * 1_000 + "\nmore"))
+    assert len(text) < TEXT_SIZE_MAX + 20
+    assert text.isprintable()
+
+
+def test_what_own_code_raised_is_told_as_its_own_and_what_learning_raised_is_left() -> None:
+    def own() -> None:
+        raise KeyError("weights")
+
+    with pytest.raises(KeyError) as caught:
+        own()
+    result = told(caught.value, "peer 1")
+    assert isinstance(result, OwnCodeFailed)
+    assert "KeyError" in result.__notes__[0]
+    refused = InvalidPayload("x")
+    assert told(refused, "peer 1") is refused

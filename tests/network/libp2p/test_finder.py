@@ -1,0 +1,85 @@
+"""Peers are found, found again, and dialled as long as they are gone."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from fedchain.network.data_folder import ADDRESS_FILE
+from fedchain.network.limits import Limits
+from fedchain.network.messages import PostMessage
+from fedchain.testing.networks import gossip
+from tests.support.network.real import MEMBERS, Inbox, meshed, on_trio, peer, until, works
+
+
+def post(number: int, size: int = 64) -> PostMessage:
+    """One of many different gossip messages."""
+    return PostMessage(gossip().post, number.to_bytes(8, "big") + bytes(size))
+
+
+@on_trio
+async def test_a_peer_that_is_gone_is_dialled_until_it_is_back_and_its_gossip_is_heard() -> None:
+    async with peer(0) as one:
+        inbox = Inbox(one)
+        async with peer(1, one) as two:
+            await meshed(one, two)
+            for number in range(50):
+                two.publish(post(number))
+            await until(lambda: len(inbox.messages) == 50)
+            listen = two.listen_addresses()[0]
+        await until(lambda: not one.peers())
+        one.book.add_fixed(MEMBERS[1], listen.partition("/p2p/")[0])
+        await until(lambda: one.book._contacts[MEMBERS[1]].failures >= 2, "two attempts")
+        async with peer(1, listen=listen.partition("/p2p/")[0]) as two:  # without a bootstrap of its own
+            await meshed(one, two)
+            two.publish(post(50))
+            await until(lambda: len(inbox.messages) == 51)
+
+
+@on_trio
+async def test_peers_learn_of_each_other_from_a_third_one() -> None:
+    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
+    async with (
+        peer(0, limits=limits) as hub,
+        peer(1, hub, limits=limits) as one,
+        peer(2, hub, limits=limits) as two,
+    ):
+        await until(lambda: MEMBERS[2] in one.peers() and MEMBERS[1] in two.peers(), "the third side")
+
+
+@on_trio
+async def test_a_peer_finds_the_others_again_without_those_that_it_was_started_from(tmp_path: Path) -> None:
+    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
+    async with peer(1, limits=limits) as other:
+        async with peer(0, other, limits=limits) as hub, peer(2, hub, limits=limits, folder=tmp_path) as one:
+            await until(lambda: MEMBERS[1] in one.peers(), "the third side")
+            await until(lambda: one.book.sample(MEMBERS[0]))
+        await until(lambda: not other.peers())
+        async with peer(2, limits=limits, folder=tmp_path) as one:
+            await until(lambda: one.peers() == [MEMBERS[1]], "the peer that is left")
+
+
+@on_trio
+async def test_addresses_are_saved_while_it_runs_and_a_full_disk_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.network.libp2p.network.SAVE_INTERVAL_S", 0.01)
+    path = tmp_path / "sub" / ADDRESS_FILE
+    async with peer(0, folder=path.parent) as one:
+        one.book.add_told(MEMBERS[3], ["/ip4/127.0.0.1/tcp/9"], by_itself=True)
+        await works(one)
+        path.parent.mkdir()
+        await until(path.exists, "a file")
+
+
+@on_trio
+async def test_who_is_pardoned_is_dialled_at_once() -> None:
+    patient = Limits(redial_min_s=0.4, redial_max_s=1e6, peers_wanted=0)
+    async with peer(1, limits=patient) as two, peer(0, two, limits=patient) as one:
+        await until(one.peers)
+        one.blame(MEMBERS[1], 2 * patient.blame_max, "it lied")
+        await until(lambda: one.book._contacts[MEMBERS[1]].failures >= 3, "three attempts that are none")
+        for _ in range(20):
+            one.book.on_failure(MEMBERS[1], trio.current_time())
+        assert one.pardon(MEMBERS[1])
+        await until(one.peers)

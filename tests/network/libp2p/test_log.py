@@ -1,0 +1,43 @@
+"""Lines that others cause are limited."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from fedchain.network.libp2p.log import LEFT_OUT, LINES_PER_MINUTE, Limit
+from tests.support.network.real import meshed, on_trio, peer
+
+
+def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("fedchain.network.libp2p.log.time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = logging.getLogger("fedchain.network")
+    monkeypatch.setattr(log, "filters", [Limit()])
+    caplog.set_level(logging.DEBUG, "fedchain.network")
+    for number in range(100):
+        log.warning("line %d", number)
+    log.info("another kind")
+    assert caplog.messages == [*(f"line {number}" for number in range(LINES_PER_MINUTE)), "another kind"]
+    now[0] = 61.0
+    log.warning("line %d", 100)
+    assert caplog.messages[-2:] == [LEFT_OUT % (100 - LINES_PER_MINUTE), "line 100"]
+
+
+def test_lines_of_peers_are_limited() -> None:
+    assert any(isinstance(item, Limit) for item in logging.getLogger("fedchain.network").filters)
+
+
+def test_the_library_does_not_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("libp2p"), "propagate", True)
+    logging.getLogger("libp2p").setLevel(logging.DEBUG)
+
+    @on_trio
+    async def run() -> None:
+        async with peer(0) as one, peer(1, one) as two:
+            await meshed(one, two)
+
+    run()
+    logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, "/x/libp2p/y.py", 1, "to the root", (), None))
+    logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, "/x/other/y.py", 1, "of others", (), None))
+    assert [record.message for record in caplog.records if not record.name.startswith("fedchain")] == ["of others"]

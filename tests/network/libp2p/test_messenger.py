@@ -1,0 +1,73 @@
+"""A peer that says nothing is gone, and our own delay is not its silence."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.libp2p.messenger import LOOKS, Counters, Messenger
+from fedchain.network.libp2p.streams import Outbox
+from fedchain.network.limits import Limits
+from tests.support.network.real import KEYS
+
+
+class NoHost:
+    """A host that opens no stream."""
+
+    def set_stream_handler(self, protocol: str, handler: Callable[..., Any]) -> None:
+        pass
+
+    async def new_stream(self, peer: object, protocols: object) -> None:
+        await trio.sleep_forever()
+
+
+def silences(heard_s: Callable[[], float | None], jumps: dict[int, float] | None = None) -> float:
+    """How long somebody who is heard at times is served before it is disconnected; the loop is stuck in between."""
+    clock, ended = trio.testing.MockClock(autojump_threshold=0), list[float]()
+
+    async def main() -> None:
+        begun_s = trio.current_time()
+
+        def disconnect(who: PublicKey) -> None:
+            ended.append(trio.current_time() - begun_s)
+
+        messenger = Messenger(
+            NoHost(),  # type: ignore[arg-type]
+            "protocol",  # type: ignore[arg-type]
+            gate=None,  # type: ignore[arg-type]
+            limits=Limits(),
+            counters=Counters(),
+            receive=lambda *given: None,  # type: ignore[arg-type]
+            blame=lambda *given: None,
+            hearing=SimpleNamespace(last_s=lambda who: heard_s()),  # type: ignore[arg-type]
+            disconnect=disconnect,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(messenger.serve, KEYS[0].public_key, Outbox(Limits()))
+            for at_s, jump_s in (jumps or {}).items():
+                await trio.sleep_until(begun_s + at_s)
+                clock.jump(jump_s)
+            while not ended:
+                await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=clock)
+    return ended[0]
+
+
+def test_who_says_nothing_is_gone_after_the_time_out() -> None:
+    timeout_s = Limits().idle_timeout_s
+    assert silences(lambda: 1.0) == pytest.approx(timeout_s)
+    assert silences(lambda: None) == pytest.approx(timeout_s)
+    heard = [float(number) for number in range(20)]
+    assert silences(lambda: heard.pop() if len(heard) > 1 else 0.0) == pytest.approx(timeout_s * (1 + 19 / LOOKS))
+
+
+def test_nobody_is_gone_because_our_own_loop_was_stuck() -> None:
+    timeout_s = Limits().idle_timeout_s
+    served_s = silences(lambda: 1.0, {1: 10 * timeout_s})
+    assert served_s >= 10 * timeout_s + timeout_s * (LOOKS - 2) / LOOKS

@@ -1,0 +1,49 @@
+"""Gossip of our own: paced, bounded, whole."""
+
+import pytest
+
+from fedchain.network.libp2p.bounds import QUEUE_FRAMES_MAX
+from fedchain.network.messages import PostMessage
+from fedchain.testing.networks import gossip
+from tests.support.network.real import LIMITS, Inbox, meshed, on_trio, peer, until
+
+
+def post(number: int, size: int = 64) -> PostMessage:
+    """One of many different gossip messages."""
+    return PostMessage(gossip().post, number.to_bytes(8, "big") + bytes(size))
+
+
+@pytest.mark.long
+@on_trio
+async def test_a_burst_of_two_hundred_arrives_whole_also_behind_another_peer() -> None:
+    async with peer(0) as one, peer(1, one) as two, peer(2, two) as three:
+        await meshed(one, two)
+        await meshed(two, three)
+        Inbox(two)
+        inbox = Inbox(three)
+        for number in range(200):
+            one.publish(post(number, 20_000))
+        await until(lambda: len(inbox.messages) == 200, "200 messages")
+        assert set(inbox.messages) == {post(number, 20_000) for number in range(200)}
+
+
+@on_trio
+async def test_a_burst_longer_than_a_queue_is_paced() -> None:
+    async with peer(0) as one, peer(1, one) as two:
+        await meshed(one, two)
+        inbox = Inbox(two)
+        for number in range(QUEUE_FRAMES_MAX + 200):
+            one.publish(post(number))
+        await until(lambda: len(inbox.messages) == QUEUE_FRAMES_MAX + 200, "all messages")
+
+
+@on_trio
+async def test_gossip_that_is_too_large_is_not_sent() -> None:
+    async with peer(0) as one, peer(1, one) as two:
+        await meshed(one, two)
+        inbox = Inbox(two)
+        one.publish(post(1, LIMITS.gossip_size_max))
+        one.publish(post(2))
+        await until(lambda: inbox.messages)
+        assert inbox.messages == [post(2)]
+        assert one.counters.dropped == 1

@@ -1,0 +1,36 @@
+"""Addresses to listen on: their form, and whether they are free."""
+
+import socket
+
+import pytest
+
+from fedchain.network.ports import ListenError, check_free, parse_listen
+
+
+def test_an_address_is_a_family_a_host_and_a_port() -> None:
+    assert parse_listen("/ip4/127.0.0.1/tcp/0") == (socket.AF_INET, "127.0.0.1", 0)
+    assert parse_listen("/ip6/::1/tcp/65535") == (socket.AF_INET6, "::1", 65_535)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "127.0.0.1:1", "/ip4/127.0.0.1/tcp/65536", "/ip4/::1/tcp/1", "/ip4/1.2.3/tcp/1", "/ip4/1.2.3.4/udp/1"]
+)
+def test_what_is_none_is_said_to_be_none(text: str) -> None:
+    assert parse_listen(text) is None
+    with pytest.raises(ListenError, match="not of the form"):
+        check_free(text)
+
+
+def test_a_port_that_somebody_listens_on_is_in_use() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"/ip4/127.0.0.1/tcp/{taken.getsockname()[1]}"
+        with pytest.raises(ListenError, match="the port is in use"):
+            check_free(place)
+    check_free(place)
+
+
+def test_another_machines_address_is_named() -> None:
+    with pytest.raises(ListenError, match="does not have that address"):
+        check_free("/ip4/192.0.2.1/tcp/0")

@@ -1,0 +1,34 @@
+"""How many peers stay awake."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.engine.sleeping import Shifts
+from tests.support.simulator.trivial import (
+    trivial_scenario,
+    trivial_simulation,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With fewer, those who were drawn at last would wait for ever, and nobody could contribute."""
+    scenario = trivial_scenario(peers=120, rounds=15, contributors_per_round=4, committee_size=10, idle_sleep=True)
+    simulation = trivial_simulation(scenario)
+    holders: list[int] = []
+    let_sleep = Shifts._let_sleep
+
+    def watched(self: Shifts, peers: Sequence[SimulatedPeer]) -> None:
+        let_sleep(self, peers)
+        heads = [other.node.head.block_hash for other in simulation.peers if other.node is not None]
+        holders.extend([heads.count(heads[0])] * len(peers))
+
+    monkeypatch.setattr(Shifts, "_let_sleep", watched)
+    assert simulation.run().violations == []
+    assert len(holders) > 50
+    assert min(holders) == 4, "f + 1 of a committee of ten"

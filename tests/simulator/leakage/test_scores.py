@@ -1,0 +1,29 @@
+"""How near a found image is to the one that was there."""
+
+import torch
+
+from fedchain.simulator.leakage.scores import mean_images, score_prototype, score_update
+from tests.support.simulator.leaking import chains as chains
+
+
+def test_found_images_are_matched_with_originals_in_whatever_order_they_come() -> None:
+    originals = torch.rand((3, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    means = torch.zeros((4, 1, 8, 8))
+    labels, found_labels = torch.tensor([0, 3, 3]), torch.tensor([0, 1, 3])
+    scores = score_update(originals, labels, originals[[2, 0, 1]], found_labels, means)
+    assert torch.equal(scores.found, originals)
+    assert scores.labels_recovered.tolist() == [1.0, 1.0, 0.0], "one of the two was known"
+    assert (scores.psnr > scores.psnr_baseline).all()
+
+
+def test_a_prototype_is_compared_with_the_example_that_suits_best_and_so_is_the_class_mean() -> None:
+    examples = torch.rand((5, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    scores = score_prototype(examples, examples[2], examples[4])
+    assert torch.equal(scores.originals, examples[2:3])
+    assert scores.psnr.item() == scores.psnr_baseline.item() == 100.0
+
+
+def test_a_class_without_examples_has_the_mean_of_all() -> None:
+    images = torch.stack([torch.zeros((1, 2, 2)), torch.ones((1, 2, 2))])
+    means = mean_images(images, torch.tensor([0, 2]), 3)
+    assert means.mean(dim=(1, 2, 3)).tolist() == [0.0, 0.5, 1.0]

@@ -1,0 +1,56 @@
+"""Posts of a stored chain are attacked."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fedchain.crypto.address import address
+from tests.support.simulator.leaking import chains as chains
+from tests.support.simulator.leaking import invert, sets
+
+
+def test_a_stored_post_of_one_step_is_read(chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path) -> None:
+    folder, members = chains["one"]
+    sender, out = address(members[1])[-8:], tmp_path / "out"
+    result = invert(folder, *sets(round=2, sender=sender, iterations=2), "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert answer == json.loads((out / "inversion.json").read_text())
+    (closed,) = [row for row in answer["rows"] if row["attack"] == "closed-form"]
+    assert closed["psnr"] > 60, "one example's image, as it was"
+    assert {path.name for path in out.iterdir()} == {"inversion.json", "inversion.md", "parameters.png"}
+    with Image.open(out / "parameters.png") as picture:
+        assert len(picture.convert("L").getcolors(1 << 20) or ()) > 10
+
+
+@pytest.mark.parametrize("name", ["prototypes", "noised prototypes"])
+def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
+    name: str, chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path
+) -> None:
+    folder, members = chains[name]
+    who = sets(sender=address(members[0]), attacker=address(members[2]), round=2, iterations=2)
+    result = invert(folder, *who, "--out", tmp_path / "out", "--json")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["rows"]
+    assert (row["attack"], row["images"]) == ("own model", 10)
+    assert (tmp_path / "out" / "prototypes.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("two", "1"), "posts of this federation take 2 local steps"),
+        (("one", "9"), "the chain ended with round 2"),
+    ],
+)
+def test_posts_that_are_not_there_or_of_more_steps_are_refused(
+    chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    folder, members = chains[arguments[0]]
+    post = sets(sender=address(members[0]), round=arguments[1])
+    result = invert(folder, *post, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not (tmp_path / "out").exists()

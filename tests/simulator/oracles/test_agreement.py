@@ -1,0 +1,31 @@
+"""Two blocks at one height, and a block that breaks a rule, are found."""
+
+from collections.abc import Sequence
+
+from fedchain.chain.knowledge import Occasion
+from fedchain.crypto.keys import PublicKey
+from fedchain.simulator.engine.simulation import Simulation
+from tests.support.simulator.checked import SCENARIO, watch
+from tests.support.simulator.checked import simulation as simulation
+from tests.support.simulator.trivial import TrivialRules, trivial_scenario, trivial_simulation
+
+
+def test_two_final_blocks_at_one_height_are_found(simulation: Simulation) -> None:
+    other = trivial_simulation(trivial_scenario(peers=3, rounds=4, seed=1))
+    other.run()
+    final = other.peers[1].storage.head()
+    assert final is not None
+    assert not simulation.checker.finals.on_final(1, final)
+    (found,) = simulation.checker.violations
+    assert found.startswith("agreement: peer 1 finalized")
+
+
+def test_a_block_that_does_not_re_verify_is_found_as_soon_as_it_is_final() -> None:
+    class OtherRules(TrivialRules):
+        def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
+            return super().aggregate(occasion, knowledge, posts)[::-1]
+
+    simulation = trivial_simulation(SCENARIO)
+    simulation.checker = watch(simulation, OtherRules())
+    simulation.run()
+    assert simulation.checker.violations[0].startswith("validity: height 1 does not re-verify")

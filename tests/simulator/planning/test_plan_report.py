@@ -1,0 +1,32 @@
+"""A plan says whether the bounds hold."""
+
+import pytest
+
+from fedchain.simulator.planning.plan_report import verdicts
+from tests.support.simulator.planned import a_theory, run
+
+
+def test_bounds_that_hold_are_said_to() -> None:
+    theory = a_theory(weight=0.1)
+    first, second, third = verdicts(theory)
+    # 2·(384 − 0.1·0.5·4·96) / (2·(384 + 0.5·96)) at R = 1
+    assert first == "Corollary 1 admits lambda = 0.1 for R = 1 to 20, with eta below 0.844 at the most; it is 0.1."
+    assert second == "Theorem 1 promises a falling loss at eta = 0.1 for R = 1 to 20."
+    # rate: 0.18·4 − 0.1·(2·0.1·0.5 + 2·0.1·0.5·4) = 0.67; (100 − 20 / 0.67) / 4
+    assert theory.rounds_limit == pytest.approx((100 - 20 / 0.67) / 4)
+    assert "below chi = 4 for R < 17.5" in third
+
+
+def test_bounds_that_say_nothing_are_said_to() -> None:
+    first, second, third = verdicts(a_theory(weight=10.0, target=0.1))
+    assert first.startswith("Corollary 1 is vacuous here: lambda = 10 is not below 2,")
+    assert second.startswith("Theorem 1 is vacuous here")
+    # chi must exceed (2·0.1·0.5 + 2·10·0.5·4) / (2 − 0.2)
+    assert "for no R; it needs chi above 22.3" in third
+    assert "eta = 2 is not below 2 / L1 = 1" in verdicts(a_theory(weight=0.1, learning_rate=2.0))[2]
+
+
+def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
+    text = run("--set", "alpha=1", "--set", "beta=4", "--set", "rounds_max=24", "--set", "bounds=false")
+    assert [line.split() for line in text.splitlines() if line.split()[:1] == ["6"]] == [["6", "12", "24", "72", "76"]]
+    assert "left out: R = 21 to 24, which leave no local step (E < 1)" in text

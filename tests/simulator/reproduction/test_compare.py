@@ -1,0 +1,26 @@
+"""A comparison is an experiment."""
+
+import json
+from pathlib import Path
+
+from fedchain.simulator.reproduction.compare import build_comparison
+from fedchain.simulator.reproduction.experiment import load_experiment
+from fedchain.simulator.scenario import Scenario
+from tests.support.cli_compare import compare
+from tests.support.cli_compare import ran as ran
+
+
+def test_own_data_are_named_by_their_task() -> None:
+    task = {"task": "mytask.py:load"}
+    experiment = build_comparison(["solo"], 1, task, {}, [], ["taa"])
+    assert (experiment.title, experiment.cells[0].name) == ("solo on mytask.py:load", "mytask.py:load")
+
+
+def test_the_file_of_a_comparison_is_a_whole_experiment(ran: list[Scenario], tmp_path: Path) -> None:
+    compare(tmp_path, "--methods", "dfpl,fedavg", "--sweep", "batch_size=8,16", "--peers", "3")
+    experiment = load_experiment(tmp_path / "out" / "experiment.toml")
+    assert experiment.source == ""
+    assert [variant.name for variant in experiment.variants] == ["dfpl", "fedavg"]
+    assert experiment.variants[0].in_cell == {"batch_size=8": {"batch_size": 8}, "batch_size=16": {"batch_size": 16}}
+    done = {json.loads(path.read_text())["scenario"]["method"] for path in (tmp_path / "out" / "results").iterdir()}
+    assert done == {"dfpl", "fedavg"}

@@ -1,0 +1,50 @@
+"""The experiments that ship."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.cli.main import app
+from fedchain.files.tables import read_toml
+from fedchain.learning.registry import build_method
+from fedchain.simulator.reproduction.experiment import load_experiment
+from fedchain.simulator.reproduction.library import experiment_files, find_experiment, list_experiments
+from fedchain.simulator.scenario import ScenarioError
+
+
+def test_every_experiment_is_found_by_its_name() -> None:
+    found = experiment_files()
+    assert {"dfpl-table1-fmnist", "dfpl-table1-mnist", "dfpl-tables3-4-fmnist"} <= set(found)
+    assert {name: read_toml(path, ScenarioError)["name"] for name, path in found.items()} == {
+        name: name for name in found
+    }
+    assert all(title for _, title in list_experiments())
+    with pytest.raises(ScenarioError, match="no experiment 'dfpl-table1-fmnst'; did you mean 'dfpl-table1-fmnist'"):
+        find_experiment("dfpl-table1-fmnst")
+
+
+def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
+    listed = CliRunner().invoke(app, ["reproduce"])
+    assert listed.exit_code == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(experiment_files())
+    for arguments, words in (
+        (["dfpl-tabel2"], "did you mean 'dfpl-table2'"),
+        (["none.toml"], "none.toml cannot be read"),
+        (["dfpl-table2", "--only", "MNIST"], "no cell/variant of dfpl-table2 fits 'MNIST'"),
+        (["dfpl-tables3-4-mnist", "--rounds", "2"], "--rounds is 2, but the cells of dfpl-tables3-4-mnist are"),
+    ):
+        refused = CliRunner().invoke(app, ["reproduce", *arguments])
+        assert refused.exit_code == 2, refused.output
+        (line,) = refused.stderr.strip().splitlines()
+        assert words in line
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", experiment_files().values(), ids=lambda path: path.stem)
+def test_the_experiments_that_ship_are_sound(path: Path) -> None:
+    experiment = load_experiment(path)
+    runs = list(experiment.runs({}))
+    assert len(runs) >= len(experiment.seeds)
+    for run in runs:
+        build_method(run.scenario.method, run.scenario.hyperparameters)

@@ -1,0 +1,69 @@
+"""The table as it is written."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchain.simulator.reproduction.markdown import to_markdown
+from fedchain.simulator.reproduction.plots import draw
+from fedchain.simulator.reproduction.table import tabulate, write_csv
+from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
+
+
+def test_the_table_has_mean_deviation_and_difference(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path / "results")
+    entries = {(entry.variant, entry.cell): entry for entry in tabulate(experiment, tmp_path / "results", {})}
+    few = entries["FedAvg, before", "few"]
+    assert few.values == pytest.approx((40.0, 50.0))
+    assert few.mean == pytest.approx(45.0)
+    assert few.deviation == pytest.approx(7.0710678)
+    assert few.difference == pytest.approx(-5.0)
+    after = entries["FedAvg, after", "more"]
+    assert after.mean == pytest.approx(55.0)
+    assert after.difference is None
+    text = to_markdown(replace(experiment, note="How to read it."), list(entries.values()))
+    assert "| FedAvg, before | few | 50.00 | 45.00 ± 7.07 | -5.00 |" in text
+    assert "| FedAvg, after | more | – | 55.00 ± 7.07 | – |" in text
+    assert "| FedAvg, before |  | – | 55.00 | – |" in text, "the mean over the cells"
+    assert text.endswith("\nHow to read it.\n")
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+    experiment = load(tmp_path, TABLE.replace("seeds = [0, 1]", "seeds = [0]"))
+    fake_results(experiment, tmp_path / "results")
+    entries = tabulate(experiment, tmp_path / "results", {})
+    text = to_markdown(experiment, entries)
+    assert "Ours: one seed." in text
+    assert "±" not in text
+    write_csv(tmp_path / "table.csv", experiment, entries)
+    with (tmp_path / "table.csv").open(encoding="utf-8") as file:
+        assert {row["sd"] for row in csv.DictReader(file)} == {""}
+    draw(experiment, entries, tmp_path / "results", {}, tmp_path)
+    assert (tmp_path / "table.png").stat().st_size > 1_000
+
+
+def test_the_means_count_the_cells_near_the_paper(tmp_path: Path) -> None:
+    experiment = load(tmp_path, TABLE.replace("{ few = [50.0] }", "{ few = [46.9], more = [67.1] }"))
+    fake_results(experiment, tmp_path / "results")
+    text = to_markdown(experiment, tabulate(experiment, tmp_path / "results", {}))
+    assert "| FedAvg, before |  | 57.00 | 55.00 | 1 of 2 |" in text
+
+
+def test_the_table_ends_with_how_far_each_falls_below_its_own_number_in_the_reference(tmp_path: Path) -> None:
+    experiment = load(tmp_path, TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "more"'))
+    fake_results(experiment, tmp_path / "results")
+    entries = tabulate(experiment, tmp_path / "results", {})
+    text = to_markdown(experiment, entries)
+    assert "| variant | more | few | worst drop |\n|---|--:|--:|--:|\n" in text, "the reference comes first"
+    assert "| FedAvg, before | 65.00 | 45.00 | 20.00 |" in text
+    assert "| FedAvg, after | 55.00 | 35.00 | 20.00 |" in text
+    without = [entry for entry in entries if entry.cell != "few"]
+    assert "| FedAvg, before | 65.00 | – | – |" in to_markdown(experiment, without), "nothing to compare with"
+    assert "worst drop" not in to_markdown(replace(experiment, reference=""), entries)
+
+
+def test_what_was_changed_on_the_command_line_stands_above_the_table(tmp_path: Path) -> None:
+    assert "\nNot as in the file: rounds = 1.\n" in to_markdown(load(tmp_path), [], {"rounds": 1})

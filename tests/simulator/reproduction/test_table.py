@@ -1,0 +1,126 @@
+"""Numbers of a table: means, deviations, differences, and columns of other statistics."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchain.learning.privacy.gaussian import compose, epsilon_of
+from fedchain.simulator.reproduction.experiment import Statistic, load_experiment
+from fedchain.simulator.reproduction.library import find_experiment
+from fedchain.simulator.reproduction.markdown import to_markdown
+from fedchain.simulator.reproduction.table import tabulate
+from fedchain.simulator.scenario import ScenarioError
+from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
+
+SPENT = """
+[[columns]]
+name = "rounds"
+statistic = "reach"
+mark = 0.45
+
+[[columns]]
+name = "bytes"
+statistic = "reach"
+mark = 0.45
+spend = ["bytes_for_all", "bytes_for_aggregator"]
+"""
+
+
+def test_a_column_may_be_what_was_sent_until_a_mark_was_reached(tmp_path: Path) -> None:
+    experiment = load(tmp_path, TABLE.replace("[scenario]", SPENT + "[scenario]", 1).replace("[50.0]", "[nan, 1_000]"))
+    rows = [
+        {"round": number, "taa": taa, "taa_received": taa - 0.1, "bytes_for_all": 100, "bytes_for_aggregator": number}
+        for number, taa in ((1, 0.3), (2, 0.5), (3, 0.5))
+    ]
+    for run in experiment.runs({}):
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
+    assert entries["FedAvg, before", "few", "rounds"].mean == 2.0
+    assert entries["FedAvg, before", "few", "bytes"].mean == 203.0
+    assert entries["FedAvg, after", "few", "bytes"].values == (None, None)
+    assert "| FedAvg, before | few | bytes | 1000 | 203 ± 0 | -797 |" in to_markdown(experiment, list(entries.values()))
+
+
+REACH = """
+[[columns]]
+name = "half"
+statistic = "reach"
+of = "FedAvg, before"
+fraction = 0.5
+
+[[columns]]
+name = "whole"
+statistic = "reach"
+of = "FedAvg, before"
+
+[[columns]]
+name = "early"
+rounds = 1
+
+[[columns]]
+name = "loss"
+statistic = "last"
+metric = "tal"
+"""
+
+
+def test_a_column_may_be_the_round_in_which_another_variant_s_best_is_reached(tmp_path: Path) -> None:
+    text = TABLE.replace("[scenario]", REACH + "[scenario]", 1).replace("[50.0]", "[nan, 2, 10.0, 1.0]")
+    experiment = load(tmp_path, text)
+    before, after = [0.1, 0.41, 0.8], [0.3, 0.5, 0.7]
+    rows = [
+        {"round": number + 1, "taa": one, "taa_received": other, "tal": 0.5}
+        for number, (one, other) in enumerate(zip(before, after, strict=True))
+    ]
+    for run in experiment.runs({}):
+        result = {"rows": rows} if run.cell == "few" else {"rows": [], "diverged": "the loss is nan"}
+        (tmp_path / f"{run.key}.json").write_text(json.dumps(result))
+    entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
+    means = [entries["FedAvg, before", "few", column].mean for column in ("half", "whole", "early", "loss")]
+    assert means == [2.0, 3.0, pytest.approx(10.0), 0.5]
+    assert entries["FedAvg, after", "few", "half"].values == (2.0, 2.0)
+    unreached = entries["FedAvg, after", "few", "whole"]
+    assert (unreached.values, unreached.mean, unreached.difference) == ((None, None), None, None)
+    assert ("FedAvg, before", "more", "half") not in entries, "there is no mark to reach: training diverged"
+    assert entries["FedAvg, before", "more", "early"].values == (None, None)
+    table = to_markdown(experiment, list(entries.values()))
+    assert "| FedAvg, before | few | half | – | 2 ± 0 | – |" in table
+    assert "| FedAvg, before | few | whole | 2 | 3 ± 0 | +1 |" in table
+    assert "| FedAvg, after | few | whole | – | – (0 of 2) | – |" in table
+    assert "| FedAvg, before | few | loss | 1.0000 | 0.5000 ± 0.0000 | -0.5000 |" in table
+
+
+def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path / "results")
+    victim = next((tmp_path / "results").iterdir())
+    for text in ("{", "[]", '{"rows": 3}'):
+        victim.write_text(text)
+        with pytest.raises(ScenarioError, match=f"{victim.name} is not the result of a run"):
+            tabulate(experiment, tmp_path / "results", {})
+
+
+def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_asked_for(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    column = experiment.columns[0]
+    fake_results(experiment, tmp_path)
+    for path in tmp_path.glob("*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"diverged": "the loss is nan"}))
+    values: Mapping[Statistic, float | None] = {"best": 45.0, "last": None, "mean": None}
+    for statistic, value in values.items():
+        asked = replace(experiment, columns=(replace(column, statistic=statistic),))
+        (entry, *_) = tabulate(asked, tmp_path, {})
+        assert (entry.mean, entry.diverged) == (value, 2)
+        assert "2 diverged" in to_markdown(asked, [entry])
+
+
+def test_the_points_of_fedph_s_figure_8_are_what_the_paper_would_call_totals_over_all_rounds() -> None:
+    experiment = load_experiment(find_experiment("fedph-fig8"))
+    for cell, total in zip(experiment.cells, (1.0, 5.0, 25.0), strict=True):
+        multiplier = cell.hyperparameters["noise_multiplier"]
+        assert multiplier == pytest.approx(float(cell.name), rel=1e-3)
+        whole = compose([1 / multiplier] * experiment.scenario["rounds"])
+        assert epsilon_of(whole, 1e-5) == pytest.approx(total, rel=1e-3)

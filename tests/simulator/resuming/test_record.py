@@ -1,0 +1,79 @@
+"""A record: cut, flipped, another run's, in use, and its large contents."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedchain.learning.executors.handover import LARGE_SIZE
+from fedchain.simulator.resuming.answers import Batch
+from fedchain.simulator.resuming.record import LOG, Record, RecordError
+from tests.support.simulator.recorded import IDENTITY, QUESTION, answer_of
+from tests.support.simulator.recorded import record as record
+
+
+def test_a_record_that_is_cut_holds_its_first_frames(record: Record, tmp_path: Path) -> None:
+    log = tmp_path / "record" / LOG
+    ends = [log.stat().st_size]
+    for number in (1, 2, 3):
+        record.add(0, number, Batch(0, number, 1), answer_of(record))
+        ends.append(log.stat().st_size)
+    record.close()
+    whole = log.read_bytes()
+    for length in range(0, len(whole) + 1, 3):
+        log.write_bytes(whole[:length])
+        cut = Record.open(tmp_path / "record", IDENTITY)
+        assert cut.count(0) == sum(end <= length for end in ends[1:])
+        cut.add(0, cut.count(0) + 1, Batch(0, cut.count(0) + 1, 1), answer_of(cut))  # it goes on behind them
+        assert cut.answer(0, cut.count(0)).question == QUESTION
+        cut.close()
+
+
+def test_a_bit_that_was_flipped_ends_the_record_there(record: Record, tmp_path: Path) -> None:
+    log = tmp_path / "record" / LOG
+    record.add(0, 1, Batch(0, 1, 1), answer_of(record))
+    end = log.stat().st_size
+    record.add(0, 2, Batch(0, 2, 1), answer_of(record))
+    record.close()
+    data = bytearray(log.read_bytes())
+    data[end + 20] ^= 1
+    log.write_bytes(data)
+    again = Record.open(tmp_path / "record", IDENTITY)
+    assert again.count(0) == 1
+    again.close()
+
+
+def test_large_contents_are_files_which_are_looked_for_and_checked(record: Record, tmp_path: Path) -> None:
+    large, other = bytes(LARGE_SIZE), b"1" * LARGE_SIZE
+    assert record.put(other) == record.put(other)
+    record.add(0, 1, Batch(0, 1, 1), answer_of(record, large, other))
+    record.add(0, 2, Batch(0, 2, 1), answer_of(record, other))
+    assert (tmp_path / "record" / LOG).stat().st_size < LARGE_SIZE
+    payload = record.answer(0, 1).payload
+    assert payload is not None
+    assert record.read(payload) == large
+    path = tmp_path / "record" / "contents" / payload.hash.hex()
+    path.write_bytes(large[:-1] + b"1")
+    with pytest.raises(RecordError, match="is damaged; resume once more"):
+        record.read(payload)
+    record.close()
+    again = Record.open(tmp_path / "record", IDENTITY)
+    assert again.count(0) == 0
+    again.close()
+
+
+def test_a_record_has_one_user_and_one_version(record: Record, tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    if not (child := os.fork()):
+        try:
+            Record.open(folder, IDENTITY)
+        except RecordError as error:
+            os._exit(int(str(error) != f"{tmp_path} is in use by another process"))
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    record.close()
+    with pytest.raises(RecordError, match="was begun with fedchain 1, and this is fedchain 2: it cannot go on"):
+        Record.open(folder, {"fedchain": "2"})
+    with pytest.raises(RecordError, match="has no record of what was computed"):
+        Record.open(tmp_path / "other", IDENTITY)

@@ -1,0 +1,39 @@
+"""A federation that encrypts what it sums."""
+
+from typing import Any
+
+import pytest
+
+from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import Scenario
+
+SETTINGS: dict[str, Any] = {
+    "encryption": "threshold",
+    "decryption_threshold": 2,
+    "contributors_min": 3,
+    "local_epochs": 0,
+    "local_steps": 1,
+}
+
+SCENARIO = Scenario(
+    peers=4,
+    rounds=2,
+    workers=1,
+    method="tests.support.learning.small_keys:SmallKeyFedPh",
+    hyperparameters=SETTINGS,
+    partition="iid",
+    test_every=0,
+)
+
+
+def run(scenario: Scenario) -> Outcome:
+    outcome = simulate(scenario, load_learner(scenario))
+    assert outcome.violations == []
+    assert len(outcome.rows) == scenario.rounds
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return run(SCENARIO)

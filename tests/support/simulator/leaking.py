@@ -1,0 +1,43 @@
+"""A small federation to be attacked, and chains that it stored."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.cli.main import app
+from fedchain.learning.leakage.descent import Search
+from fedchain.simulator.engine.simulation import simulation_keys
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import Scenario
+
+SCENARIO = Scenario(peers=2, partition="iid", workers=1, rounds=2, test_every=0, proof_function="sha256d")
+QUICK = Search(iterations=2)
+
+
+@pytest.fixture(scope="module")
+def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[bytes]]]:
+    """Stored chains: parameters after one step, after two, and prototypes with and without noise."""
+    made = {}
+    kinds: tuple[tuple[str, str, dict[str, int | str]], ...] = (
+        ("one", "fedavg", {"local_steps": 1, "batch_size": 1}),
+        ("two", "fedavg", {"local_steps": 2, "batch_size": 1}),
+        ("prototypes", "dfpl", {"local_steps": 2}),
+        ("noised prototypes", "fedph", {"local_epochs": 0, "local_steps": 2, "noise": "local"}),
+    )
+    for name, method, settings in kinds:
+        scenario = replace(SCENARIO, peers=3, method=method, hyperparameters=settings)
+        folder = tmp_path_factory.mktemp(name)
+        simulate(scenario, load_learner(scenario), chain_folder=folder / "chain")
+        made[name] = folder, [key.public_key for key in simulation_keys(scenario)]
+    return made
+
+
+def invert(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["attack", "inversion", *map(str, arguments)])
+
+
+def sets(**values: object) -> tuple[str, ...]:
+    return tuple(word for name, value in values.items() for word in ("--set", f"{name}={value}"))

@@ -1,0 +1,19 @@
+"""Words for people."""
+
+from fedchain.wording import counted, nearest_name, printable
+
+
+def test_one_thing_is_told_without_a_plural() -> None:
+    assert [counted(count, "post") for count in (0, 1, 2)] == ["0 posts", "1 post", "2 posts"]
+
+
+def test_what_could_steer_a_terminal_is_replaced() -> None:
+    assert printable("a\x1b[2J\nü") == "a\ufffd[2J\ufffdü"
+    assert printable("a\tb", "?") == "a?b"
+
+
+def test_the_only_name_that_begins_so_is_meant_or_the_one_most_like_it() -> None:
+    names = ["fedavg", "fedprox", "fedproto"]
+    assert nearest_name("feda", names) == "fedavg"
+    assert nearest_name("fedprx", names) == "fedprox"
+    assert [nearest_name(word, names) for word in ("", "zzzz")] == [None, None]

@@ -1,0 +1,73 @@
+"""Stored chains as the pages read them: opened, lost, damaged, back again."""
+
+import sqlite3
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+from starlette.testclient import TestClient
+
+from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.node.founding.task import rules_of
+from fedchain.web.chains import open_chains
+from fedchain.web.places import find_places
+from tests.support.chain.builders import ChainBuilder
+from tests.support.web.builders import write_run
+from tests.support.web.pages import chain as chain
+from tests.support.web.pages import client as client
+from tests.support.web.pages import run as run
+from tests.support.web.site import HOME, site
+
+
+def test_a_store_that_disappears_or_is_damaged_is_said_so_and_comes_back(tmp_path: Path, chain: ChainBuilder) -> None:
+    folder = write_run(tmp_path / "run", chain)
+    client = TestClient(site(folder).app, base_url=HOME)
+    assert client.get("/run/blocks").status_code == 200
+    kept = tmp_path / "kept"
+    folder.rename(kept)
+    for path in ("/run/block/1", "/api/v1/run/status", "/run/members?again"):
+        gone = client.get(path)
+        assert gone.status_code == 404
+        assert f"{folder} is gone, or holds no chain any more" in gone.text
+    kept.rename(folder)
+    assert client.get("/run/block/1?again").status_code == 200
+    (folder / "chain" / "chain.sqlite").unlink()
+    (folder / "chain" / "chain.sqlite").write_bytes(b"no database" * 500)
+    damaged = client.get("/run/block/2?again")
+    assert damaged.status_code == 503
+    assert "file is not a database" in damaged.text
+    rmtree(folder)
+
+
+def test_what_is_no_chain_is_refused_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nowhere is not a folder"):
+        find_places([tmp_path / "nowhere"])
+    with pytest.raises(NotFound, match=r"holds no chain: there is no chain\.sqlite in it"):
+        find_places([tmp_path])
+    (tmp_path / "chain.sqlite").write_bytes(b"x" * 5000)
+    with pytest.raises(ChainError, match="not a database"):
+        open_chains(find_places([tmp_path]), rules_of)
+
+
+def test_a_post_that_was_altered_is_named_and_damage_that_a_page_met_is_on_the_overview(
+    tmp_path: Path, chain: ChainBuilder
+) -> None:
+    folder = write_run(tmp_path / "run", chain)
+    post = chain.blocks[chain.tip].transactions[0]
+    with sqlite3.connect(folder / "chain" / "chain.sqlite") as connection:
+        connection.execute("UPDATE contents SET data = zeroblob(size) WHERE hash = ?", (post.payload_hash,))
+    connection.close()
+    shown = site(folder)
+    client = TestClient(shown.app, base_url=HOME)
+    page = client.post("/run/block/5/recompute").text
+    verdict = page.partition('id="recompute"')[2].partition("</section>")[0]
+    assert post.payload_hash.hex() in verdict
+    assert verdict.count("was altered") == 1
+    home = client.get("/run/").text
+    assert "not checked here: run <code>fedchain explorer verify</code>" in home
+    assert "A page met damage" not in home
+    version = shown.chains["run"].look()
+    (folder / "chain" / "chain.sqlite").write_bytes(b"no database" * 500)
+    assert client.get("/run/block/2?again").status_code == 503
+    assert shown.chains["run"].look() != version
+    assert any("not a database" in text or "malformed" in text for text in shown.chains["run"].troubles)

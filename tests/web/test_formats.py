@@ -1,0 +1,45 @@
+"""How pages write values: what came from others is text, and what is not there is a dash."""
+
+from dataclasses import replace
+
+from fedchain.crypto.address import address
+from fedchain.web.formats import Names, filters, hash_text, offset
+from tests.support.chain.builders import genesis
+
+GENESIS = replace(genesis(3), created_ms=1_700_000_000_000)
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    shown = filters()
+    assert {shown[name](None) for name in ("duration", "size", "percent", "number", "hash", "offset")} == {"–"}
+
+
+def test_a_hash_is_short_with_the_whole_as_its_title_and_never_markup() -> None:
+    assert str(hash_text(bytes(32))) == f'<code class="hash" title="{"00" * 32}">0000000000…</code>'
+    assert "<script>" not in str(hash_text("<script>", full=True))
+
+
+def test_a_clock_is_ahead_or_behind() -> None:
+    assert [offset(value) for value in (1_500, -20, 3_600_000, -3_600_000)] == [
+        "+1.500 s",
+        "-0.020 s",
+        "+1:00:00",
+        "-1:00:00",
+    ]
+
+
+def test_a_member_is_a_link_and_a_stranger_is_text() -> None:
+    names = Names(GENESIS, "run")
+    name = address(GENESIS.members[1])
+    assert names.number(name) == 1
+    assert f'href="/run/member/1" title="{name}"' in str(names.member(name))
+    assert str(names.member("<b>")) == "&lt;b&gt;"
+    assert Names(GENESIS, "run", is_report=True).link("block/3") == "#block-3"
+    assert Names(GENESIS, "run", is_report=True).link("peers") == "#blocks"
+
+
+def test_times_of_a_simulation_and_of_wrong_clocks_are_no_dates() -> None:
+    moment = GENESIS.created_ms + 1_500
+    assert Names(GENESIS, "run").when(moment) == "2023-11-14 22:13:21 UTC"
+    assert Names(GENESIS, "run", is_virtual=True).when(moment) == "+1.5 s"
+    assert Names(GENESIS, "run").when(10**15).startswith("+")

@@ -1,0 +1,44 @@
+"""Measurements come from files and logs, as far as they are whole."""
+
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
+from tests.support.chain.builders import ChainBuilder
+from tests.support.web.builders import write_run
+from tests.support.web.pages import chain as chain
+from tests.support.web.pages import client as client
+from tests.support.web.pages import run as run
+from tests.support.web.site import HOME, site
+
+
+def test_what_a_stopped_network_measured_is_in_its_logs(tmp_path: Path, chain: ChainBuilder) -> None:
+    for number in range(2):
+        folder = write_run(tmp_path / "net" / f"node-{number}", chain)
+        (folder / "metrics.jsonl").unlink()
+        lines = [
+            f"… INFO fedchain.node trained round={k} steps=20 accuracy=0.{number + 6}{k} seconds=0.1" for k in (1, 2)
+        ]
+        (folder / "node.log").write_text("\n".join(lines))
+        with Store.open(folder / "chain") as store:
+            store.append([chain.blocks[chain.tip].transactions[number]])
+    owners = [address(post.sender) for post in chain.blocks[chain.tip].transactions[:2]]
+    client = TestClient(site(tmp_path / "net").app, base_url=HOME)
+    assert [node["member"] for node in client.get("/api/v1/net/open").json()["nodes"]] == owners
+    assert "72.0 %" in client.get(f"/net/member/{owners[1]}").text
+    assert "67.0 %" in client.get("/compare").text
+    shown = client.get("/net/").text
+    assert "accuracy on each node&#39;s own test set" in shown
+    assert "62.0 %" in shown
+
+
+def test_measurements_that_are_damaged_are_left_out(tmp_path: Path, chain: ChainBuilder) -> None:
+    folder = write_run(tmp_path / "run", chain, (0.5,))
+    rows = ["nonsense", "[]", '{"round": "x"}', '{"round": 2, "taa": null}', '{"round": 3, "taa": NaN}', "[" * 9_999]
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write("\n".join(rows))
+    shown = TestClient(site(folder).app, base_url=HOME).get("/run/rounds")
+    assert shown.status_code == 200
+    assert "50.0 %" in shown.text

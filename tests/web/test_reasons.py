@@ -1,0 +1,51 @@
+"""Why a member has not posted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
+from tests.support.web.builders import document, learning_chain, write_run
+from tests.support.web.pages import chain as chain
+from tests.support.web.pages import client as client
+from tests.support.web.pages import run as run
+from tests.support.web.site import HOME, site
+
+
+def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = learning_chain(document(phase_timeout_ms=12_000), 4)  # the last member missed round 3
+    members = [address(member) for member in chain.genesis.members]
+    posts = {address(post.sender): post for block in chain.blocks.values() for post in block.transactions}
+    for number, member in enumerate(members):
+        folder = write_run(tmp_path / "net" / f"node-{number}", chain)
+        with Store.open(folder / "chain") as store:
+            store.append([posts[member]])
+        if number < 2:
+            (folder / "status.sock").touch()
+
+    def told(folder: Path) -> dict[str, Any]:
+        number = int(folder.name[-1])
+        return {"height": 4, "address": members[number], "training": number == 1, "open": {"posts": {members[0]: 32}}}
+
+    monkeypatch.setattr("fedchain.web.chains.ask_status", told)
+    shown = site(tmp_path / "net")
+    client = TestClient(shown.app, base_url=HOME)
+    found = client.get("/api/v1/net/open").json()
+    assert [(item["posted"], item["expected"], item["why"]) for item in found["contributors"]] == [
+        (True, True, ""),
+        (False, True, "its node trains"),
+        (False, True, "its node is stopped"),
+        (False, False, "missed round 3, on time 1 of 2 times since, its node is stopped"),
+    ]
+    assert found["deadline_ms"] == 12_000
+    page = client.get("/net/").text
+    assert "waited for: its node is stopped" in page
+    assert "not waited for: missed round 3" in page
+    assert "Missing posts have 12.0 s from block 4 on" in page
+    monkeypatch.setattr("fedchain.web.chains.ask_status", lambda folder: None)
+    shown.chains["net"].ask()
+    found = client.get("/api/v1/net/open").json()
+    assert [item["why"] for item in found["contributors"]] == ["", "", "", "missed round 3, on time 1 of 2 times since"]
