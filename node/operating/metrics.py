@@ -13,14 +13,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import fedchain
 from fedchain.node.config import NodeConfigError
+from fedchain.node.operating.clients import answer_clients
 from fedchain.node.operating.preflight import parse_metrics
 from fedchain.node.shell.service import Service
 
 REQUEST_SIZE_MAX = 8_192
 """Bytes from which on a request is not read any further."""
-
-REQUEST_TIMEOUT_S = 5.0
-"""Time limit of one request, its answer included."""
 
 PATHS = "/metrics, /health and /ready are all there is\n"
 
@@ -62,19 +60,13 @@ async def answer_metrics(place: str, service: Service, network: CountingNetwork)
     PlatformCollector(registry=registry)
 
     async def answer(stream: SocketStream) -> None:
-        try:
-            with anyio.move_on_after(REQUEST_TIMEOUT_S):
-                async with stream:
-                    await stream.send(_response(await _read_request(stream), registry, service))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-            return  # the client did not wait for the answer
+        await stream.send(_response(await _read_request(stream), registry, service))
 
     try:
         listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     except OSError as error:
         raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror or error}") from None
-    async with listener:
-        await listener.serve(answer)
+    await answer_clients(listener.listeners, answer)
 
 
 class NodeCollector:
