@@ -61,16 +61,23 @@ node_app.command("check", cls=GroupedCommand)(check)
 def status(
     folder: Annotated[Path, typer.Argument(help="Data folder of the node.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="One line, for monitoring; ends with 0: goes on, 1: stands, 2: no answer.")
+    ] = False,
 ) -> None:
     """Ask a running node for head, round, phase, peers, and what it is waiting for."""
     with clear_errors():
         import json
 
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.operating.console import status_lines
+        from fedchain.node.operating.console import check_line, status_lines
         from fedchain.node.operating.status import ask_status
 
         answer = ask_status(folder)
+        if check:
+            code, line = check_line(answer)
+            typer.echo(line)
+            raise typer.Exit(code)
         if answer is None:
             raise NodeConfigError(f"no node answers in {folder}; is it running?")
         if as_json:

@@ -38,6 +38,7 @@ from fedchain.web.formats import Names, filters
 from fedchain.web.interface import interface_routes
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.live import Live
+from fedchain.web.standing import standing
 
 log = logging.getLogger("fedchain.web")
 
@@ -325,7 +326,8 @@ class Site:
             else (reading.columns.height, reading.explorer.held),
             "version": fedchain.__version__,
             "is_report": False,
-            "mark": "finished" if chain and reading and is_over(chain, reading) else "live",
+            "mark": "live" if chain is None or reading is None else mark_of(chain, reading),
+            "standing": None if chain is None or reading is None else standing(chain, reading),
         }
         return self._templates.get_template(template).render(frame | context).encode()
 
@@ -333,6 +335,14 @@ class Site:
         while len(self._kept) >= PAGES_KEPT:
             self._kept.pop(next(iter(self._kept)), None)
         self._kept[place] = page
+
+
+def mark_of(chain: Chain, reading: Reading) -> str:
+    """The state of a chain in two or three words."""
+    if is_over(chain, reading):
+        return "finished"
+    found = standing(chain, reading)
+    return "live" if found is None else found.mark
 
 
 def is_over(chain: Chain, reading: Reading) -> bool:
