@@ -89,7 +89,7 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
         number = answer.get("numbers", {}).get(member)
         return member if number is None else f"{member} (peer {number})"
 
-    if answer["stands"]:
+    if answer.get("stands"):
         yield f"{'stands still':18}{standstill_line(answer)}"
     for name, value in answer.items():
         if name in ("stands", "peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
@@ -120,7 +120,7 @@ def check_line(answer: Mapping[str, Any] | None) -> tuple[int, str]:
     """
     if answer is None:
         return 2, "no answer: no node runs in this folder"
-    if answer["stands"]:
+    if answer.get("stands"):
         return 1, f"stands still {standstill_line(answer)}"
     age_s = answer["head_age_s"]
     moved = "no block since this node started" if age_s is None else f"last block {age_s:.0f} s ago"

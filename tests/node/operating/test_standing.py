@@ -18,7 +18,7 @@ MEMBERS = tuple(key.public_key for key in keys(7))
 
 
 def as_seen(document: Genesis, *absent: int, stage: Stage | None = None, me: int = 1) -> tuple[Any, ...] | None:
-    """What a member sees while some members are away: what is lacking, how much, who is here, the numbers missing."""
+    """A member's view while some members are away: what is lacking, how much, who is here, the numbers missing."""
     stage = stage or Stage(document, me)
     peers = frozenset(MEMBERS[number] for number in range(len(document.members)) if number not in (me, *absent))
     service: Any = SimpleNamespace(node=stage.node, genesis=document, me=MEMBERS[me], peers=peers)
