@@ -89,7 +89,7 @@ class Watch:
         running = [node.status for node in self._nodes if not node.ended and node.status]
         found = [status.get("stands") for status in running]
         if found and all(found) and self._height:
-            text = f"stands still: {standstill_text(found[0], running[0]['numbers'])}"
+            text = f"stands still: {standstill_text(found[0] or {}, running[0]['numbers'])}"
         else:
             text = ""
         if text != self._stands:
