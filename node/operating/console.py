@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from fedchain.chain.vote import NIL
 from fedchain.node.operating.json_log import JsonFormatter
+from fedchain.node.operating.standing import standstill_text
 from fedchain.terminal import Console
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def _panel(service: "Service") -> Panel:
     facts.add_row("peers", f"{len(now['peers'])} of {now['members'] - 1}")
     reachable = "reachable" if now["quorum_reachable"] else f"not reachable: {len(now['electors_missing'])} missing"
     facts.add_row("quorum", f"{now['quorum']} of {now['electors']} electors, {reachable}")
+    if now["stands"]:
+        facts.add_row("stands still", Text(standstill_line(now), style="bold red"))
     facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
     if now["epsilon"] is not None:
         facts.add_row("epsilon", f"{now['epsilon']:.3f} in all rounds so far")
@@ -85,8 +89,10 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
         number = answer.get("numbers", {}).get(member)
         return member if number is None else f"{member} (peer {number})"
 
+    if answer.get("stands"):
+        yield f"{'stands still':18}{standstill_line(answer)}"
     for name, value in answer.items():
-        if name in ("peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
+        if name in ("stands", "peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
             continue
         label, _, unit = name.rpartition("_") if name.endswith(("_s", "_ms")) else (name, "", "")
         for place, text in enumerate(_texts(name, value, unit)):
@@ -103,6 +109,29 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
         heard, version = link.get("heard_s_ago"), link.get("version") or "an unknown version"
         ago = "not heard yet" if heard is None else f"heard {heard} s ago"
         yield f"{'peer':18}{named(peer)}: {ago}, {version}"
+
+
+def check_line(answer: Mapping[str, Any] | None) -> tuple[int, str]:
+    """An exit code for monitoring, and the reason: 0 if the federation goes on, 1 if it stands still, 2 if no node
+    answers.
+
+    Args:
+        answer: the status of a node; None if none answers.
+    """
+    if answer is None:
+        return 2, "no answer: no node runs in this folder"
+    if answer.get("stands"):
+        return 1, f"stands still {standstill_line(answer)}"
+    age_s = answer["head_age_s"]
+    moved = "no block since this node started" if age_s is None else f"last block {age_s:.0f} s ago"
+    return 0, f"goes on: height {answer['height']}, {moved}; waits for {answer['waiting_for']}"
+
+
+def standstill_line(answer: Mapping[str, Any]) -> str:
+    """Why and since when the federation stands still, from the status of a node that says so."""
+    stands = answer["stands"]
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stands["since_ms"] / 1000))
+    return f"since {since}: {standstill_text(stands, answer['numbers'])}"
 
 
 def _texts(name: str, value: Any, unit: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Metrics for Prometheus, and health and readiness of the node, on an address that the operator chose."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
@@ -13,14 +14,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import fedchain
 from fedchain.node.config import NodeConfigError
+from fedchain.node.operating.clients import answer_clients
 from fedchain.node.operating.preflight import parse_metrics
+from fedchain.node.operating.standing import standstill_text
 from fedchain.node.shell.service import Service
 
 REQUEST_SIZE_MAX = 8_192
 """Bytes from which on a request is not read any further."""
-
-REQUEST_TIMEOUT_S = 5.0
-"""Time limit of one request, its answer included."""
 
 PATHS = "/metrics, /health and /ready are all there is\n"
 
@@ -62,19 +62,13 @@ async def answer_metrics(place: str, service: Service, network: CountingNetwork)
     PlatformCollector(registry=registry)
 
     async def answer(stream: SocketStream) -> None:
-        try:
-            with anyio.move_on_after(REQUEST_TIMEOUT_S):
-                async with stream:
-                    await stream.send(_response(await _read_request(stream), registry, service))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-            return  # the client did not wait for the answer
+        await stream.send(_response(await _read_request(stream), registry, service))
 
     try:
         listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     except OSError as error:
         raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror or error}") from None
-    async with listener:
-        await listener.serve(answer)
+    await answer_clients(listener.listeners, answer)
 
 
 class NodeCollector:
@@ -109,6 +103,8 @@ class NodeCollector:
         yield GaugeMetricFamily("fedchain_electors_missing", "Electors that are not connected.", missing)
         reachable = float(now["quorum_reachable"])
         yield GaugeMetricFamily("fedchain_quorum_reachable", "1 if a quorum is connected.", reachable)
+        text = "Time since the federation stands still: too few members are connected; 0 while it goes on."
+        yield GaugeMetricFamily("fedchain_standstill_seconds", text, _stands_for_s(now))
         if now["aggregator"]:
             is_aggregator, text = now["aggregator"] == now["address"], "1 if this peer aggregates the open round."
             yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
@@ -196,11 +192,15 @@ def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
         return False, f"it lacks the blocks up to height {now['catching_up_to']}"
     if now["failing"]:
         return False, f"it cannot train, {now['failing']}"
-    if now["aggregator"] and not _reaches_aggregator(now):
-        return False, f"{now['aggregator']}, which aggregates this round, is not connected"
-    if not now["quorum_reachable"]:
-        return False, f"a quorum of {now['quorum']} electors is not connected"
+    if now["stands"]:
+        return False, f"the federation stands still: {standstill_text(now['stands'], now['numbers'])}"
     return True, "it takes part"
+
+
+def _stands_for_s(now: Mapping[str, Any]) -> float:
+    """Seconds since the federation stands still; 0 while it goes on."""
+    stands = now["stands"]
+    return 0.0 if stands is None else max(0.0, time.time() - stands["since_ms"] / 1000)
 
 
 def _reaches_aggregator(now: Mapping[str, Any]) -> bool:

@@ -29,14 +29,12 @@ from fedchain.node.core.notices import (
     TwinHeard,
 )
 from fedchain.node.core.observations import CLOCK_OFF_MS
+from fedchain.node.operating.standing import NAMED_MAX, plain_standstill, standstill
 from fedchain.node.operating.status import FINISHED
 from fedchain.node.shell.activity import Activity
 from fedchain.wording import counted
 
 log = logging.getLogger("fedchain.node")
-
-NAMED_MAX = 8
-"""Most members that one line names."""
 
 
 class Links(Protocol):
@@ -85,7 +83,10 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
     required, reachable = node.votes_required(), len(speaking)
     round_number = min(head.round, genesis.rounds) if head.finished else head.round
     aggregator = head.roster.aggregator_of(round_number)
+    stands = standstill(service)
+    activity.stand(stands=stands is not None)
     named = {service.me, *service.peers, *node.waiting_for(), *head.roster.electors} | observed.clock_offsets_ms.keys()
+    named |= {*stands.missing} if stands is not None else set()
     named |= {crime.culprit for crime in head.convicted} | ({aggregator} if aggregator is not None else set())
     return {
         "version": fedchain.__version__,
@@ -108,6 +109,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "quorum": required,
         "quorum_reachable": reachable >= required,
         "electors_missing": sorted(address(member) for member in head.roster.electors - speaking),
+        "stands": None if stands is None else plain_standstill(stands, activity.stands_since_ms or 0),
         "posts_required": 0 if head.finished else node.posts_required(),
         "missing_posts": missing,
         "attempt": max(0, node.voting.agreement.attempt),

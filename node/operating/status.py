@@ -5,7 +5,6 @@
 """
 
 import json
-import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -21,8 +20,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import SOCKET
 from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError
-
-log = logging.getLogger("fedchain.node")
+from fedchain.node.operating.clients import CLIENT_TIMEOUT_S, answer_clients
 
 FINISHED = "nothing, it is finished"
 """The text for a node that waits for nothing, since the last round is closed."""
@@ -30,7 +28,6 @@ FINISHED = "nothing, it is finished"
 NEW_SOCKET = "status.next"
 """Name of the socket until the node listens on it."""
 
-ANSWER_TIMEOUT_S = 5.0
 REQUEST_SIZE_MAX = 1_024
 """Most bytes of a question, the end of its line included."""
 
@@ -61,21 +58,16 @@ async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper
     new = path.with_name(NEW_SOCKET)
     new.unlink(missing_ok=True)
 
-    async def serve(stream: SocketStream) -> None:
-        try:
-            with anyio.move_on_after(ANSWER_TIMEOUT_S):
-                async with stream:
-                    request = await _read_request(stream)
-                    await stream.send(json.dumps(answer_request(request, service, doorkeeper)).encode())
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-            log.debug("whoever asked did not wait for the answer")
+    async def answer(stream: SocketStream) -> None:
+        request = await _read_request(stream)
+        await stream.send(json.dumps(answer_request(request, service, doorkeeper)).encode())
 
-    async with await anyio.create_unix_listener(new, mode=0o600) as listener:
-        new.rename(path)  # from the start, connections to this name are accepted
-        try:
-            await listener.serve(serve)
-        finally:
-            path.unlink(missing_ok=True)
+    listener = await anyio.create_unix_listener(new, mode=0o600)
+    new.rename(path)  # from the start, connections to this name are accepted
+    try:
+        await answer_clients([listener], answer)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def answer_request(request: bytes, service: Reporting, doorkeeper: Doorkeeper | None) -> dict[str, Any]:
@@ -118,7 +110,7 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
         NodeConfigError: a node runs there but gives no answer, or answers with an error.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(ANSWER_TIMEOUT_S)
+        connection.settimeout(CLIENT_TIMEOUT_S)
         try:
             connection.connect(str(_socket_path(folder)))
         except (FileNotFoundError, ConnectionRefusedError):
@@ -130,7 +122,7 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
             with connection.makefile("rb") as file:
                 answer: Any = json.loads(file.read())
         except (OSError, ValueError):
-            raise NodeConfigError(f"the node in {folder} gave no answer within {ANSWER_TIMEOUT_S:.0f} s") from None
+            raise NodeConfigError(f"the node in {folder} gave no answer within {CLIENT_TIMEOUT_S:.0f} s") from None
     if not isinstance(answer, dict) or "error" in answer:
         raise NodeConfigError(
             f"the node in {folder} answered: {answer['error'] if isinstance(answer, dict) else answer}"

@@ -39,6 +39,8 @@ class Activity:
     """Whether that is a fault, and not demanded by the method or the member's privacy budget."""
     training_failures: int = 0
     """Total number of contributions that were lost to faults."""
+    stands_since_ms: int | None = None
+    """When the federation came to a standstill, in milliseconds since 1970; None if it goes on."""
     refused: dict[str, int] = field(default_factory=dict)
     """Numbers of refused messages and blamed statements, by the name of the error."""
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES_MAX))
@@ -57,6 +59,13 @@ class Activity:
         """Note that there is no contribution."""
         self.failure, self.is_failing = reason, is_fault
         self.training_failures += is_fault
+
+    def stand(self, *, stands: bool) -> None:
+        """Note whether the federation stands still now."""
+        if not stands:
+            self.stands_since_ms = None
+        elif self.stands_since_ms is None:
+            self.stands_since_ms = time.time_ns() // 1_000_000
 
     def running_s(self) -> float:
         """Seconds since the service began."""

@@ -67,6 +67,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice, Skipped
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.operating.report import Links, log_notice, report
+from fedchain.node.operating.standing import standstill
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.outbox import EffectQueue
 from fedchain.node.shell.parts import run_part
@@ -186,6 +187,7 @@ class Service:
             tasks.start_soon(self._verifier.run)
             while True:
                 self.handle(Tick())
+                self.activity.stand(stands=standstill(self) is not None)
                 await anyio.sleep(TICK_S)
 
     def on_peer(self, peer: PublicKey, connected: bool) -> None:

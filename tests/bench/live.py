@@ -13,7 +13,8 @@ from rich.table import Table
 from fedchain.chain.storage.database import DATABASE
 from fedchain.files.layout import CHAIN_FOLDER, LOG_FILE
 from fedchain.learning.config import LearningConfig
-from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.testnet import found_testnet
 from tests.bench.web import load_text, served
 from tests.support.web.chromium import CHROMIUM, FLAGS
 

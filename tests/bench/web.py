@@ -149,8 +149,9 @@ def _peak_mb(pid: int) -> float:
 
 def _node_cpu(watched_s: float) -> tuple[float, float]:
     """CPU of one node of four that waits for the others, as a share of a core: alone, and with open tabs."""
+    from fedchain.node.operating.local_node import stop_all
     from fedchain.node.operating.status import ask_status
-    from fedchain.node.operating.testnet import found_testnet, stop_all
+    from fedchain.node.operating.testnet import found_testnet
 
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name) / "net"

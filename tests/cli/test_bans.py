@@ -168,7 +168,7 @@ def test_a_socket_that_a_killed_node_left_behind_is_no_node(tmp_path: Path) -> N
 def test_a_node_that_hangs_is_no_reason_to_edit_its_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    monkeypatch.setattr("fedchain.node.operating.status.ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("fedchain.node.operating.status.CLIENT_TIMEOUT_S", 0.05)
     write_bans(tmp_path, [ban(ONE)])
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / SOCKET))

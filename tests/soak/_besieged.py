@@ -23,8 +23,9 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, KEY_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import NodeConfigError
+from fedchain.node.operating.local_node import LocalNode
 from fedchain.node.operating.status import ask
-from fedchain.node.operating.testnet import LocalNode, found_testnet
+from fedchain.node.operating.testnet import found_testnet
 from tests.soak._processes import rss_mb
 
 MEMBERS = 5

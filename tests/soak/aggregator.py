@@ -8,7 +8,7 @@ no state of the server was lost, counted twice or made anew.
 import sys
 from functools import partial
 
-from fedchain.node.operating.testnet import LocalNode
+from fedchain.node.operating.local_node import LocalNode
 from tests.soak._figures import Figures, campaign
 from tests.soak.same_knowledge import compare
 from tests.support.node.processes import kill, look

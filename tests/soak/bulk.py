@@ -20,7 +20,8 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.payload.bulk import AGGREGATOR
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.round import Round, Tensors
-from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, stop_all
+from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.testnet import found_testnet, free_ports
 from tests.soak._figures import Figures, campaign
 from tests.support.learning.relay import WIDTH, Relay
 from tests.support.node.processes import height, kill, log_of

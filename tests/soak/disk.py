@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedchain.crypto.address import public_key_from_address
+from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
-from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.testnet import found_testnet
 from tests.soak._figures import Figures, campaign
 from tests.support.node.processes import Promises, height
 from tests.support.node.shell import DIGITS, wait_until

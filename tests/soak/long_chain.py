@@ -36,7 +36,8 @@ from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, Event, PeerConnected, Tick
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import found_federation
-from fedchain.node.operating.testnet import LocalNode, free_ports, stop_all
+from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.testnet import free_ports
 from fedchain.node.workers.frames import read_frame, write_frame
 from tests.soak._figures import Figures, campaign
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, SumRules, keys

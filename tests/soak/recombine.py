@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedchain.crypto.address import address
-from fedchain.node.operating.testnet import LocalNode, stop_all
+from fedchain.node.operating.local_node import LocalNode, stop_all
 from tests.soak._besieged import Net, base_of, lose_chain, store_polka
 from tests.soak._figures import Figures, campaign
 from tests.soak._processes import wait_until

@@ -23,7 +23,8 @@ from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import public_key_from_address
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.testnet import found_testnet
 from tests.soak._figures import Figures, campaign, percentile
 from tests.support.node.processes import log_of, look
 from tests.support.node.shell import DIGITS

@@ -24,7 +24,8 @@ from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.task import learning_from_genesis
-from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.testnet import found_testnet
 from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.testnet import found_testnet
 from tests.soak._figures import Figures, campaign
 from tests.soak._silent import host_of
 from tests.soak.silence import SILENCES, Deaf

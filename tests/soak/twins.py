@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
-from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, stop_all
+from fedchain.node.operating.testnet import found_testnet, free_ports
 from tests.soak._figures import Figures, campaign
 from tests.soak._processes import wait_until
 from tests.support.node.processes import height, log_of, look

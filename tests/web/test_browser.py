@@ -164,7 +164,7 @@ def test_a_false_aggregate_turns_red_with_both_hashes(place: Place, context: Bro
     false = place.lie.blocks[place.lie.tip]
     page, other = context.new_page(), context.new_page()
     other.goto(f"{place.address}/lie/block/2")
-    expect(other.locator("#live-state")).to_have_text("live")
+    expect(other.locator("#live-state")).to_have_text("no node runs here")
     page.goto(f"{place.address}/lie/block/2")
     verdict = page.locator("#recompute")
     expect(verdict).not_to_have_class("card verdict false")
@@ -192,7 +192,7 @@ def test_a_new_block_comes_onto_open_pages_and_what_the_reader_did_stays(place: 
     other.goto(f"{place.address}/live/block/2")
     expect(other.get_by_role("link", name="Block 3")).to_have_count(0)
     overview.goto(f"{place.address}/live/")
-    expect(overview.locator("#live-state")).to_have_text("live")
+    expect(overview.locator("#live-state")).to_have_text("no node runs here")
     overview.locator("#q").fill("half a word")
     append(place.live_folder, place.live, place.live.extend())
     expect(overview.locator("#last-blocks tbody tr")).to_have_count(3)
@@ -205,7 +205,7 @@ def test_what_a_reader_scrolled_opened_and_focused_stays_so(place: Place, contex
     page = context.new_page()
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(f"{place.address}/live/")
-    expect(page.locator("#live-state")).to_have_text("live")
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
     newest = place.live.state.height
     scrolled = page.locator("#last-blocks .scroll")
     page.locator("#last-blocks").get_by_role("link", name=str(newest), exact=True).first.focus()
@@ -220,7 +220,7 @@ def test_what_a_reader_scrolled_opened_and_focused_stays_so(place: Place, contex
 def test_a_page_of_a_chain_that_ends_loses_and_gets_sections(place: Place, context: BrowserContext) -> None:
     page = context.new_page()
     page.goto(f"{place.address}/ending/")
-    expect(page.locator("#live-state")).to_have_text("live")
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
     expect(page.locator("main > section")).to_have_count(4)
     assert _sections(page) == ["glance", "open", "last-blocks", "health"]
     (place.ending_folder / "metrics.jsonl").write_text('{"round": 1, "taa": 0.5}\n{"round": 2, "taa": 0.75}\n')
@@ -241,7 +241,7 @@ def _sections(page: Page) -> list[str]:
 def test_a_chain_that_disappears_is_live_no_more_until_it_is_back(place: Place, context: BrowserContext) -> None:
     page = context.new_page()
     page.goto(f"{place.address}/live/")
-    expect(page.locator("#live-state")).to_have_class("live on")
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
     aside = place.live_folder.with_name("aside")
     place.live_folder.rename(aside)
     expect(page.locator("#live-state")).to_have_text("Not found")
@@ -249,7 +249,7 @@ def test_a_chain_that_disappears_is_live_no_more_until_it_is_back(place: Place, 
     expect(page.locator("main")).to_contain_text("is gone, or holds no chain any more")
     expect(page.locator("#glance")).to_have_count(0)
     aside.rename(place.live_folder)
-    expect(page.locator("#live-state")).to_have_class("live on")
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
     expect(page.locator("#glance")).to_have_count(1)
 
 

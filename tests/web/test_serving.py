@@ -1,12 +1,99 @@
-"""Where pages are served."""
+"""The web server: its port, and half requests, which are closed while answers stay quick and nothing is logged."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from fedchain.chain.exceptions import StoreError
-from fedchain.web.serving import listen
-from tests.support.web.pages import chain as chain
-from tests.support.web.pages import client as client
-from tests.support.web.pages import run as run
+from fedchain.chain.storage.sqlite import Store
+from fedchain.connections import Connections
+from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, listen
+from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.explored import write
+
+FILES_MAX = 256
+HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+WHOLE = HALF + b"\r\n"
+
+
+class Loop:
+    """Holds timers until they are let fire."""
+
+    def __init__(self) -> None:
+        self.timers: dict[float, Callable[[], None]] = {}
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Any:
+        self.timers[delay_s] = call
+        loop = self
+
+        class Handle:
+            def cancel(self) -> None:
+                loop.timers.pop(delay_s, None)
+
+        return Handle()
+
+    def create_task(self, work: Any) -> Any:
+        work.close()
+        return asyncio.Future(loop=asyncio.new_event_loop())
+
+
+class Transport:
+    """Notes whether the connection was cut."""
+
+    is_cut = False
+
+    def write(self, data: bytes) -> None:
+        """Nobody reads."""
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return self.is_cut
+
+    def pause_reading(self) -> None:
+        """Nothing is read here."""
+
+    resume_reading = pause_reading
+
+
+async def answer(connection: "Connection") -> None:
+    """Send an answer without a body."""
+    await connection.cycle.send({"type": "http.response.start", "status": 204, "headers": []})
+    await connection.cycle.send({"type": "http.response.body", "body": b""})
+
+
+class Connection(BoundedProtocol):
+    open_connections = Connections(2)
+
+
+@pytest.fixture
+def connect() -> Callable[[], tuple[Connection, Transport, Loop]]:
+    Connection.open_connections = Connections(2)
+    config = uvicorn.Config(lambda: None, ws="none", loop="asyncio", log_config=None)
+    config.load()
+
+    def connected() -> tuple[Connection, Transport, Loop]:
+        loop, transport = Loop(), Transport()
+        connection = Connection(config, ServerState(), {}, loop)  # type: ignore[arg-type]
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        return connection, transport, loop
+
+    return connected
 
 
 def test_a_port_that_is_taken_and_a_host_that_is_none_are_said_in_a_line() -> None:
@@ -16,3 +103,70 @@ def test_a_port_that_is_taken_and_a_host_that_is_none_are_said_in_a_line() -> No
             listen("127.0.0.1", port)
     with pytest.raises(StoreError, match="is not an address of this machine"):
         listen("no such host", 0)
+
+
+def test_a_header_has_limited_time(connect: Callable[[], tuple[Connection, Transport, Loop]]) -> None:
+    connection, transport, loop = connect()
+    connection.data_received(HALF)
+    loop.timers[REQUEST_TIMEOUT_S]()
+    assert transport.is_cut
+
+
+def test_a_whole_header_stops_the_clock(connect: Callable[[], tuple[Connection, Transport, Loop]]) -> None:
+    connection, transport, loop = connect()
+    connection.data_received(WHOLE)
+    assert REQUEST_TIMEOUT_S not in loop.timers
+    connect()
+    connect()  # one too many: the half request goes, the one that is answered stays
+    assert not transport.is_cut
+
+
+def test_the_header_of_a_later_request_has_limited_time(
+    connect: Callable[[], tuple[Connection, Transport, Loop]],
+) -> None:
+    connection, transport, loop = connect()
+    connection.data_received(WHOLE)
+    asyncio.run(answer(connection))
+    assert REQUEST_TIMEOUT_S not in loop.timers
+    connection.data_received(b"GET ")
+    loop.timers[REQUEST_TIMEOUT_S]()
+    assert transport.is_cut
+
+
+def test_the_oldest_half_request_makes_room(connect: Callable[[], tuple[Connection, Transport, Loop]]) -> None:
+    (_, first, _), (_, second, _), _ = connect(), connect(), connect()
+    assert (first.is_cut, second.is_cut) == (True, False)
+
+
+@contextlib.contextmanager
+def explorer(folder: Path, log: Path) -> Iterator[int]:
+    """The port of an explorer's process that may open few files."""
+    command = [sys.executable, "-m", "fedchain", "explorer", "serve", str(folder), "--port", "0"]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
+
+    with log.open("wb") as said:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, preexec_fn=limit)  # noqa: PLW1509
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline().split(b"/  ")[0].rsplit(b":", 1)[1])
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.mark.long
+def test_more_half_requests_than_files_stop_nothing(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    with explorer(tmp_path / "run", tmp_path / "log") as port, contextlib.ExitStack() as clients:
+        for count in range(1, 2 * FILES_MAX + 1):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(HALF)
+            if count % FILES_MAX == 0:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+                    assert answer.status == 200
+    assert len((tmp_path / "log").read_text().splitlines()) < 20

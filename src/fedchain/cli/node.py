@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from fedchain.cli.keys import unlock_key
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import choose_aggregator
+from fedchain.wording import counted
 
 TESTNET = {
     **PRODUCTION,
@@ -65,16 +67,23 @@ node_app.command("check", cls=GroupedCommand)(check)
 def status(
     folder: Annotated[Path, typer.Argument(help="Data folder of the node.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="One line, for monitoring; ends with 0: goes on, 1: stands, 2: no answer.")
+    ] = False,
 ) -> None:
     """Ask a running node for head, round, phase, peers, and what it is waiting for."""
     with clear_errors():
         import json
 
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.operating.console import status_lines
+        from fedchain.node.operating.console import check_line, status_lines
         from fedchain.node.operating.status import ask_status
 
         answer = ask_status(folder)
+        if check:
+            code, line = check_line(answer)
+            typer.echo(line)
+            raise typer.Exit(code)
         if answer is None:
             raise NodeConfigError(f"no node answers in {folder}; is it running?")
         if as_json:
@@ -84,9 +93,17 @@ def status(
             typer.echo(line)
 
 
+class Action(StrEnum):
+    """Actions on a test network."""
+
+    RUN = "run"
+    STOP = "stop"
+
+
 @node_app.command("testnet", cls=GroupedCommand)
 @with_learning_options(TESTNET)
 def run_local(
+    action: Annotated[Action, typer.Argument(help="stop: stop the nodes of --out, or of all under runs.")] = Action.RUN,
     *,
     peers: Annotated[
         int,
@@ -97,13 +114,22 @@ def run_local(
     out: Annotated[
         Path | None, typer.Option(help="Folder to create; default: runs/testnet.", rich_help_panel="Output")
     ] = None,
+    log: Annotated[
+        bool, typer.Option("--log", help="Show what all nodes log instead of a table.", rich_help_panel="Output")
+    ] = False,
 ) -> None:
-    """Run real node processes on this machine's loopback interface until the last round is closed."""
+    """Run real node processes on this machine's loopback interface until the last round is closed.
+
+    A node that ends meanwhile can be started again by the script that is named then.
+    """
     with clear_errors():
+        if action is Action.STOP:
+            _stop_testnets(out)
+            return
         from fedchain.learning.config import LearningConfig
         from fedchain.learning.registry import importable_name, is_file_path
         from fedchain.node.founding.task import milliseconds, with_shapes
-        from fedchain.node.operating.testnet import run_testnet
+        from fedchain.node.operating.testnet import found_testnet, run_testnet
 
         words, given = chosen()
         settings = {name: default for name, (default, _) in TESTNET.items()} | given
@@ -112,21 +138,35 @@ def run_local(
         centralized, interval_s = settings["centralized"], settings["round_interval_s"]
         rule = choose_aggregator(config, settings["aggregator"], centralized=centralized)
         config.validate()
-        is_one_chain = run_testnet(
+        nodes = found_testnet(
             out or free_folder("testnet"),
             config,
             rounds,
             mining_s=settings["mining_s"],
             attempts=4_000,
-            timeout_s=settings["timeout_s"],
             modules=Path(method.rpartition(":")[0]).resolve().parent if is_file_path(method) else None,
             aggregator=rule,
             round_interval_ms=milliseconds("round_interval_s", interval_s) if interval_s else 0,
             phase_timeout_ms=milliseconds("phase_timeout_s", settings["phase_timeout_s"]),
             centralized=centralized,
         )
+        is_one_chain = run_testnet(nodes, rule, settings["timeout_s"], shows_logs=log)
         if not is_one_chain:
             raise typer.Exit(EXIT_DIFFERENT)
+
+
+def _stop_testnets(out: Path | None) -> None:
+    """Stop the nodes of one test network, or of all in the folder of runs."""
+    from fedchain.files.layout import RUNS_FOLDER
+    from fedchain.node.operating.testnet import stop_testnet
+
+    stopped = 0
+    for folder in sorted(RUNS_FOLDER.glob("*")) if out is None else [out]:
+        if numbers := stop_testnet(folder):
+            stopped += len(numbers)
+            typer.echo(f"{folder}: stopped {counted(len(numbers), 'node')}")
+    if not stopped:
+        typer.echo("no node runs" if out is None else f"{out}: no node runs")
 
 
 @node_app.command("repair")

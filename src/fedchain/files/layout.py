@@ -21,8 +21,8 @@ TIMELINE_FILE = "timeline.jsonl"
 SOCKET = "status.sock"
 """In the folder of a running node: the socket on which it answers."""
 
-KEY_FILE, LOG_FILE = "key.pem", "node.log"
-"""In the folder of a test network's node: its key, and its output."""
+KEY_FILE, LOG_FILE, START_FILE = "key.pem", "node.log", "start.sh"
+"""In the folder of a test network's node: its key, its output, and the script that starts it again."""
 
 GENESIS_FILE = "genesis.fedchain"
 """In a test network's folder, beside its nodes' folders: the genesis document."""

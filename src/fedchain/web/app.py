@@ -38,6 +38,7 @@ from fedchain.web.formats import Names, filters
 from fedchain.web.interface import interface_routes
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.live import Live
+from fedchain.web.standing import standing
 
 log = logging.getLogger("fedchain.web")
 
@@ -61,7 +62,7 @@ PAGES_KEPT = 256
 RECOMPUTED_KEPT = 256
 """Blocks whose recomputation is remembered; the oldest is forgotten first."""
 
-STREAMS_MAX = 512
+STREAMS_MAX = 1_000
 """Most browsers that are notified of changes at the same time."""
 
 SILENT_FOR_S = 15.0
@@ -74,16 +75,17 @@ class Site:
     Args:
         chains: the chains that are shown.
         hosts: names, beside localhost, under which browsers may ask for the site.
+        streams_max: most browsers that are notified of changes at the same time.
     """
 
-    def __init__(self, chains: Sequence[Chain], hosts: Sequence[str] = ()) -> None:
+    def __init__(self, chains: Sequence[Chain], hosts: Sequence[str] = (), streams_max: int = STREAMS_MAX) -> None:
         self.chains = {chain.key: chain for chain in chains}
         self.knowledge = KnowledgeReader()
         self.live = Live(chains, self.knowledge.work)
         self._kept: dict[str, tuple[str, bytes, int]] = {}
         self._recomputed: dict[tuple[str, Hash], Recomputation] = {}
         self._recomputing = threading.Lock()
-        self._streams = 0
+        self._streams, self._streams_max = 0, streams_max
         self._templates = make_templates()
         self.app: ASGIApp = Guard(self._application(), frozenset(hosts))
         """The application, for a server."""
@@ -251,8 +253,8 @@ class Site:
 
     async def _events(self, request: Request) -> Response:
         chain = self._chain(request)
-        if self._streams >= STREAMS_MAX:
-            raise HTTPException(503, f"{STREAMS_MAX} browsers are told of changes already; reload to see them")
+        if self._streams >= self._streams_max:
+            raise HTTPException(503, f"{self._streams_max} browsers are told of changes already; reload to see them")
         self._streams += 1
 
         async def tell() -> AsyncIterator[bytes]:
@@ -324,7 +326,8 @@ class Site:
             else (reading.columns.height, reading.explorer.held),
             "version": fedchain.__version__,
             "is_report": False,
-            "mark": "finished" if chain and reading and is_over(chain, reading) else "live",
+            "mark": "live" if chain is None or reading is None else mark_of(chain, reading),
+            "standing": None if chain is None or reading is None else standing(chain, reading),
         }
         return self._templates.get_template(template).render(frame | context).encode()
 
@@ -332,6 +335,14 @@ class Site:
         while len(self._kept) >= PAGES_KEPT:
             self._kept.pop(next(iter(self._kept)), None)
         self._kept[place] = page
+
+
+def mark_of(chain: Chain, reading: Reading) -> str:
+    """The state of a chain in two or three words."""
+    if is_over(chain, reading):
+        return "finished"
+    found = standing(chain, reading)
+    return "live" if found is None else found.mark
 
 
 def is_over(chain: Chain, reading: Reading) -> bool:

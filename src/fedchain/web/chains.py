@@ -6,6 +6,7 @@ Reads are short, so no node's log grows because of them. A task that takes long 
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import SCENARIO_FILE, SOCKET
 from fedchain.node.config import NodeConfigError
+from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.operating.status import ask_status
 from fedchain.web.measured import MeasuredFile
 from fedchain.web.places import Place, distinct_titles, slugs
@@ -59,6 +61,8 @@ class Holder:
         self._seen: tuple[int, int, int] | None = None
         self._explorer: Explorer | None = None
         self._owner: PublicKey | None = None
+        self._pair: tuple[int | None, int] | None = None
+        self._pair_since_s = 0.0
 
     def look(self) -> tuple[Store, Explorer]:
         """The store and its answers as they are now.
@@ -106,6 +110,18 @@ class Holder:
         except NodeConfigError:  # a path that is too long for a socket
             self.status = None
 
+    def look_for_lag(self, highest: int, now_s: float) -> float:
+        """How long neither the folder's height nor the largest one has changed while they differ; 0 if they do not.
+
+        Args:
+            highest: the largest height of the chain's folders.
+            now_s: the time, by any clock.
+        """
+        pair = self.height, highest
+        if self._pair != pair:
+            self._pair, self._pair_since_s = pair, now_s
+        return 0.0 if self.height == highest else now_s - self._pair_since_s
+
     def close(self) -> None:
         """Close the file."""
         store, self._store, self._explorer, self._seen = self._store, None, None, None
@@ -146,6 +162,8 @@ class Chain:
     """Errors of pages that could not read something: at most ``TROUBLES_MAX``, the newest last."""
     recomputed: int = 0
     """How often one of its blocks was recomputed on request."""
+    behind: tuple[str, ...] = ()
+    """Folders that are more than a block behind the others, or one block for longer than a round: name and height."""
     _columns: Columns = field(init=False)
     _rules: KnowledgeRules | None = None
 
@@ -218,11 +236,23 @@ class Chain:
                     holder.trouble = ""
                 except ChainError as error:
                     holder.trouble = str(error)
+            self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
         rounds = [(len(holder.measured.rounds), holder.seen.count) for holder in self.holders]
-        text = json.dumps([versions, told, rounds, self._columns.height, self.compared, self.troubles], default=str)
+        text = json.dumps(
+            [versions, told, rounds, self.behind, self._columns.height, self.compared, self.troubles], default=str
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _find_behind(self, now_s: float) -> tuple[str, ...]:
+        highest = max((holder.height for holder in self.holders if holder.height is not None), default=0)
+        found = list[str]()
+        for holder in self.holders:
+            lag_s = holder.look_for_lag(highest, now_s)
+            if holder.height is not None and (highest - holder.height > 1 or 1000 * lag_s > round_ms(self.genesis)):
+                found.append(f"{holder.place.label} at height {holder.height}")
+        return tuple(found)
 
     def close(self) -> None:
         """Close all files."""
@@ -265,6 +295,11 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
         Chain(key, title, genesis, tuple(holders), rules_of, is_simulated=_is_simulated(holders))
         for key, title, (genesis, holders) in zip(slugs(titles), titles, groups.values(), strict=True)
     )
+
+
+def round_ms(genesis: Genesis) -> int:
+    """Milliseconds that a round takes at most while all goes well: its interval, a timeout, and time to mine."""
+    return genesis.round_interval_ms + forgiven_after_ms(genesis)
 
 
 def _is_simulated(holders: Sequence[Holder]) -> bool:

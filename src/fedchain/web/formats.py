@@ -94,6 +94,12 @@ class Names:
         date = datetime.fromtimestamp(time_ms / 1000, UTC)
         return f"{date:%Y-%m-%d %H:%M:%S} UTC"
 
+    def age(self, time_ms: int | None) -> Markup:
+        """A place where the browser writes how long ago a moment is; empty if the chain's times are no dates."""
+        if time_ms is None or self._is_report or self._is_virtual or not DATE_MS_MIN <= time_ms <= DATE_MS_MAX:
+            return Markup()
+        return Markup(' <small class="age" data-since="{}"></small>').format(time_ms)
+
     def since(self, time_ms: int | None) -> str:
         """The time since the founding."""
         return "–" if time_ms is None else f"+{duration(time_ms - self._genesis.created_ms)}"

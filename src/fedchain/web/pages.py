@@ -86,6 +86,7 @@ def home(chain: Chain, reading: Reading, question: Question) -> Context:
         "blocks": timed_blocks(chain, reading, status.height - 9, status.height)[::-1],
         "accuracy": accuracy_chart(chain),
         "heads": sorted(heads),
+        "behind": chain.behind,
     }
 
 

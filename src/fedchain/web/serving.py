@@ -1,5 +1,6 @@
 """``fedchain explorer serve``: the web server, in a process of its own."""
 
+import asyncio
 import logging
 import socket
 from collections.abc import Sequence
@@ -7,8 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedchain.chain.exceptions import StoreError
+from fedchain.connections import Connections, connections_max
 from fedchain.web.app import Site
 from fedchain.web.chains import RulesOf, open_chains
 from fedchain.web.live import Live
@@ -16,6 +19,21 @@ from fedchain.web.places import find_places
 
 BACKLOG = 128
 """Most connections that wait to be accepted."""
+
+ACCEPTED_AT_ONCE = 16
+"""Most connections that are accepted before the loop does anything else."""
+
+UNDER_WAY = 6 * ACCEPTED_AT_ONCE
+"""Most connections that are open but not counted: asyncio takes some turns of its loop to open and to close one."""
+
+CONNECTIONS_MAX = 2_000
+"""Most open connections, if the process may open as many files."""
+
+REQUEST_TIMEOUT_S = 10.0
+"""Longest time for a header, from the opening of the connection or from the first byte of a later request."""
+
+IDLE_TIMEOUT_S = 15
+"""Longest time between two requests of a connection."""
 
 LAST_ANSWERS_S = 2
 """How long unfinished answers may take once the explorer ends."""
@@ -37,12 +55,13 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
     chains = open_chains(find_places(folders), rules_of)
     try:
         with listen(host, port) as listener:
-            site = Site(chains, hosts)
+            connections = connections_max(CONNECTIONS_MAX, UNDER_WAY)
+            site = Site(chains, hosts, streams_max=connections // 2)
             place = f"[{host}]" if ":" in host else host
             print(f"http://{place}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
             logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
             with suppress(KeyboardInterrupt):  # the server raises it again once it has ended
-                make_server(site).run(sockets=[listener])
+                make_server(site, connections).run(sockets=[listener])
     finally:
         for chain in chains:
             chain.close()
@@ -68,12 +87,70 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+class BoundedProtocol(H11Protocol):
+    """A connection whose requests have to be whole within :data:`REQUEST_TIMEOUT_S`.
+
+    uvicorn bounds the time between two requests of a connection, but neither the time of a header nor, below the
+    process's limit of files, the number of connections.
+    """
+
+    open_connections: Connections
+    """The connections of its server."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        self.open_connections.opened(self, transport.abort)
+        self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        before = self.cycle
+        if self._deadline is None and (before is None or before.response_complete):
+            self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.transport.abort)
+        super().data_received(data)
+        if self.cycle is not before:
+            self._is_whole()
+
+    def on_response_complete(self) -> None:
+        """The answer is sent; the next request may have come already."""
+        before = self.cycle
+        self.open_connections.answered(self)
+        super().on_response_complete()
+        if self.cycle is not before:
+            self._is_whole()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self.open_connections.closed(self)
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def _is_whole(self) -> None:
+        """The header of a request is whole."""
+        self.open_connections.asked(self)
+        self._stop_clock()
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 class Server(uvicorn.Server):
-    """A server that ends its streams before it waits for them."""
+    """A server that accepts few connections at once, and ends its streams before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, live: Live) -> None:
         super().__init__(config)
         self._live = live
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections. asyncio has one number for those that wait and those that it accepts at once."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then the server."""
@@ -81,20 +158,26 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(site: Site) -> Server:
-    """A server of the site; ``run(sockets=[…])`` serves until it is stopped."""
+def make_server(site: Site, connections_max: int = CONNECTIONS_MAX) -> Server:
+    """A server of the site with at most so many connections; ``run(sockets=[…])`` serves until it is stopped."""
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # errors are logged where they occur
+
+    class Connection(BoundedProtocol):
+        """A connection of this server."""
+
+        open_connections = Connections(connections_max)
+
     config = uvicorn.Config(
         site.app,
         log_config=None,
         access_log=False,
         server_header=False,
         ws="none",
-        http="h11",
+        http=Connection,
         loop="asyncio",
         lifespan="on",
+        backlog=ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=LAST_ANSWERS_S,
-        timeout_keep_alive=15,
-        limit_concurrency=2_000,
+        timeout_keep_alive=IDLE_TIMEOUT_S,
     )
     return Server(config, site.live)

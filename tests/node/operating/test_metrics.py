@@ -1,5 +1,6 @@
 """Metrics of the aggregator; the metrics that a running node serves are tested in ``test_testnet.py``."""
 
+import time
 from typing import Any, cast
 
 import pytest
@@ -29,23 +30,35 @@ class Member:
             "clock_offset_ms": 0,
             "failing": "",
             "method_fails": "",
+            "stands": None,
+            "numbers": {"gone": 3},
         }
         return {**numbers, **truths, **named, "head_age_s": None, **self._changes}
 
 
 def test_who_cannot_train_is_not_ready() -> None:
-    well = {"catching_up_to": 0, "quorum_reachable": True}
+    well = {"catching_up_to": 0}
     assert _readiness(Member(**well).status()) == (True, "it takes part")
     failing = Member(**well, failing="round 18: KeyError: 'x' (own.py, line 3)")
     assert _readiness(failing.status()) == (False, "it cannot train, round 18: KeyError: 'x' (own.py, line 3)")
 
 
-def test_who_does_not_reach_the_aggregator_is_not_ready() -> None:
-    well = {"catching_up_to": 0, "quorum_reachable": True}
-    for aggregator in ("", "me", "other"):
-        assert _readiness(Member(**well, aggregator=aggregator).status()) == (True, "it takes part")
-    gone = Member(**well, aggregator="gone").status()
-    assert _readiness(gone) == (False, "gone, which aggregates this round, is not connected")
+def test_a_member_of_a_federation_that_stands_still_is_not_ready() -> None:
+    stands = {"lacks": "the aggregate", "needed": 1, "here": 0, "missing": ["gone"], "since_ms": 0}
+    found = _readiness(Member(catching_up_to=0, stands=stands).status())
+    assert found == (
+        False,
+        "the federation stands still: the aggregate of 1 member needed, 0 are here; missing: peer 3",
+    )
+
+
+def test_a_standstill_is_counted_from_its_beginning() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    stands = {"lacks": "votes", "needed": 3, "here": 2, "missing": ["gone"], "since_ms": now_ms - 90_000}
+    for found, seconds in ((None, 0.0), (stands, 90.0), (stands | {"since_ms": now_ms + 90_000}, 0.0)):
+        collector = NodeCollector(cast(Service, Member(stands=found)), cast(CountingNetwork, None))
+        values = {metric.name: metric.samples[0].value for metric in collector._chain()}
+        assert values["fedchain_standstill_seconds"] == pytest.approx(seconds, abs=30.0)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,17 @@ async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / SOCKET).exists()
 
 
+BEGINNING = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(0))
+"""The moment 0, as this machine's operator reads it."""
+
+
 def test_members_are_shown_with_their_numbers() -> None:
     one, other, stranger = "12D3KooWone", "12D3KooWother", "12D3KooWstranger"
     answer: dict[str, Any] = {
         "address": one,
         "numbers": {one: 4, other: 0},
         "name": "4",
+        "stands": {"lacks": "votes", "needed": 3, "here": 2, "missing": [other, stranger], "since_ms": 0},
         "missing_posts": [one, other],
         "electors_missing": [],
         "head_age_s": None,
@@ -74,6 +80,7 @@ def test_members_are_shown_with_their_numbers() -> None:
         },
     }
     assert list(status_lines(answer)) == [
+        f"stands still      since {BEGINNING}: votes of 3 members needed, 2 are here; missing: peer 0, {stranger}",
         "address           12D3KooWone (peer 4)",
         "name              4",
         "missing posts     12D3KooWone (peer 4)",

@@ -29,8 +29,10 @@ from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis
+from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
-from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
+from fedchain.node.operating.testnet import found_testnet, free_ports
+from fedchain.node.operating.watch import status_table
 from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
@@ -305,11 +307,12 @@ def test_nodes_import_a_method_that_lies_elsewhere(tmp_path: Path, monkeypatch: 
     )
     asked: list[tuple[LearningConfig, dict[str, Any]]] = []
 
-    def run(out: Path, config: LearningConfig, rounds: int, **others: Any) -> bool:
+    def found(out: Path, config: LearningConfig, rounds: int, **others: Any) -> list[LocalNode]:
         asked.append((config, others))
-        return True
+        return []
 
-    monkeypatch.setattr("fedchain.node.operating.testnet.run_testnet", run)
+    monkeypatch.setattr("fedchain.node.operating.testnet.found_testnet", found)
+    monkeypatch.setattr("fedchain.node.operating.testnet.run_testnet", lambda *others, **named: True)
     result = CliRunner().invoke(app, ["node", "testnet", "--method", f"{folder}/net_method.py:Mine", "--out", "unused"])
     assert result.exit_code == 0, result.output
     ((config, others),) = asked

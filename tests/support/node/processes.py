@@ -12,13 +12,14 @@ from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.node.operating.testnet import LocalNode
+from fedchain.node.operating.local_node import LocalNode
 from tests.support.node.shell import workers_of
 
 
 def look(node: LocalNode) -> dict[str, object]:
-    """A node's newest status; empty before its first."""
+    """A node's newest status; empty before its first. It must not have ended by itself."""
     node.look()
+    assert not node.ended, f"node {node.number} {node.ended}"
     return node.status
 
 

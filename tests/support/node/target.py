@@ -16,8 +16,9 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.network.data_folder import BAN_FILE
+from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
-from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.testnet import found_testnet
 from tests.support.node.shell import wait_until
 
 PATIENT = """

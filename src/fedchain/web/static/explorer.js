@@ -68,11 +68,24 @@
     bringUpToDate(content, fresh.getElementById("content"));
     document.title = fresh.title;
     document.body.dataset.mark = fresh.body.dataset.mark;
+    tellAges();
     if (place && document.activeElement.getAttribute("href") !== place) {
       const link = [...content.querySelectorAll("a[href]")].find((item) => item.getAttribute("href") === place);
       if (link) link.focus({ preventScroll: true });
     }
   };
+
+  // Ages of moments, by this machine's clock; the moments themselves are on the page without this script.
+  const tellAges = () => {
+    for (const place of content.querySelectorAll("[data-since]")) {
+      const seconds = Math.max(0, Math.round((Date.now() - Number(place.dataset.since)) / 1000));
+      const [count, unit] = seconds < 120 ? [seconds, "s"] : seconds < 7200 ? [Math.round(seconds / 60), "min"]
+        : seconds < 172800 ? [Math.round(seconds / 3600), "h"] : [Math.round(seconds / 86400), "days"];
+      place.textContent = `(${count} ${unit} ago)`;
+    }
+  };
+  tellAges();
+  setInterval(tellAges, 1000);
 
   const refresh = async () => {
     if (busy) { again = true; return; }

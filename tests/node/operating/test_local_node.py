@@ -1,0 +1,84 @@
+"""One process of a test network: how it ended, the script that starts it again, and its end by whoever runs it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.cli.node import node_app
+from fedchain.files.layout import SOCKET
+from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.testnet import stop_testnet
+from tests.support.node.shell import wait_until
+
+ANSWERS = """
+import json, os, signal, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen()
+def end(*_):
+    os.unlink(sys.argv[1])
+    sys.exit("told to end")
+signal.signal(signal.SIGINT, end)
+while True:
+    client, _ = server.accept()
+    client.recv(100)
+    client.sendall(json.dumps({"pid": os.getpid()}).encode())
+    client.close()
+"""
+"""A process that answers as a node does, and ends as one."""
+
+
+def node_in(folder: Path) -> LocalNode:
+    (folder / "chain").mkdir(parents=True)
+    return LocalNode(0, folder, "", [sys.executable, "-c", ANSWERS, str(folder / SOCKET)])
+
+
+def test_the_end_of_a_node_has_a_reason(tmp_path: Path) -> None:
+    node = LocalNode(0, tmp_path, "", [sys.executable, "-c", "import sys; sys.exit('no such genesis')"])
+    node.start()
+    assert node.process is not None
+    node.process.wait(60)
+    node.look()
+    assert node.ended == "ended with code 1: no such genesis"
+
+
+def test_a_killed_node_is_started_again_by_its_script_and_stopped_by_its_pid(tmp_path: Path) -> None:
+    node = node_in(tmp_path / "node-0")
+    node.start()
+    wait_until(node.look, "it answers")
+    assert node.process is not None
+    node.send(signal.SIGKILL)
+    node.process.wait(60)
+    (node.folder / SOCKET).unlink()
+    node.look()
+    assert (node.ended, node.is_running()) == ("ended by signal 9", False)
+    script = subprocess.Popen([node.folder / "start.sh"])
+    try:
+        wait_until(lambda: node.look() and not node.ended, "it answers again")
+        assert node.status["pid"] == script.pid
+        assert stop_testnet(tmp_path) == [0]
+        assert script.wait(60) == 1
+    finally:
+        script.kill()
+    assert "told to end" in (node.folder / "node.log").read_text(encoding="utf-8")
+    node.look()
+    assert not node.is_running()
+    assert stop_testnet(tmp_path) == []
+
+
+def test_the_command_stops_the_networks_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = node_in(tmp_path / "runs" / "testnet" / "node-0")
+    node.start()
+    try:
+        wait_until(node.look, "it answers")
+        result = CliRunner().invoke(node_app, ["testnet", "stop"])
+        assert result.output == "runs/testnet: stopped 1 node\n"
+    finally:
+        stop_all([node])
+    assert CliRunner().invoke(node_app, ["testnet", "stop"]).output == "no node runs\n"
+    assert CliRunner().invoke(node_app, ["testnet", "stop", "--out", "elsewhere"]).output == "elsewhere: no node runs\n"

@@ -1,0 +1,93 @@
+"""The view of a test network: it goes on when a node ends, and says what ended, came back, stands or was logged."""
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedchain.node.config import NodeConfigError
+from fedchain.node.operating import watch
+from fedchain.node.operating.watch import Watch
+from fedchain.terminal import Console
+
+LACKS_VOTES = {"lacks": "votes", "needed": 3, "here": 2, "missing": ["c", "d"], "since_ms": 0}
+STATUS: dict[str, Any] = {"height": 1, "head": "aa", "finished": False, "stands": None, "numbers": {"c": 2, "d": 3}}
+
+
+@dataclass
+class FakeNode:
+    """A node whose next looks a test chooses: a status, or how it ended."""
+
+    number: int
+    folder: Path
+    coming: list[dict[str, Any] | str]
+    status: dict[str, Any] = field(default_factory=dict)
+    ended: str = ""
+
+    def look(self) -> dict[str, Any]:
+        found = self.coming.pop(0) if len(self.coming) > 1 else self.coming[0]
+        if isinstance(found, str):
+            self.ended = found
+        else:
+            self.status, self.ended = STATUS | found, ""
+        return self.status
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK_EVERY_S", 0)
+
+
+def watched(folder: Path, *coming: list[dict[str, Any] | str], shows_logs: bool = False) -> list[str]:
+    """Lines that are printed until the end."""
+    nodes: list[Any] = [FakeNode(number, folder / str(number), list(looks)) for number, looks in enumerate(coming)]
+    console = Console()
+    console.file = io.StringIO()
+    Watch(nodes, console, shows_logs=shows_logs).until_finished(60)
+    return console.file.getvalue().splitlines()
+
+
+DONE: dict[str, Any] = {"height": 2, "finished": True}
+
+
+def test_the_others_go_on_when_a_node_ends_and_it_may_come_back(tmp_path: Path) -> None:
+    found = watched(tmp_path, [{}, {}, {}, {}, DONE], [{}, "ended by signal 9", "ended by signal 9", {}, DONE])
+    script = tmp_path / "1" / "start.sh"
+    assert found == [
+        "height 1",
+        "node 1 ended by signal 9; start it again with",
+        f"  {script} &",
+        "node 1 runs again",
+        "height 2",
+    ]
+
+
+def test_what_ended_is_waited_for_no_more(tmp_path: Path) -> None:
+    assert watched(tmp_path, [{}, {}, DONE], [{}, "ended by signal 9"])[-1] == "height 2"
+
+
+def test_a_node_that_ends_at_its_start_ends_all(tmp_path: Path) -> None:
+    with pytest.raises(NodeConfigError, match="node 1 ended with code 2: there is no such file"):
+        watched(tmp_path, [{}], ["ended with code 2: there is no such file"])
+
+
+def test_if_all_have_ended_there_is_nothing_to_watch(tmp_path: Path) -> None:
+    with pytest.raises(NodeConfigError, match="all nodes have ended; node 0 ended by signal 15"):
+        watched(tmp_path, [{}, "ended by signal 15"], [{}, {}, "ended by signal 2"])
+
+
+def test_a_standstill_is_told_once_and_its_end_too(tmp_path: Path) -> None:
+    stands = {"stands": LACKS_VOTES}
+    found = watched(tmp_path, [{}, stands, stands, stands, {}, DONE], [{}, {}, stands, stands, {}, DONE])
+    text = "stands still: votes of 3 members needed, 2 are here; missing: peer 2, peer 3"
+    assert found == ["height 1", text, "goes on", "height 2"]
+
+
+def test_whole_lines_of_all_logs_are_shown_once(tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "node.log").write_text(f"first of {number}\nsecond\nthird, not yet who", "utf-8")
+    found = watched(tmp_path, [{}, DONE], [{}, DONE], shows_logs=True)
+    assert found == ["node 0   first of 0", "node 0   second", "node 1   first of 1", "node 1   second"]
