@@ -49,7 +49,6 @@ def run_testnet(
     Raises:
         NodeConfigError: a node ended at its start or all did, or the rounds did not close in time.
     """
-    timeout_s = milliseconds("timeout_s", timeout_s) / 1000
     console = Console()
     if said := name_aggregator(rule, len(nodes)):
         console.print(said)

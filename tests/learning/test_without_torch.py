@@ -38,11 +38,10 @@ def judge(documents: dict[str, str]) -> list[str]:
             reader = next((place for place in range(-3, 2) if kinds and rules.method.may_read(kinds[0], place)), 0)
             payload = encode({spec.name: fill(spec, reader) for spec in specs})
             senders = sorted(founded.members)
+            occasion = OffChain(phase.name, number, founded.members)
             for sender in senders:
-                rules.check(OffChain(phase.name, number), sender, knowledge, payload)
-            knowledge = rules.aggregate(
-                OffChain(phase.name, number), knowledge, [(sender, payload) for sender in senders]
-            )
+                rules.check(occasion, sender, knowledge, payload)
+            knowledge = rules.aggregate(occasion, knowledge, [(sender, payload) for sender in senders])
         rules.summary(knowledge)
     return sorted(documents)
 

@@ -1,13 +1,11 @@
 """A node's settings: one clear line for what cannot be meant."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedchain.cli.common.start_options import GROUPS, node_settings
-from fedchain.files.field_texts import field_texts
+from fedchain.cli.common.start_options import node_settings
 from fedchain.node.config import NodeConfig, NodeConfigError, load_config
 
 NEEDED = {"genesis": "g", "key": "k", "data": "d"}
@@ -62,13 +60,6 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_whole_number_is_a_fraction_too(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text("stop_accuracy = 1\n", encoding="utf-8")
     assert load_config(tmp_path / "node.toml", NEEDED).stop_accuracy == 1.0
-
-
-def test_every_setting_has_a_help_text_and_each_option_is_a_setting() -> None:
-    assert {item.name for item in fields(NodeConfig)} == field_texts(NodeConfig).keys()
-    named = [name for names in GROUPS.values() for name in names]
-    assert set(named) <= field_texts(NodeConfig).keys()
-    assert len(set(named)) == len(named)
 
 
 def test_every_setting_is_taken_by_name() -> None:

@@ -138,6 +138,7 @@ def run_local(
         centralized, interval_s = settings["centralized"], settings["round_interval_s"]
         rule = choose_aggregator(config, settings["aggregator"], centralized=centralized)
         config.validate()
+        timeout_s = milliseconds("timeout_s", settings["timeout_s"]) / 1000
         nodes = found_testnet(
             out or free_folder("testnet"),
             config,
@@ -150,7 +151,7 @@ def run_local(
             phase_timeout_ms=milliseconds("phase_timeout_s", settings["phase_timeout_s"]),
             centralized=centralized,
         )
-        is_one_chain = run_testnet(nodes, rule, settings["timeout_s"], shows_logs=log)
+        is_one_chain = run_testnet(nodes, rule, timeout_s, shows_logs=log)
         if not is_one_chain:
             raise typer.Exit(EXIT_DIFFERENT)
 
