@@ -254,14 +254,15 @@ def test_a_chain_that_disappears_is_live_no_more_until_it_is_back(place: Place, 
 
 
 @pytest.mark.long
-def test_a_small_telephone_shows_tab_figures_and_bars_whole(place: Place, context: BrowserContext) -> None:
+def test_a_small_telephone_shows_tab_figures_and_the_first_columns_whole(place: Place, context: BrowserContext) -> None:
     page = context.new_page()
     page.set_viewport_size({"width": 360, "height": 800})
     for path, shown in (
         ("/run/genesis", "nav a[aria-current]"),
         ("/run/", "nav a[aria-current]"),
-        ("/run/blocks", ".timeline"),
-        ("/run/", "#last-blocks .timeline"),
+        ("/run/blocks", "tbody td:nth-child(4)"),  # height, miner, posts and votes
+        ("/run/", "#last-blocks tbody td:nth-child(4)"),
+        ("/run/members", "tbody td:nth-child(4)"),  # peer, part, accuracy or posts, and the next
     ):
         page.goto(place.address + path)
         box = page.locator(shown).first.bounding_box()
