@@ -90,7 +90,8 @@ class Client:
     def state(self, kind: type[Record]) -> Record:
         """Return a method's state of this client between rounds: a dataclass of the method's, at first as it is made.
 
-        Fields are of the types that `fedchain.learning.state` lists; all of them are checkpointed.
+        Fields are of the types that `fedchain.learning.state` lists; all of them are checkpointed. Work that
+        raises leaves them as they were before it.
         """
         name = kind.__name__
         if name not in self.states:

@@ -80,8 +80,9 @@ class LocalSgdMethod(Method):
 
     beyond_dp_sgd: ClassVar[str] = UNSTATED
     """The reason for which DP-SGD does not cover all posts and is refused. Empty: it does, as they follow only from the
-    model that `train` leaves, from knowledge and from counts, which are public. A class says that for itself alone: one
-    that is made of it may post more, and has to say it anew."""
+    model that `train` leaves, from knowledge and from counts, which are public. Steps by `run_steps` have no noise: a
+    class that takes them gives a reason. A class says that for itself alone: one that is made of it may post more, and
+    has to say it anew."""
 
     has_update_together: ClassVar[bool] = False
     """Whether `update_together` does what `update` does. A class says it for itself alone, as that it is covered."""
@@ -140,6 +141,9 @@ class LocalSgdMethod(Method):
     @abstractmethod
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Return the scalar local loss of one batch: pure, and without control flow that depends on the data.
+
+        It sees the model through `forward` alone: embedding and logits. A term that parameters alone decide goes into
+        `train(correct=…)`, as its gradient; DP-SGD takes it there as well.
 
         `given` is what it reads besides the batch: None, or a tuple of the method's own type that `update` makes.
         """

@@ -35,7 +35,10 @@ class ParametersMethod(RobustMethod):
         return self.post_model(client)
 
     def correction(self, client: Client) -> Correct | None:
-        """Return the addition to the gradient in this round, for a client that has just received; None if none."""
+        """Return what makes of each gradient the one that SGD takes (`loop.Correct`); None to leave gradients alone.
+
+        A term of the loss that parameters alone decide belongs here, as its gradient. The client has just received.
+        """
         return None
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:

@@ -39,7 +39,7 @@ def train(
     given: Given | None = None,
     forward: Forward | None = None,
 ) -> None:
-    """Train the client's model in place with SGD and count the steps in `client.steps`.
+    """Train the client's model in place with SGD and count the steps in `client.steps`. Momentum begins at zero.
 
     `forward` is how the loss sees the model, by default the model itself. Raises `TrainingDiverged` if any step's loss
     was not finite; the model is then of no use.
