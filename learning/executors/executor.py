@@ -74,7 +74,11 @@ class Job(Protocol[Result]):
 
     def add_done_callback(self, call: Callable[["Job[Result]"], object]) -> None:
         """Call ``call`` with this job as soon as its result is there and somebody waits for a job of the executor; at
-        once if it is there already. An error of ``call`` is raised to the caller that waits."""
+        once if it is there already.
+
+        The thread that waits calls it, before its wait ends, and gets its error. No other thread does: callers have no
+        locks.
+        """
 
 
 class Asked(Job[Answer], Protocol):
@@ -114,7 +118,12 @@ class Executor(Clients, Protocol):
 
 
 class Backend(Clients, Protocol):
-    """Computes what clients are asked, anew each time, and leaves their states in files on request."""
+    """Computes what clients are asked, anew each time, and leaves their states in files on request.
+
+    It is built from a :class:`fedchain.learning.worker.plan.LearnerPlan`, and asks learners that
+    :func:`fedchain.learning.worker.building.build_learner` makes of it. "Add an executor" in CONTRIBUTING.md names its
+    parts.
+    """
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """Have a client contribute to a phase: see :meth:`fedchain.learning.worker.learner.Learner.contribute`.
@@ -125,7 +134,8 @@ class Backend(Clients, Protocol):
 
         Args:
             question: what the client is asked.
-            state: a file where the client is written down before its answer is given; None: it is not.
+            state: a file where the client is written down before its answer is given, even if that is a refusal; None:
+                it is not.
         """
 
     def restore(self, client: int, path: Path) -> Job[None]:

@@ -42,6 +42,8 @@ from fedchain.learning.worker.stores import NO_STORES, Stores
 class Learner:
     """Serves any of the task's clients; data and clients are built when first needed.
 
+    Only one thread of a process may use learners at a time, whatever their number: they share torch's generator.
+
     Args:
         config: the task; it is validated here.
         task: where the clients' data are their own, the function that returns (model, train set, test set); without
@@ -68,7 +70,7 @@ class Learner:
     ) -> None:
         config.validate()
         self.plan: LearnerPlan | None = None
-        """What it was built from; None if that was objects of this process alone."""
+        """The plan that it was built from; None if it was built from objects of this process alone."""
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
         self._infos = infos_of(config)

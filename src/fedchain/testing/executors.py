@@ -49,6 +49,10 @@ def check_executor(build: Build) -> None:
     user's own method is one line with its place, and leaves the client as it was. A client goes on from a state that
     was written down. Closing ends all processes.
 
+    Not checked are `planned_steps`, `evaluate_received`, `save_model`, `evaluate_test`, several requests of one client
+    at a time, a state that is written at a refusal, and threads that are left. A race between learners of one process
+    shows in some calls only.
+
     Args:
         build: builds the backend of a plan that was written as bytes and read again; called several times.
     """
