@@ -68,7 +68,7 @@ class Learner:
     ) -> None:
         config.validate()
         self.plan: LearnerPlan | None = None
-        """What it was built from; None if that was objects of this process alone."""
+        """The plan that it was built from; None if it was built from objects of this process alone."""
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
         self._infos = infos_of(config)
