@@ -6,7 +6,7 @@ from fedchain.crypto.keys import PublicKey
 
 
 class Membership:
-    """Who may connect now.
+    """The peers that may connect now.
 
     Args:
         members: public keys of the members at the start.

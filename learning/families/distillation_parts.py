@@ -1,6 +1,6 @@
 """How examples travel between clients and the aggregator of a distillation: by reference, in the order of the data.
 
-What is about one example is found by its position, so a client's parts are equally large to one row, and hold as many
+A value about one example is found by its position, so a client's parts are equally large to one row, and hold as many
 examples together as it has labels. B batch, C classes, n examples of one client, H shape of an example's features.
 """
 

@@ -1,4 +1,4 @@
-"""What the clients begin with: each one's examples and its model, from where the task has them."""
+"""Examples and the initial model of each client, from where the task has them."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a client has beyond its model and its examples: secrets, a privacy ledger, and parts that posts list."""
+"""Stores of a client beside its model and its examples: secrets, a privacy ledger, and parts that posts list."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ PartsOf = Callable[[int], PartStore]
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where clients have them."""
+    """Where the clients' secrets, ledgers and parts are."""
 
     secrets_of: SecretsOf | None = None
     """None: they have no secrets."""

@@ -201,7 +201,7 @@ class AddressBook:
             self._saved = known
 
     def _contact(self, peer: PublicKey) -> _Contact | None:
-        """What is known of a member; None for us, and for one that is none now."""
+        """The record of a member's addresses; None for us, and for a peer that is no member now."""
         if peer == self._own_key or peer not in self._members:
             return None
         return self._contacts.setdefault(peer, _Contact())

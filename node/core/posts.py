@@ -34,7 +34,7 @@ from fedchain.node.core.jobs import CheckPost, KeepPart
 
 
 class _Stage(Enum):
-    """What a post waits for, once its payload is here."""
+    """The thing that a post waits for, once its payload is here."""
 
     EARLY = "its phase, or the knowledge at the head"
     CHECKING = "the check of its payload"
@@ -72,7 +72,7 @@ class _NoGoodPosts:
 
 
 NO_GOOD_POSTS = _NoGoodPosts()
-"""What a node alone in its process uses: it checks each post once anyway."""
+"""For a node alone in its process, which checks each post once anyway."""
 
 
 class Posts:

@@ -357,7 +357,7 @@ class Service:
         begun = time.perf_counter()
         self.activity.training = True
         try:
-            place = self.genesis.index[self.me]
+            place = self.node.head.roster.seats[self.me]
             trained = await self._training.ask(
                 TrainingQuestion(place, effect.phase_name, effect.round, effect.knowledge)
             )

@@ -204,7 +204,7 @@ class Attacker:
     """The clients' method."""
 
     view: View
-    """What everybody knows of the data."""
+    """The data as everybody knows them."""
 
     search: Search
     """How long it looks."""

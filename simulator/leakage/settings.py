@@ -7,14 +7,14 @@ from fedchain.simulator.scenario import ScenarioError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inversion:
-    """What is attacked, and how hard."""
+    """The target of an attack, and the effort spent on it."""
 
     round: int = 1
-    """Of a stored chain: round of the post."""
+    """For a stored chain: round of the post."""
     sender: str = ""
-    """Of a stored chain: the member that posted, by its address or the end of it."""
+    """For a stored chain: the member that posted, by its address or the end of it."""
     attacker: str = ""
-    """Of a stored chain: the member that reads the post; empty: the first of the others."""
+    """For a stored chain: the member that reads the post; empty: the first of the others."""
     images: int = 4
     """Clients that are attacked; for fededs, images of one client."""
     victim_batch: int = 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What the budget is divided by."""
+    """The numbers by which the budget is divided."""
 
     total_s: float = 100.0
     """Seconds that all rounds have together, t_sum."""

@@ -3,6 +3,7 @@
 ``--write`` puts what commands print into the pages where it is something else than what they say.
 """
 
+import argparse
 import re
 import sys
 import tempfile
@@ -16,10 +17,13 @@ from tests.support.paths import ROOT
 
 def main() -> int:
     """Print what differs; the exit code says whether anything does."""
+    parser = argparse.ArgumentParser("python -m tests.pages", description="Type the commands of pages, and compare.")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help="such as docs/tutorials/audit.md; without: all")
+    parser.add_argument("--write", action="store_true", help="put what commands print into the pages")
+    asked = parser.parse_args()
     print(f"arithmetic {arithmetic()}")
-    names = [name for name in sys.argv[1:] if name != "--write"]
     differ = False
-    for page in [ROOT / name for name in names] or PAGES:
+    for page in [ROOT / name for name in asked.pages] or PAGES:
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "page").mkdir()
@@ -27,7 +31,7 @@ def main() -> int:
         print(f"{page.relative_to(ROOT)}: {len(found)} differ, {time.perf_counter() - start:.0f} s", flush=True)
         for difference in found:
             print(difference, flush=True)
-        if "--write" in sys.argv:
+        if asked.write:
             write(page, found)
         differ = differ or bool(found)
     return int(differ)

@@ -131,7 +131,7 @@ def scenario_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run keeps, beside what it always writes."""
+    """Choices of what a run keeps, beside what it always writes."""
 
     keep_models: bool = False
     track: Sequence[str] = ()

@@ -55,7 +55,7 @@ def ask(backend: Backend, phase: str) -> list[Answer]:
 
 
 def ask_elsewhere(data: bytes, phase: str) -> list[Answer]:
-    """What a fresh process does with a plan."""
+    """The answers of a fresh process, which has nothing but the plan."""
     return ask(InlineExecutor(LearnerPlan.decode(data)), phase)
 
 

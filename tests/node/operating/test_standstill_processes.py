@@ -18,7 +18,7 @@ from tests.support.web.site import HOME, site
 
 
 class Seen:
-    """What an operator sees of a network through its first node."""
+    """A network as its operator sees it through the first node."""
 
     def __init__(self, nodes: list[LocalNode], port: int, folder: Path) -> None:
         self._node, self._port = nodes[0], port

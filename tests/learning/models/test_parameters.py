@@ -1,0 +1,64 @@
+"""A model's parameters as a payload: names on the wire, and the common model under its own names again."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.parameters import (
+    average_parameters,
+    common_parameters,
+    load_parameters,
+    parameter_spec,
+    read_parameters,
+)
+from fedchain.learning.models.registry import build_model, describe_model
+from tests.support.learning.federation import posts
+
+NORMED = "digits-mlp-bn"
+
+
+def test_buffers_are_posted_beside_the_parameters_and_variances_are_never_negative() -> None:
+    specs = {spec.name: spec for spec in parameter_spec(describe_model(NORMED))}
+    assert specs.keys() == read_parameters(build_model(NORMED, 0)).keys()
+    buffers = {name for name in specs if name.startswith("buffer.")}
+    assert buffers
+    assert all(name.startswith("model.") for name in specs.keys() - buffers)
+    positive = {name for name, spec in specs.items() if spec.minimum == 0}
+    assert positive == {name for name in buffers if name.endswith(("running_var", "num_batches_tracked"))}
+
+
+def test_a_model_that_is_read_and_loaded_is_the_same_and_names_that_are_missing_stay() -> None:
+    model, other = build_model(NORMED, 1), build_model(NORMED, 2)
+    tensors = read_parameters(model)
+    kept = next(iter(tensors))
+    before = read_parameters(other)[kept]
+    load_parameters(other, {name: value for name, value in tensors.items() if name != kept})
+    found = read_parameters(other)
+    assert np.array_equal(found.pop(kept), before)
+    assert all(np.array_equal(tensors[name], value) for name, value in found.items())
+
+
+def test_reading_is_copying() -> None:
+    model = build_model(NORMED, 1)
+    tensors = read_parameters(model)
+    before = {name: value.copy() for name, value in tensors.items()}
+    with torch.no_grad():
+        for value in model.state_dict().values():
+            value.add_(1)
+    assert all(np.array_equal(before[name], value) for name, value in tensors.items())
+
+
+def test_the_common_model_has_the_module_s_own_names_and_must_be_whole() -> None:
+    info, tensors = describe_model(NORMED), read_parameters(build_model(NORMED, 1))
+    assert list(common_parameters(tensors, info)) == [name for name, _ in info.parameters]
+    without = dict(list(tensors.items())[1:])
+    with pytest.raises(ConfigurationError, match=rf"{len(without)} of the model's {len(tensors)} tensors, without "):
+        common_parameters(without, info)
+
+
+def test_averages_are_weighted_and_leave_out_what_is_no_parameter() -> None:
+    first, second = ({"model.w": np.array([value], np.float32), "examples": np.array([9])} for value in (1, 5))
+    averaged = average_parameters(posts([first, second]), [3, 1])
+    assert averaged.keys() == {"model.w"}
+    assert averaged["model.w"].tolist() == [2.0]
