@@ -43,9 +43,8 @@ from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.model_file import ModelState, read_model, state_of_knowledge
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.report import RunFolder, result_of
+from fedchain.simulator.report import RunFolder, holds_finished, result_of
 from fedchain.simulator.resuming.resume import (
-    holds_finished,
     identity,
     read_finished,
     require_interrupted,
@@ -354,9 +353,9 @@ class _Order:
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
             folder = RunFolder(self.out, scenario, is_resumed=goes_on)
+            record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()
-            record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             outcome = run_in_folder(scenario, learner, folder, record, Audience(on_round), track=self.track, stop=stop)
             return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
         owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
