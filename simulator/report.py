@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import fedchain
 from fedchain.files.layout import (
     CHAIN_FOLDER,
+    MEMBERS_FILE,
     METRICS_FILE,
     MODELS_FOLDER,
     RECORD_FOLDER,
@@ -20,6 +21,7 @@ from fedchain.files.layout import (
     TIMELINE_FILE,
     read_metrics,
 )
+from fedchain.files.members import members_text
 from fedchain.node.shell.timeline import newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
@@ -112,6 +114,7 @@ class RunFolder:
         """Write all files of a finished run; the result comes last, and marks the run as finished."""
         self.write_rows(outcome.rows)
         self.draw(outcome.rows, outcome.timeline, histogram)
+        self._write(MEMBERS_FILE, members_text(outcome.members))
         self._write(TIMELINE_FILE, newest_lines(outcome.seen))
         self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 

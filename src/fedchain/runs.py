@@ -22,7 +22,8 @@ from torch import nn
 
 from fedchain.awaiting import wait, wait_in_loop
 from fedchain.chains import Chain
-from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER, MEMBERS_FILE, MODELS_FOLDER
+from fedchain.files.members import MemberAccuracy, members_text, read_members
 from fedchain.files.tables import read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
@@ -128,6 +129,11 @@ class Run:
         # A value that was not measured is None; with it pandas would make columns that cannot be calculated with.
         optional = [item.name for item in fields(RoundMetrics) if NoneType in get_args(item.type)]
         return table.astype(dict.fromkeys(optional, float))
+
+    @cached_property
+    def members(self) -> Sequence[MemberAccuracy]:
+        """Accuracy of each member's model after its training of each round, by round and member."""
+        return tuple(read_members(self.folder))
 
     @cached_property
     def chain(self) -> Chain:
@@ -366,6 +372,7 @@ class _Order:
         except BaseException:
             owner.cleanup()
             raise
+        (place / MEMBERS_FILE).write_text(members_text(outcome.members), encoding="utf-8")
         return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), place, owner)
 
 

@@ -124,7 +124,7 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
 def members(chain: Chain, reading: Reading, question: Question) -> Context:
     """All members, each with a summary of its part in the chain."""
     shown = [
-        Member(number, peer(reading, member), accuracy_of(chain, address(member)))
+        Member(number, peer(reading, member), accuracy_of(chain, member))
         for number, member in enumerate(chain.genesis.members[:MEMBERS_MAX])
     ]
     return {"members": shown, "more": max(0, len(chain.genesis.members) - MEMBERS_MAX)}
@@ -133,23 +133,25 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
 def member(chain: Chain, reading: Reading, name: str) -> Context:
     """One member. Raises NotFound or InvalidAddress."""
     key = member_named(chain.genesis, name)
-    place = chain.genesis.index[key]
+    place, measured = chain.genesis.index[key], _measured_by(chain, key)
     lines = list(reading.columns.lines(max(1, reading.columns.height - HEIGHTS_SHOWN + 1)))
     offsets = [
         (float(line.height), line.offsets_ms[line.voters.index(place)] / 1000) for line in lines if place in line.voters
     ]
     return {
-        "member": Member(place, peer(reading, key), accuracy_of(chain, address(key))),
+        "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
         "presence": presence(lines, place),
         "first": lines[0].height if lines else None,
         "last": lines[-1].height if lines else None,
         "clock": line_chart("clock ahead of the others'", [("clock", offsets)], x_name="height", unit="s"),
         "accuracy": line_chart(
-            "accuracy on its own test set",
-            [("accuracy", _points(_measured_by(chain, address(key)), "taa"))],
+            "accuracy",
+            [
+                ("own test set", _points(measured, "taa")),
+                ("whole test set", _points(measured, "test_accuracy")),
+            ],
             x_name="round",
             unit="%",
-            low=0.0,
         ),
     }
 
@@ -424,15 +426,14 @@ def accuracy_chart(chain: Chain) -> Chart | None:
     return line_chart("accuracy", series, x_name="round", unit="%", low=0.0)
 
 
-def accuracy_of(chain: Chain, member_address: str) -> float | None:
-    """The newest accuracy that a member's node reported or logged."""
+def accuracy_of(chain: Chain, member: PublicKey) -> float | None:
+    """The newest accuracy that a member's node reported or logged, or that a finished simulation measured."""
     for holder in chain.holders:
-        if holder.status is not None and holder.status.get("address") == member_address:
+        if holder.status is not None and holder.status.get("address") == address(member):
             found = holder.status.get("accuracy")
             if isinstance(found, float):
                 return found
-    own = [holder.measured for holder in chain.holders if holder.address == member_address]
-    return own[0].newest("taa") if own and not chain.is_simulated else None
+    return newest(_measured_by(chain, member), "taa")
 
 
 def presence(lines: Sequence[Line], place: int) -> list[str]:
@@ -451,10 +452,12 @@ def _whole(reading: Reading) -> Columns | None:
     return reading.columns if reading.is_complete else None
 
 
-def _measured_by(chain: Chain, member_address: str) -> dict[int, Measured]:
-    """Measurements of a member's own node, by round."""
+def _measured_by(chain: Chain, member: PublicKey) -> dict[int, Measured]:
+    """Measurements of a member's own node, or of the member in a simulation, by round."""
     for holder in chain.holders:
-        if holder.address == member_address and not chain.is_simulated:
+        if chain.is_simulated:
+            return holder.measured.members.get(chain.genesis.index[member], {})
+        if holder.address == address(member):
             return holder.measured.rounds
     return {}
 
