@@ -164,7 +164,8 @@ def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
         ("test_accuracy_received", "aggregated model, whole test set"),
     )
     _draw_lines(left, rows, accuracies, 100)
-    left.set(xlabel="round", ylabel="accuracy (%)", ylim=(0, 102))
+    left.set(xlabel="round", ylabel="accuracy (%)")
+    left.margins(y=0.1)
     _draw_lines(right, rows, (("tal", "local models (TAL)"), ("tal_received", "aggregated model")), 1)
     right.set(xlabel="round", ylabel="test loss (nats)")
     right.set_ylim(bottom=0)

@@ -15,6 +15,8 @@ from fedchain.web.charts import STYLES, bar, line_chart
         ((5_937.0, 6_700.0), "B", None, ("7,000 B", "6,000 B", "5,000 B")),
         ((0.5, 0.5), "", None, ("0.600", "0.500", "0.400")),
         ((0.0, 0.0), "", 0.0, ("0.001", "0.000", "-0.001")),
+        ((0.9, 0.97), "%", None, ("100 %", "95 %", "90 %")),
+        ((1.0, 1.0), "%", None, ("100.0 %", "97.5 %", "95.0 %")),
     ],
 )
 def test_the_vertical_axis_has_round_numbers_around_all_values(

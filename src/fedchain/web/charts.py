@@ -105,6 +105,8 @@ def line_chart(
     ys = [y for _, points in shown for _, y in points]
     x_low, x_high = min(xs), max(xs)
     y_low, y_high = min(ys) if low is None else min(low, *ys), max(ys)
+    if unit == "%" and y_low == y_high:
+        y_low, y_high = max(0.0, y_low - 0.05), min(1.0, y_high + 0.05)  # no accuracy is above 100 %
     y_low, y_high = _round_limits(y_low, y_high)
 
     def place(x: float, y: float) -> str:

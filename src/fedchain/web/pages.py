@@ -143,7 +143,9 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
         "presence": presence(lines, place),
         "first": lines[0].height if lines else None,
         "last": lines[-1].height if lines else None,
-        "clock": line_chart("clock ahead of the others'", [("clock", offsets)], x_name="height", unit="s"),
+        "clock": line_chart("clock ahead of the others'", [("clock", offsets)], x_name="height", unit="s")
+        if len(offsets) > 1
+        else None,
         "accuracy": line_chart(
             "accuracy",
             [
@@ -186,6 +188,7 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
         "before": number - 1 if number > 1 and has_block(reading, number - 1) else None,
         "after": number + 1 if has_block(reading, number + 1) else None,
         "posts": sorted(view.transactions, key=lambda item: (phases[item.phase], places.get(item.sender, -1))),
+        "missing": sorted(view.missing, key=lambda item: (phases[item.phase], places.get(item.member, -1))),
         "blocks": timed_blocks(chain, reading, min(heights), max(heights)),
         "measured": measured_of(chain).get(number),
     }
@@ -417,13 +420,13 @@ def accuracy_chart(chain: Chain) -> Chart | None:
     """Chart of accuracies by round, with a line for each of several nodes."""
     if len(chain.holders) > 1:
         series = [(holder.place.label, _points(holder.measured.rounds, "taa")) for holder in chain.holders]
-        return line_chart("accuracy on each node's own test set", series, x_name="round", unit="%", low=0.0)
+        return line_chart("accuracy on each node's own test set", series, x_name="round", unit="%")
     found = measured_of(chain)
     series = [
         ("members' own test sets, mean", _points(found, "taa")),
         ("whole test set", _points(found, "test_accuracy")),
     ]
-    return line_chart("accuracy", series, x_name="round", unit="%", low=0.0)
+    return line_chart("accuracy", series, x_name="round", unit="%")
 
 
 def accuracy_of(chain: Chain, member: PublicKey) -> float | None:
