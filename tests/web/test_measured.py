@@ -66,3 +66,4 @@ def test_each_member_of_a_simulation_has_its_curve(tmp_path: Path, chain: ChainB
     assert "12.5 %" in shown
     assert "when it is finished" not in shown
     assert "25.0 %" in client.get("/run/members").text
+    assert 'class="band"' in client.get("/run/").text

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import quantiles
 from typing import Any
 
 from fedchain.chain.exceptions import ChainError, NotFound
@@ -24,7 +25,7 @@ from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
-from fedchain.web.charts import Chart, line_chart
+from fedchain.web.charts import Area, Chart, line_chart
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.measured import Measured, newest
 from fedchain.web.open_round import open_round
@@ -426,7 +427,21 @@ def accuracy_chart(chain: Chain) -> Chart | None:
         ("members' own test sets, mean", _points(found, "taa")),
         ("whole test set", _points(found, "test_accuracy")),
     ]
-    return line_chart("accuracy", series, x_name="round", unit="%")
+    return line_chart("accuracy", series, x_name="round", unit="%", areas=_spread(chain.holders[0].measured.members))
+
+
+def _spread(members: Mapping[int, Mapping[int, Measured]]) -> list[Area]:
+    """The accuracies of the members on their own test sets: from the worst to the best, and between the quartiles."""
+    by_round = dict[int, list[float]]()
+    for rounds in members.values():
+        for number, item in rounds.items():
+            by_round.setdefault(number, []).append(item.values["taa"])
+    whole, middle = list[tuple[float, float, float]](), list[tuple[float, float, float]]()
+    for number, values in sorted(by_round.items()):
+        first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+        whole.append((float(number), min(values), max(values)))
+        middle.append((float(number), first, third))
+    return [("worst to best member", whole), ("middle half of the members", middle)] if len(whole) > 1 else []
 
 
 def accuracy_of(chain: Chain, member: PublicKey) -> float | None:
