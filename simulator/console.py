@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedchain.files.layout import RECORD_FOLDER, free_folder
 from fedchain.learning.exceptions import LearningError
+from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.no_record import NO_RECORD
@@ -84,6 +85,8 @@ def draw_scenario(scenario: Scenario, path: Path) -> None:
 
 def _prepare(console: Console, scenario: Scenario) -> Learner:
     """Read the data, and print warnings about the run."""
+    if is_file_path(scenario.task):
+        require_file(f"task {scenario.task}", Path(scenario.task.rpartition(":")[0]))
     with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
         learner = load_learner(scenario)
     if learner.config.material:
