@@ -161,13 +161,13 @@ def _read_block(path: Path) -> tuple[bool, bytes, str | None]:
             text = file.read(FILE_SIZE_MAX + 1)
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror}") from None
-    if exposed is not None:
-        raise KeyFileError(exposed)
     if len(text) > FILE_SIZE_MAX:
         raise KeyFileError(f"{path} cannot be opened: it has more than {FILE_SIZE_MAX} bytes and is no key file")
     block = _BLOCK.search(text)
     if block is None:
         raise KeyFileError(f"{path} cannot be opened: it is not a PEM key")
+    if exposed is not None:
+        raise KeyFileError(exposed)
     label, base64_lines, claimed = block.groups()
     try:
         der = base64.b64decode(b"".join(base64_lines.split()), validate=True)

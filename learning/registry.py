@@ -222,13 +222,18 @@ def import_module(what: str, name: str) -> ModuleType:
         raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
 
 
+def require_file(what: str, path: Path) -> None:
+    """Raise `ConfigurationError`, which begins with `what`, if there is no such file."""
+    if not path.is_file():
+        raise ConfigurationError(f"{what}: there is no file {path}")
+
+
 def import_file(what: str, path: Path) -> ModuleType:
     """Import a file by its place. Raises `ConfigurationError`, which begins with `what`, where it is impossible.
 
     The module is called as it would be if its folder were the current one, unless another one is called so.
     """
-    if not path.is_file():
-        raise ConfigurationError(f"{what}: there is no file {path}")
+    require_file(what, path)
     path = path.resolve()
     if path == running_script():
         return sys.modules["__main__"]

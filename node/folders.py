@@ -7,8 +7,10 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from fedchain.chain.exceptions import ChainError, InvalidGenesis
 from fedchain.chain.genesis import Genesis
@@ -21,6 +23,7 @@ from fedchain.files.layout import (
     RESULT_FILE,
     SCENARIO_FILE,
     SOCKET,
+    TIMELINE_FILE,
     TRAINING_FILE,
     node_folders,
     read_metrics,
@@ -33,6 +36,9 @@ DEPTH_MAX = 4
 
 OF_NODES = (SOCKET, ADDRESS_FILE, TRAINING_FILE)
 """Files beside a chain that mark a node's data folder; a simulation has a chain, too."""
+
+TIMELINE_END = 64 * 2**10
+"""Bytes at the end of a node's timeline in which its newest accuracy is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,7 @@ def _read_testnet(place: Path) -> RunRow:
         genesis = Genesis.decode((place / GENESIS_FILE).read_bytes())
         learning = {name: json.loads(text) for name, text in genesis.learning}
         chains = [node / CHAIN_FOLDER for node in node_folders(place)]
+        accuracies = [found for node in node_folders(place) if (found := _newest_accuracy(node)) is not None]
         ends = [_head_of(chain) for chain in chains]
         rounds = max((closed for _, closed in ends), default=0)
         return RunRow(
@@ -148,12 +155,24 @@ def _read_testnet(place: Path) -> RunRow:
             peers=len(genesis.members),
             rounds=rounds,
             of=genesis.rounds,
-            accuracy=None,
+            accuracy=mean(accuracies) if accuracies else None,
             state="finished" if genesis.rounds and rounds >= genesis.rounds else "open",
             modified_s=max(map(modified_s, chains)),
         )
     except (OSError, ValueError, ChainError, AttributeError) as error:
         return _unreadable(place, "testnet", error)
+
+
+def _newest_accuracy(node: Path) -> float | None:
+    """A node's newest accuracy on its own test set, from the end of its timeline; None if it has measured none."""
+    with suppress(FileNotFoundError), (node / TIMELINE_FILE).open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - TIMELINE_END))
+        for line in reversed(file.read(TIMELINE_END).splitlines()):
+            with suppress(ValueError, TypeError, KeyError, RecursionError):  # half a line, or one without training
+                accuracy = json.loads(line)["training"]["accuracy"]
+                if isinstance(accuracy, float) and 0.0 <= accuracy <= 1.0:
+                    return accuracy
+    return None
 
 
 def _head_of(chain: Path) -> tuple[int, int]:

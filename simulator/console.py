@@ -1,18 +1,18 @@
 """``fedchain simulate`` on a terminal: prepare a run, show its progress, and sum it up."""
 
 import shlex
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedchain.files.layout import RECORD_FOLDER, free_folder
 from fedchain.learning.exceptions import LearningError
+from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.no_record import NO_RECORD
-from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resuming.record import read_timeline
+from fedchain.simulator.report import RunFolder, require_unfinished
+from fedchain.simulator.resuming.record import reading_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import Audience, load_learner, run_in_folder
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -48,10 +48,10 @@ def run_scenario(
         validate_tracker(wanted)
     learner = _prepare(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
-    if keep_models:
-        folder.keep_models()
     is_kept = is_resumed or keeps_record
     record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_kept else NO_RECORD
+    if keep_models:
+        folder.keep_models()
     display = Display(console, scenario, record.rounds_before)
     console.print(f"{scenario.method}, {counted(scenario.rounds, 'round')}; the run folder is {folder.path}")
     if is_resumed:
@@ -60,8 +60,7 @@ def run_scenario(
     try:
         outcome = run_in_folder(scenario, learner, folder, record, audience, track=track)
     except (Exception, KeyboardInterrupt) as error:
-        if not is_resumed and not folder.chain.exists():  # nothing was run, so the folder's name is free again
-            shutil.rmtree(folder.path)
+        if not folder.path.exists():
             raise
         console.print(f"stopped after {counted(display.closed, 'round')}; what was measured so far is in {folder.path}")
         if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would recur
@@ -75,8 +74,10 @@ def run_scenario(
 def draw_scenario(scenario: Scenario, path: Path) -> None:
     """Show an interrupted run so far: print its table, and draw pictures in its folder."""
     learner, folder = load_learner(scenario), RunFolder(path, scenario, is_resumed=True)
-    rows = folder.read_rows()
-    folder.draw(rows, read_timeline(path / RECORD_FOLDER), learner.histogram())
+    with reading_timeline(path / RECORD_FOLDER) as timeline:
+        require_unfinished(path)
+        rows = folder.read_rows()
+        folder.draw(rows, timeline, learner.histogram())
     console = Console()
     console.print(round_table(rows, scenario))
     console.print(f"{len(rows)} of {scenario.rounds} rounds; pictures are in {path}", soft_wrap=True)
@@ -84,6 +85,8 @@ def draw_scenario(scenario: Scenario, path: Path) -> None:
 
 def _prepare(console: Console, scenario: Scenario) -> Learner:
     """Read the data, and print warnings about the run."""
+    if is_file_path(scenario.task):
+        require_file(f"task {scenario.task}", Path(scenario.task.rpartition(":")[0]))
     with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
         learner = load_learner(scenario)
     if learner.config.material:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import fedchain
 from fedchain.files.layout import (
     CHAIN_FOLDER,
+    MEMBERS_FILE,
     METRICS_FILE,
     MODELS_FOLDER,
     RECORD_FOLDER,
@@ -20,11 +21,12 @@ from fedchain.files.layout import (
     TIMELINE_FILE,
     read_metrics,
 )
+from fedchain.files.members import members_text
 from fedchain.node.shell.timeline import newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
-from fedchain.simulator.resuming.record import Record
+from fedchain.simulator.resuming.record import Record, RecordError
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
@@ -47,9 +49,8 @@ class RunFolder:
 
     def __init__(self, path: Path, scenario: Scenario, *, is_resumed: bool = False) -> None:
         self.path, self._title = path, title_of(scenario)
-        self._rows_count = 0  # rounds in metrics.jsonl
+        self._rows_count: int | None = None if is_resumed else 0  # rounds in metrics.jsonl; None: not counted yet
         if is_resumed:
-            self._rows_count = len(self.read_rows())
             return
         try:
             path.mkdir(parents=True)
@@ -60,8 +61,15 @@ class RunFolder:
         self._write(SCENARIO_FILE, tomli_w.dumps(scenario.to_dict()))
 
     def open_record(self, identity: Mapping[str, str], *, is_resumed: bool) -> Record:
-        """Begin the record of the run's results, or open that of an interrupted run."""
-        return (Record.open if is_resumed else Record.create)(self.path / RECORD_FOLDER, identity)
+        """Begin the record of the run's results, or open that of an interrupted run.
+
+        Raises ScenarioError if another process has it, or finished the run. Until it is closed, the folder is ours.
+        """
+        try:
+            return (Record.open if is_resumed else Record.create)(self.path / RECORD_FOLDER, identity)
+        except RecordError:
+            require_unfinished(self.path)
+            raise
 
     @property
     def chain(self) -> Path:
@@ -88,6 +96,8 @@ class RunFolder:
 
     def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
         """Write ``metrics.jsonl``, one object a round. A resumed run writes nothing until it is as far as it was."""
+        if self._rows_count is None:
+            self._rows_count = len(self.read_rows())
         if len(rows) >= self._rows_count:
             self._write(METRICS_FILE, "".join(json.dumps(row.to_dict()) + "\n" for row in rows))
             self._rows_count = len(rows)
@@ -104,6 +114,7 @@ class RunFolder:
         """Write all files of a finished run; the result comes last, and marks the run as finished."""
         self.write_rows(outcome.rows)
         self.draw(outcome.rows, outcome.timeline, histogram)
+        self._write(MEMBERS_FILE, members_text(outcome.members))
         self._write(TIMELINE_FILE, newest_lines(outcome.seen))
         self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
@@ -112,6 +123,17 @@ class RunFolder:
         temporary = self.path / f"{name}.part"
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         temporary.replace(self.path / name)
+
+
+def holds_finished(folder: Path) -> bool:
+    """Whether a folder holds a run that was finished."""
+    return (folder / RESULT_FILE).exists() and (folder / SCENARIO_FILE).exists()
+
+
+def require_unfinished(folder: Path) -> None:
+    """Raise ScenarioError if a folder holds a finished run."""
+    if holds_finished(folder):
+        raise ScenarioError(f"{folder} holds a finished run; to run it again, name another folder with --out")
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
@@ -142,7 +164,8 @@ def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
         ("test_accuracy_received", "aggregated model, whole test set"),
     )
     _draw_lines(left, rows, accuracies, 100)
-    left.set(xlabel="round", ylabel="accuracy (%)", ylim=(0, 102))
+    left.set(xlabel="round", ylabel="accuracy (%)")
+    left.margins(y=0.1)
     _draw_lines(right, rows, (("tal", "local models (TAL)"), ("tal_received", "aggregated model")), 1)
     right.set(xlabel="round", ylabel="test loss (nats)")
     right.set_ylim(bottom=0)

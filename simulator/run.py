@@ -78,6 +78,7 @@ def run_in_folder(
         learner: the result of :func:`load_learner`.
         folder: folder of the run, which begins or goes on.
         record: the run's open record; it is closed if the run is interrupted, and deleted when nothing is left to do.
+            Until then no other process can open it, so this is the only one that writes into the folder.
         audience: callbacks for its progress.
         track: trackers, as :func:`open_tracker` reads them; in a resumed run they get all rounds again.
         stop: ends the run with Interrupted when another thread sets it.
@@ -100,8 +101,11 @@ def run_in_folder(
                 outcome = run.play(on_closed, folder.chain, audience.watch)
                 if folder.keeps_models:
                     run.write_models(folder.models, outcome)
-        except NothingToPost:
-            record.delete()  # a resumed run would end in the same way
+        except BaseException as error:
+            if not record.resumptions and not folder.chain.exists():  # nothing was run: the folder's name is free again
+                shutil.rmtree(folder.path)
+            elif isinstance(error, NothingToPost):
+                record.delete()  # a resumed run would end in the same way
             raise
         with audience.writing:
             folder.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)

@@ -101,6 +101,11 @@ def test_the_shared_model_is_what_everybody_receives() -> None:
 def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
     run = fedchain.simulate("solo", rounds=1, out=tmp_path / "run", **QUICK)
     files = {path.name for path in (tmp_path / "run").iterdir()}
+    accuracies = [item.accuracy for item in run.members]
+    assert [(item.round, item.member) for item in run.members] == [(1, member) for member in range(len(accuracies))]
+    assert run.rounds[-1].taa == pytest.approx(np.mean(accuracies))
+    assert run.rounds[-1].taa_worst == min(accuracies)
+    assert fedchain.open_run(run.folder).members == run.members
     assert {"scenario.toml", "metrics.jsonl", "result.json", "curves.png", "chain", "models"} <= files
     origin = read_origin((run.folder / "models" / "member-2.safetensors").read_bytes())
     assert origin is not None

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedchain.files.members import MemberAccuracy
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.training.evaluation import calculate_taa, calculate_tal
 from fedchain.learning.training.measured import Evaluation
@@ -21,8 +22,10 @@ class RoundMetrics:
     """Time at which it was closed."""
     taa: float | None = None
     """Test average accuracy of the local models after training, each on its peer's own test set."""
+    taa_worst: float | None = None
+    """The lowest of the accuracies that ``taa`` is the mean of: that of the worst member."""
     tal: float | None = None
-    """Test average loss of the same, in nats."""
+    """Test average loss of the local models, in nats."""
     auxiliary_loss: float | None = None
     """Mean of the method's auxiliary term on the same test sets, unweighted (DFPL: R of Eq. 4)."""
     tal_objective: float | None = None
@@ -116,6 +119,7 @@ class Evaluations:
         """Put the averages into ``row``, summed in the order of the peers so that the last digit is reproducible."""
         local, received = ([item for _, item in sorted(of.items())] for of in (self.local, self.received))
         row.taa, row.tal, row.test_accuracy = _averages(local)
+        row.taa_worst = min((item.local_accuracy for item in local), default=None)
         row.taa_received, row.tal_received, row.test_accuracy_received = _averages(received)
         row.taa_prototype = _mean([item.prototype_accuracy for item in local])
         row.test_accuracy_prototype = _mean([item.test_accuracy_prototype for item in local])
@@ -154,6 +158,14 @@ class EvaluationLog:
         """Note a peer's evaluation of the model that it received in a round."""
         if received is not None:
             self.of_round(round_number - 1).received[peer] = received
+
+    def members(self) -> list[MemberAccuracy]:
+        """The accuracies of all members in all rounds, by round and member."""
+        return [
+            MemberAccuracy(number, peer, measured.local_accuracy, measured.test_accuracy)
+            for number in sorted(self._rounds)
+            for peer, measured in sorted(self._rounds[number].local.items())
+        ]
 
     def last_local(self) -> dict[int, tuple[int, Evaluation]]:
         """By peer number: the last round in which its model was trained and measured, and its evaluation."""

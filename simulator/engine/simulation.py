@@ -23,6 +23,7 @@ from fedchain.chain.state import State, genesis_state, may_close_empty, posts_re
 from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.files.members import MemberAccuracy
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
@@ -114,6 +115,8 @@ class Outcome:
     """Violations that the checker found; empty if all is well."""
     last_local: dict[int, tuple[int, Evaluation]] = field(default_factory=dict)
     """By number of each honest peer that trained: its last round of training, and its model's evaluation then."""
+    members: list[MemberAccuracy] = field(default_factory=list)
+    """Accuracies of the members' models, by round and member."""
     totals: dict[str, Any] = field(default_factory=dict)
     """Blocks, attempts, bans, bytes and the like."""
     not_posted: list[str] = field(default_factory=list)
@@ -518,6 +521,7 @@ class Simulation:
             skipped=list(self._skipped.values()),
             knowledge=bytes(reference.knowledge() or b""),
             last_local=self.recorder.evaluations.last_local(),
+            members=self.recorder.evaluations.members(),
             totals={
                 "blocks": sum(row.blocks for row in rows),
                 "not_taken": sum(row.not_taken for row in rows),

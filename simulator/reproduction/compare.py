@@ -52,6 +52,9 @@ def build_comparison(
     points = _read_points(sweeps, known)
     dataset = scenario.get("task") or scenario.get("dataset", Scenario().dataset)
     cells = {", ".join(f"{name}={value}" for name, value in point.items()) or str(dataset): point for point in points}
+    columns = {metric: metric for metric in metrics}
+    if "taa" in columns:
+        columns["worst member"] = "taa_worst"
     texts, first = field_texts(RoundMetrics), scenario.get("seed", Scenario().seed)
     return Experiment(
         name=str(scenario.get("name", "compare")),
@@ -63,7 +66,9 @@ def build_comparison(
         plots=("bars", "curves"),
         curves=tuple(metrics),
         scenario={name: value for name, value in scenario.items() if name not in ("method", "seed")},
-        columns=tuple(Column(name=metric, statistic="last", metric=metric, is_optional=True) for metric in metrics),
+        columns=tuple(
+            Column(name=name, statistic="last", metric=metric, is_optional=True) for name, metric in columns.items()
+        ),
         cells=tuple(
             Cell(name=name, scenario={key: value for key, value in point.items() if key in _FIELDS})
             for name, point in cells.items()

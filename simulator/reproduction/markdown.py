@@ -40,14 +40,11 @@ def to_markdown(
         *([f"Not as in the file: {', '.join(f'{name} = {changed[name]}' for name in changed)}."] if changed else []),
         "",
     ]
-    with_columns = len(experiment.columns) > 1
-    heads = ["variant", "cell", *(["column"] if with_columns else [])]
-    numbers = ["paper", "ours", "difference"] if with_paper else ["ours" if experiment.source else "result"]
-    lines += [_row([*heads, *numbers]), f"|{'---|' * len(heads)}{'--:|' * len(numbers)}"]
-    for entry in entries:
-        paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
-        of = [entry.variant, entry.cell, *([entry.column] if with_columns else [])]
-        lines.append(_row([*of, *([paper, _ours(entry), difference] if with_paper else [_ours(entry)])]))
+    is_wide = len(experiment.columns) > 1 and not experiment.source and not with_paper
+    if is_wide:
+        lines += _wide(experiment, entries)
+    else:
+        lines += _long(experiment, entries, with_paper=with_paper)
     if any(column.seek for column in experiment.columns):
         lines += _best(experiment, entries)
     elif len({entry.cell for entry in entries}) > 1:
@@ -59,6 +56,29 @@ def to_markdown(
     if experiment.note:
         lines += ["", experiment.note.strip()]
     return "\n".join(lines) + "\n"
+
+
+def _wide(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
+    """A line for each variant and cell, with a number for each column."""
+    names = [column.name for column in experiment.columns]
+    lines = [_row(["variant", "cell", *names]), f"|---|---|{'--:|' * len(names)}"]
+    for variant, cell in dict.fromkeys((entry.variant, entry.cell) for entry in entries):
+        own = {entry.column: entry for entry in entries if (entry.variant, entry.cell) == (variant, cell)}
+        lines.append(_row([variant, cell, *(_ours(own[name]) if name in own else "–" for name in names)]))
+    return lines
+
+
+def _long(experiment: Experiment, entries: Sequence[Entry], *, with_paper: bool) -> list[str]:
+    """A line for each number, with the paper's beside it."""
+    with_columns = len(experiment.columns) > 1
+    heads = ["variant", "cell", *(["column"] if with_columns else [])]
+    numbers = ["paper", "ours", "difference"] if with_paper else ["ours" if experiment.source else "result"]
+    lines = [_row([*heads, *numbers]), f"|{'---|' * len(heads)}{'--:|' * len(numbers)}"]
+    for entry in entries:
+        paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
+        of = [entry.variant, entry.cell, *([entry.column] if with_columns else [])]
+        lines.append(_row([*of, *([paper, _ours(entry), difference] if with_paper else [_ours(entry)])]))
+    return lines
 
 
 def _row(cells: Sequence[str]) -> str:

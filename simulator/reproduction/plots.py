@@ -1,5 +1,6 @@
 """Pictures of an experiment's table: bars, boxes, lines and heat maps of its numbers, curves over the rounds."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -111,6 +112,7 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
     Cells and variants without results are left out; without any result there is no picture.
     """
     from matplotlib.figure import Figure  # slow to import
+    from matplotlib.ticker import MaxNLocator
 
     metrics = experiment.curves or ("",)
     curves = {
@@ -131,18 +133,23 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
         for axes, cell in zip(panels, cells, strict=True):
             for place, variant in enumerate(experiment.variants):
                 if curve := curves[metric, cell, variant.name]:
-                    _draw_curve(axes, variant.name, curve, line_style(place, len(experiment.variants)))
+                    limit = PERCENT if scale_of(metric or variant.metric) == PERCENT else math.inf
+                    _draw_curve(axes, variant.name, curve, line_style(place, len(experiment.variants)), limit)
             names = {metric} if metric else {variant.metric for variant in experiment.variants}
             axes.set(title=cell, xlabel="round", ylabel=_label(names))
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if axes.lines:
                 axes.legend(fontsize=7)
     figure.savefig(path, dpi=130)
 
 
-def _draw_curve(axes: Any, name: str, curve: Sequence[tuple[int, float, float]], style: Mapping[str, Any]) -> None:
+def _draw_curve(
+    axes: Any, name: str, curve: Sequence[tuple[int, float, float]], style: Mapping[str, Any], limit: float
+) -> None:
+    """Draw a mean in its band, which ends at ``limit``: no accuracy is above 100 %."""
     rounds = [number for number, _, _ in curve]
     axes.plot(rounds, [mean for _, mean, _ in curve], label=name, **style, markevery=max(1, len(rounds) // 12))
-    low, high = [mean - sd for _, mean, sd in curve], [mean + sd for _, mean, sd in curve]
+    low, high = [mean - sd for _, mean, sd in curve], [min(limit, mean + sd) for _, mean, sd in curve]
     axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0, color=style["color"])
 
 

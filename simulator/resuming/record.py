@@ -17,8 +17,8 @@ import os
 import shutil
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -62,12 +62,7 @@ class Record:
         self._states: dict[int, set[int]] = defaultdict(set)  # by client: numbers of the answers with a state
         self._nonces: dict[bytes, int] = {}
         self._size = 0  # of all whole frames
-        self._file: BinaryIO = (folder / LOG).open("r+b", buffering=0)
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # child processes do not inherit it
-        except OSError:
-            self._file.close()
-            raise RecordError(f"{folder.parent} is in use by another process") from None
+        self._file = _open_locked(folder)
 
     @classmethod
     def create(cls, folder: Path, identity: Mapping[str, str]) -> Self:
@@ -107,9 +102,9 @@ class Record:
         self._file.close()
 
     def delete(self) -> None:
-        """Close and delete it: the run is finished."""
-        self.close()
+        """Delete and close it: the run is finished. Another process finds it locked until all of it is gone."""
         shutil.rmtree(self._folder)
+        self.close()
 
     # contributions
 
@@ -297,17 +292,48 @@ class Record:
         return self._folder / CONTENTS / content_hash.hex()
 
 
-def read_timeline(folder: Path) -> dict[tuple[int, int], Span]:
-    """Times of each peer's work in the closed rounds, by peer number and round; empty if there is no record."""
+@contextmanager
+def reading_timeline(folder: Path) -> Iterator[dict[tuple[int, int], Span]]:
+    """Times of each peer's work in the closed rounds, by peer number and round; empty if there is no record.
+
+    No other process can open the record meanwhile. Raises RecordError if one has it open.
+    """
     timeline: dict[tuple[int, int], Span] = {}
-    with suppress(FileNotFoundError), (folder / LOG).open("rb") as file:
-        found = read_frame(file.fileno(), 0)
-        while found is not None:
-            content, end = found
-            if content[0] == "round":
-                timeline |= {(peer, number): Span(*times) for (peer, number), times in content[2]}
-            found = read_frame(file.fileno(), end)
-    return timeline
+    with ExitStack() as opened:
+        with suppress(FileNotFoundError):
+            file = opened.enter_context(_open_locked(folder))
+            found = read_frame(file.fileno(), 0)
+            while found is not None:
+                content, end = found
+                if content[0] == "round":
+                    timeline |= {(peer, number): Span(*times) for (peer, number), times in content[2]}
+                found = read_frame(file.fileno(), end)
+        yield timeline
+
+
+def _open_locked(folder: Path) -> BinaryIO:
+    """Open a record's log, which no other process can open so until it is closed.
+
+    The lock belongs to this process: its children do not inherit it, and it is gone when any descriptor of the file is
+    closed. So nothing else here may open the file.
+
+    Raises:
+        RecordError: another process has it open.
+        FileNotFoundError: there is none, or it was deleted while this process waited for it.
+    """
+    path = folder / LOG
+    file = path.open("r+b", buffering=0)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            raise FileNotFoundError(path)
+    except BlockingIOError:
+        file.close()
+        raise RecordError(f"{folder.parent} is in use by another process") from None
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def read_frame(descriptor: int, offset: int) -> tuple[Any, int] | None:

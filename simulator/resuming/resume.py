@@ -17,7 +17,7 @@ from fedchain.files.tables import read_toml
 from fedchain.learning.registry import is_file_path, load_method
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.report import RunFolder
+from fedchain.simulator.report import RunFolder, holds_finished, require_unfinished
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
 CHANGES_NOTHING = ("data_dir", "workers")
@@ -77,13 +77,7 @@ def require_new(folder: Path) -> None:
 def _require_unfinished(folder: Path) -> None:
     if not (folder / SCENARIO_FILE).is_file():
         raise ScenarioError(f"{folder} holds no run that was interrupted")
-    if holds_finished(folder):
-        raise ScenarioError(f"{folder} holds a finished run; to run it again, name another folder with --out")
-
-
-def holds_finished(folder: Path) -> bool:
-    """Whether a folder holds a run that was finished."""
-    return (folder / RESULT_FILE).exists() and (folder / SCENARIO_FILE).exists()
+    require_unfinished(folder)
 
 
 def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str, Any]]:

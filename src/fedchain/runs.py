@@ -22,7 +22,8 @@ from torch import nn
 
 from fedchain.awaiting import wait, wait_in_loop
 from fedchain.chains import Chain
-from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER, MEMBERS_FILE, MODELS_FOLDER
+from fedchain.files.members import MemberAccuracy, members_text, read_members
 from fedchain.files.tables import read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
@@ -43,9 +44,8 @@ from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.model_file import ModelState, read_model, state_of_knowledge
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.report import RunFolder, result_of
+from fedchain.simulator.report import RunFolder, holds_finished, result_of
 from fedchain.simulator.resuming.resume import (
-    holds_finished,
     identity,
     read_finished,
     require_interrupted,
@@ -129,6 +129,11 @@ class Run:
         # A value that was not measured is None; with it pandas would make columns that cannot be calculated with.
         optional = [item.name for item in fields(RoundMetrics) if NoneType in get_args(item.type)]
         return table.astype(dict.fromkeys(optional, float))
+
+    @cached_property
+    def members(self) -> Sequence[MemberAccuracy]:
+        """Accuracy of each member's model after its training of each round, by round and member."""
+        return tuple(read_members(self.folder))
 
     @cached_property
     def chain(self) -> Chain:
@@ -354,9 +359,9 @@ class _Order:
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
             folder = RunFolder(self.out, scenario, is_resumed=goes_on)
+            record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()
-            record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             outcome = run_in_folder(scenario, learner, folder, record, Audience(on_round), track=self.track, stop=stop)
             return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
         owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
@@ -367,6 +372,7 @@ class _Order:
         except BaseException:
             owner.cleanup()
             raise
+        (place / MEMBERS_FILE).write_text(members_text(outcome.members), encoding="utf-8")
         return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), place, owner)
 
 

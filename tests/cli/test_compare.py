@@ -26,9 +26,11 @@ def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], 
     assert [(run.seed, run.method) for run in ran] == [(s, m) for s in range(3) for m in ("dfpl", "solo")]
     assert {(run.peers, run.rounds, run.workers) for run in ran} == {(4, 2, 1)}
     assert "Mean ± standard deviation of 3 seeds." in shown
-    assert "| variant | cell | result |\n|---|---|--:|\n" in shown
+    assert "| variant | cell | taa | worst member |\n|---|---|--:|--:|\n" in shown
     assert "\ntaa (%): Test average accuracy of the local models after training" in shown
-    assert "| dfpl | digits | 65.00 ± 10.00 |\n| solo | digits | 60.00 ± 10.00 |\n" in shown
+    assert (
+        "| dfpl | digits | 65.00 ± 10.00 | 32.50 ± 5.00 |\n| solo | digits | 60.00 ± 10.00 | 30.00 ± 5.00 |\n" in shown
+    )
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "results", "table.md", "table.csv", "rounds.csv", "table.png", "curves.png", "experiment.toml",
     }  # fmt: skip
@@ -37,10 +39,11 @@ def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], 
 def test_a_single_seed_has_no_deviation(ran: list[Scenario], tmp_path: Path) -> None:
     shown = compare(tmp_path, "--methods", "solo", "--seeds", "1", "--rounds", "2").stdout
     assert "One seed." in shown
-    assert "| solo | digits | 50.00 |\n" in shown
+    assert "| solo | digits | 50.00 | 25.00 |\n" in shown
     assert "±" not in shown
-    (_, row) = csv.reader((tmp_path / "out" / "table.csv").read_text().splitlines())
+    (_, row, worst) = csv.reader((tmp_path / "out" / "table.csv").read_text().splitlines())
     assert row == ["solo", "digits", "taa", "", "50.0000", "", "", "50.0000"]
+    assert worst == ["solo", "digits", "worst member", "", "25.0000", "", "", "25.0000"]
 
 
 def test_what_is_finished_is_kept_and_a_longer_comparison_adds_to_it(ran: list[Scenario], tmp_path: Path) -> None:
@@ -64,12 +67,12 @@ def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Sc
     of_solo = [(run.peers, dict(run.hyperparameters)) for run in ran if run.method == "solo"]
     assert of_solo == [(3, {"momentum": 0.5}), (4, {"momentum": 0.5})], "the same for each weight: it runs once"
     rows = list(csv.DictReader((tmp_path / "out" / "rounds.csv").read_text().splitlines()))
-    assert len(rows) == 2 * 4 * 2, "methods, cells, rounds; what was not measured has no line"
+    assert len(rows) == 2 * 4 * 2 * 2, "methods, cells, rounds, measures; what was not measured has no line"
     assert rows[0].items() >= {
         "variant": "dfpl", "cell": "peers=3, regularizer_weight=0.1", "peers": "3", "regularizer_weight": "0.1",
         "seed": "5", "round": "1", "measure": "taa",
     }.items()  # fmt: skip
-    assert float(rows[1]["value"]) == pytest.approx(1.05), "a fraction"
+    assert float(rows[2]["value"]) == pytest.approx(1.05), "a fraction"
     assert {row["regularizer_weight"] for row in rows if row["variant"] == "solo"} == {""}
     results = {path.stem for path in (tmp_path / "out" / "results").glob("*.json")}
     assert {row["run"] for row in rows} == results
@@ -78,14 +81,17 @@ def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Sc
 def test_a_measure_that_a_method_lacks_is_left_open(ran: list[Scenario], tmp_path: Path) -> None:
     words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--metric", "taa", "--metric", "taa_received")
     shown = compare(tmp_path, *words).stdout
-    assert "| solo | digits | taa | 50.00 |\n| solo | digits | taa_received | – (0 of 1) |\n" in shown
+    assert "| solo | digits | 50.00 | – (0 of 1) | 25.00 |\n" in shown
 
 
 def test_what_needs_a_missing_data_set_is_skipped_and_the_table_says_so(ran: list[Scenario], tmp_path: Path) -> None:
     words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--set", f"data_dir={tmp_path}")
     shown = compare(tmp_path, *words, "--sweep", "dataset=digits,svhn").stdout
     assert [run.dataset for run in ran] == ["digits"]
-    assert "| solo | dataset=digits | 50.00 |\n| solo | dataset=svhn | not run: no svhn |\n" in shown
+    assert (
+        "| solo | dataset=digits | 50.00 | 25.00 |\n| solo | dataset=svhn | not run: no svhn | not run: no svhn |\n"
+        in shown
+    )
     assert "Not run, because svhn is not here: train_32x32.mat" in shown
     refused = compare(tmp_path, *words, "--dataset", "svhn", "--out", str(tmp_path / "other"), exit_code=2)
     assert refused.stderr.startswith("fedchain: train_32x32.mat (MD5 ")
@@ -106,10 +112,10 @@ def test_a_method_that_fails_is_told_below_the_table_and_run_again(
     with monkeypatch.context() as patched:
         patched.setattr(reproduction, "run_all", run_all)
         shown = compare(tmp_path, *words, exit_code=2)
-    assert "| solo | digits | 50.00 |\n" in shown.stdout
+    assert "| solo | digits | 50.00 | 25.00 |\n" in shown.stdout
     assert "| dfpl |" not in shown.stdout
     assert shown.stderr == "fedchain: not in the table: dfpl, boom (own.py, line 3)\n"
-    assert "| dfpl | digits | 55.00 |\n" in compare(tmp_path, *words).stdout
+    assert "| dfpl | digits | 55.00 | 27.50 |\n" in compare(tmp_path, *words).stdout
 
 
 def test_of_a_method_that_fails_the_reason_is_all_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,3 +351,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         PrivateKey.load(tmp_path / "none.pem")
     with pytest.raises(KeyFileError, match=r"key\.pem cannot be written: No such file"):
         KEY.save(tmp_path / "no folder" / "key.pem")
+
+
+def test_what_a_file_is_not_comes_before_who_may_read_it(path: Path) -> None:
+    put(path, b"a = 1\n")
+    path.chmod(0o644)
+    with pytest.raises(KeyFileError, match="it is not a PEM key"):
+        PrivateKey.load(path)

@@ -105,7 +105,18 @@ def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
     chained(tmp_path / "node-1", document, 0)
     (row,) = find_runs(tmp_path)
     assert (row.kind, row.method, row.data, row.peers) == ("testnet", "dfpl", "digits", 4)
-    assert (row.rounds, row.of, row.state) == (rounds, 2, state)
+    assert (row.rounds, row.of, row.state, row.accuracy) == (rounds, 2, state, None)
+
+
+def test_the_accuracy_of_a_test_network_is_the_mean_of_its_nodes_newest(tmp_path: Path) -> None:
+    document = genesis(4, learning=LEARNING)
+    (tmp_path / GENESIS_FILE).write_bytes(document.encode())
+    for number, accuracies in enumerate(((0.25, 0.5), (1.0,), ())):
+        node = chained(tmp_path / f"node-{number}", document, 0)
+        lines = [json.dumps({"height": 1, "training": {"round": 1, "accuracy": item}}) for item in accuracies]
+        (node / "timeline.jsonl").write_text("\n".join([*lines, '{"height": 3}', '{"heig']))
+    (row,) = find_runs(tmp_path)
+    assert row.accuracy == 0.75
 
 
 def test_to_look_at_a_test_network_is_no_change_of_it(tmp_path: Path) -> None:

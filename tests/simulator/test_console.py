@@ -1,10 +1,14 @@
 """A simulation says beforehand what may not be expected."""
 
+from pathlib import Path
+
 import pytest
 
-from fedchain.simulator.console import cautions
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.simulator.console import cautions, run_scenario
 from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
+from tests.support.simulator.trivial import trivial_scenario
 
 SMALL = "tests.support.learning.small_keys:SmallKey"
 FEDAVG = {"gradient_noise": 4.0, "local_epochs": 1}
@@ -34,3 +38,12 @@ def test_what_may_not_be_expected_is_said_beforehand(
     found = cautions(load_learner(scenario), scenario)
     assert len(found) == bool(said)
     assert said in "".join(found)
+
+
+def test_a_task_that_is_missing_is_missed_before_anything_is_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"task nowhere\.py:load: there is no file nowhere\.py"):
+        run_scenario(trivial_scenario(dataset="own", task="nowhere.py:load"), tmp_path / "run")
+    assert "preparing" not in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()

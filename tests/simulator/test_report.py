@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from fedchain.files.layout import free_folder
+from fedchain.files.members import MemberAccuracy, read_members
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import title_of
@@ -28,8 +29,11 @@ TIMELINE = {
 }
 
 
+MEMBERS = [MemberAccuracy(1, 0, 0.1 + 0.2), MemberAccuracy(1, 1, 1.0, 0.25)]
+
+
 def _outcome() -> Outcome:
-    return Outcome(ROWS, TIMELINE, "aa" * 32, "bb" * 32, "cc" * 32, 15.0, 42, [], totals={"blocks": 3})
+    return Outcome(ROWS, TIMELINE, "aa" * 32, "bb" * 32, "cc" * 32, 15.0, 42, [], members=MEMBERS, totals={"blocks": 3})
 
 
 def _colours(path: Path) -> int:
@@ -44,8 +48,9 @@ def test_a_folder_is_complete_and_its_scenario_runs_again(tmp_path: Path) -> Non
     folder.write_outcome(_outcome(), np.eye(3, 10, dtype=np.int64), 1.5)
     names = {path.name for path in folder.path.iterdir()}
     pictures = {"curves.png", "classes.png", "timeline.png"}
-    assert names == {"scenario.toml", "metrics.jsonl", "timeline.jsonl", "result.json", *pictures}
+    assert names == {"scenario.toml", "metrics.jsonl", "members.csv", "timeline.jsonl", "result.json", *pictures}
     assert load_scenario(folder.path / "scenario.toml", {}) == scenario
+    assert [*read_members(folder.path)] == MEMBERS
     lines = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["taa"] for line in lines] == [row.taa for row in ROWS]
     assert json.loads((folder.path / "result.json").read_text())["tip"] == "aa" * 32

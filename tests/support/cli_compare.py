@@ -23,7 +23,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
         for place, scenario in enumerate(scenarios):
             found.append(scenario)
             last = 0.5 + 0.1 * scenario.seed + (0.05 if scenario.method == "dfpl" else 0.0)
-            rows = [{"round": number, "taa": last - 0.1 * (2 - number), "tal": None} for number in (1, 2)]
+            taa = {number: last - 0.1 * (2 - number) for number in (1, 2)}
+            rows = [{"round": number, "taa": taa[number], "taa_worst": taa[number] / 2, "tal": None} for number in taa]
             keep(place, {"scenario": scenario.to_dict(), "rows": rows})
 
     monkeypatch.setattr(reproduction, "run_all", run_all)

@@ -15,6 +15,8 @@ from fedchain.web.charts import STYLES, bar, line_chart
         ((5_937.0, 6_700.0), "B", None, ("7,000 B", "6,000 B", "5,000 B")),
         ((0.5, 0.5), "", None, ("0.600", "0.500", "0.400")),
         ((0.0, 0.0), "", 0.0, ("0.001", "0.000", "-0.001")),
+        ((0.9, 0.97), "%", None, ("100 %", "95 %", "90 %")),
+        ((1.0, 1.0), "%", None, ("100.0 %", "97.5 %", "95.0 %")),
     ],
 )
 def test_the_vertical_axis_has_round_numbers_around_all_values(
@@ -60,3 +62,13 @@ def test_lines_that_could_not_be_told_apart_are_left_out_and_counted() -> None:
     assert chart is not None
     assert [line.style for line in chart.lines] == list(range(STYLES))
     assert chart.left_out == 11 - STYLES
+
+
+def test_an_area_lies_between_its_limits_and_within_the_axes() -> None:
+    areas = [("all", [(1.0, 0.25, 1.0), (2.0, 0.5, 0.75)])]
+    chart = line_chart("a", [("b", [(1.0, 0.5), (2.0, 0.6)])], x_name="round", unit="%", areas=areas)
+    assert chart is not None
+    assert chart.y_labels == ("100 %", "50 %", "0 %")
+    (band,) = chart.bands
+    assert band.points == "0.0,0.0 1000.0,75.0 1000.0,150.0 0.0,225.0"
+    assert band.last == "50.0 % – 75.0 %"

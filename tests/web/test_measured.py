@@ -42,3 +42,28 @@ def test_measurements_that_are_damaged_are_left_out(tmp_path: Path, chain: Chain
     shown = TestClient(site(folder).app, base_url=HOME).get("/run/rounds")
     assert shown.status_code == 200
     assert "50.0 %" in shown.text
+
+
+def test_each_member_of_a_simulation_has_its_curve(tmp_path: Path, chain: ChainBuilder) -> None:
+    """Lines that are damaged are left out, and so are members that nobody knows."""
+    folder = write_run(tmp_path / "run", chain, (0.5, 0.75))
+    (folder / "scenario.toml").touch()
+    client = TestClient(site(folder).app, base_url=HOME)
+    assert "writes the accuracy of each member when it is finished" in client.get("/run/member/1").text
+    rows = [
+        "round,member,accuracy,test_accuracy",
+        "1,0,0.25,",
+        "1,1,0.5,0.125",
+        "2,1,0.625,",
+        "2,1,nan,",
+        "x",
+        "2,99,1,1",
+    ]
+    (folder / "members.csv").write_text("\n".join(rows))
+    client = TestClient(site(folder).app, base_url=HOME)
+    shown = client.get("/run/member/1").text
+    assert "62.5 %" in shown
+    assert "12.5 %" in shown
+    assert "when it is finished" not in shown
+    assert "25.0 %" in client.get("/run/members").text
+    assert 'class="band"' in client.get("/run/").text

@@ -14,7 +14,7 @@ from fedchain.chains import Chain
 from fedchain.crypto.address import address
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, write
-from tests.support.web.builders import SCRIPT, append, document, lying_block, write_run
+from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
 from tests.support.web.pages import run as run
@@ -193,3 +193,10 @@ def test_several_runs_are_listed_and_compared(tmp_path: Path, chain: ChainBuilde
     assert "60.0 %" in shown
     assert "90.0 %" in shown
     assert "90.0 %" not in client.get("/compare?chain=a").text
+
+
+def test_a_clock_that_was_read_once_is_no_curve(tmp_path: Path) -> None:
+    for rounds, is_drawn in ((1, False), (2, True)):
+        folder = write_run(tmp_path / str(rounds), learning_chain(document(), rounds))
+        shown = TestClient(site(folder).app, base_url=HOME).get(f"/{rounds}/member/0").text
+        assert ("member-clock" in shown) is is_drawn

@@ -63,8 +63,8 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
 
 
 def test_a_standstill_is_on_every_page_with_its_beginning_and_who_is_missing(network: Network) -> None:
-    network.tell(0, 2, 3)
-    network.tell(1, 2, 3, since_ms=SINCE_MS + 1_000)
+    network.tell(0, 3, 2)
+    network.tell(1, 3, 2, since_ms=SINCE_MS + 1_000)
     for path in ("", "blocks", "members", "block/1"):
         assert network.banner(path).startswith(
             "The federation stands still since 2023-11-14 22:13:20 UTC : votes of 3 members needed, 2 are here. "

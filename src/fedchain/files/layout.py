@@ -30,6 +30,9 @@ GENESIS_FILE = "genesis.fedchain"
 SCENARIO_FILE, METRICS_FILE, RESULT_FILE = "scenario.toml", "metrics.jsonl", "result.json"
 """In a run's folder: its scenario; one JSON object for each round; its result, once it is finished."""
 
+MEMBERS_FILE = "members.csv"
+"""In a finished run's folder: the accuracy of each member in each round."""
+
 RECORD_FOLDER, MODELS_FOLDER = "record", "models"
 """In a run's folder: the record of computed answers, until it is finished; the final models, if they are kept."""
 

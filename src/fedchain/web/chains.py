@@ -239,7 +239,9 @@ class Chain:
             self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
-        rounds = [(len(holder.measured.rounds), holder.seen.count) for holder in self.holders]
+        rounds = [
+            (len(holder.measured.rounds), len(holder.measured.members), holder.seen.count) for holder in self.holders
+        ]
         text = json.dumps(
             [versions, told, rounds, self.behind, self._columns.height, self.compared, self.troubles], default=str
         )

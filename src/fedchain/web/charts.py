@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeVar
 
 WIDTH, HEIGHT = 1000, 300
 """Units of a line chart's drawing."""
@@ -48,6 +49,18 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """An area between two curves."""
+
+    label: str
+    """Name of the values that it contains."""
+    points: str
+    """``x,y`` pairs around it, as SVG's polygon has them."""
+    last: str
+    """Its last limits, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Lines over common axes."""
 
@@ -65,6 +78,8 @@ class Chart:
     """The values as a table: x, then each line's value; a selection if there are many."""
     left_out: int = 0
     """Lines that are not drawn: more could not be told apart."""
+    bands: tuple[Band, ...] = ()
+    """Areas behind the lines; a later one lies on the earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +96,23 @@ class Segment:
     """How long it took, in milliseconds."""
 
 
+Point = TypeVar("Point")
+
 Series = tuple[str, Sequence[tuple[float, float]]]
 """A label, and (x, y) points in the order of x."""
 
+Area = tuple[str, Sequence[tuple[float, float, float]]]
+"""A label, and (x, low, high) in the order of x, at least two."""
+
 
 def line_chart(
-    title: str, series: Iterable[Series], *, x_name: str, unit: str = "", low: float | None = None
+    title: str,
+    series: Iterable[Series],
+    *,
+    x_name: str,
+    unit: str = "",
+    low: float | None = None,
+    areas: Sequence[Area] = (),
 ) -> Chart | None:
     """A chart of the series that have points, limited to the first ``STYLES`` of them; None if there is none.
 
@@ -96,6 +122,7 @@ def line_chart(
         x_name: what x counts.
         unit: unit of y; with ``%``, fractions are shown in hundredths.
         low: a y that the axis includes even if no value is so low.
+        areas: areas behind the lines.
     """
     found = [(label, thin(points)) for label, points in series if points]
     if not found:
@@ -103,8 +130,13 @@ def line_chart(
     shown = found[:STYLES]
     xs = [x for _, points in shown for x, _ in points]
     ys = [y for _, points in shown for _, y in points]
+    areas = [(label, thin(limits)) for label, limits in areas]
+    ys += [y for _, limits in areas for _, *both in limits for y in both]
+    xs += [x for _, limits in areas for x, _, _ in limits]
     x_low, x_high = min(xs), max(xs)
     y_low, y_high = min(ys) if low is None else min(low, *ys), max(ys)
+    if unit == "%" and y_low == y_high:
+        y_low, y_high = max(0.0, y_low - 0.05), min(1.0, y_high + 0.05)  # no accuracy is above 100 %
     y_low, y_high = _round_limits(y_low, y_high)
 
     def place(x: float, y: float) -> str:
@@ -115,7 +147,16 @@ def line_chart(
         Line(label, number, _drawn([place(x, y) for x, y in points]), number_text(points[-1][1], unit))
         for number, (label, points) in enumerate(shown)
     )
+    bands = tuple(
+        Band(
+            label,
+            " ".join([place(x, high) for x, _, high in limits] + [place(x, low) for x, low, _ in reversed(limits)]),
+            f"{number_text(limits[-1][1], unit)} – {number_text(limits[-1][2], unit)}",
+        )
+        for label, limits in areas
+    )
     return Chart(
+        bands=bands,
         title=title,
         lines=lines,
         y_labels=_y_labels(y_low, y_high, unit),
@@ -179,7 +220,7 @@ def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...
     return tuple(segments)
 
 
-def thin(points: Sequence[tuple[float, float]], most: int = POINTS_MAX) -> Sequence[tuple[float, float]]:
+def thin(points: Sequence[Point], most: int = POINTS_MAX) -> Sequence[Point]:
     """At most about ``most`` of the points, the last among them; each stands for those before it."""
     step = -(-len(points) // most)
     return points if step <= 1 else [*points[:-1:step], points[-1]]

@@ -1,6 +1,6 @@
 """How pages write values: times, sizes, hashes and members."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,6 +83,10 @@ class Names:
             return escape(printable(name))
         form = '<a class="member" href="{}" title="{}"><b>{}</b> <code>…{}</code></a>'
         return Markup(form).format(self.link(f"member/{number}"), name, number, name[-ADDRESS_SHORT:])
+
+    def ordered(self, names: Iterable[str]) -> list[str]:
+        """Addresses in the order of the members' numbers; strangers come first."""
+        return sorted(names, key=lambda name: self._numbers.get(name, -1))
 
     def when(self, time_ms: int | None) -> str:
         """A moment: its date if the chain's times are dates, or else the time since the founding."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedchain.files.layout import LOG_FILE, METRICS_FILE, read_metrics
+from fedchain.files.layout import LOG_FILE, MEMBERS_FILE, METRICS_FILE, read_metrics
+from fedchain.files.members import read_members
 from fedchain.web.seen import SeenFile
 
 LOG_SIZE_MAX = 4 * 2**20
@@ -44,12 +45,16 @@ class MeasuredFile:
     seen: SeenFile
     rounds: dict[int, Measured] = field(default_factory=dict)
     """Measurements by round."""
+    members: dict[int, dict[int, Measured]] = field(default_factory=dict)
+    """Accuracies of a finished simulation's members, by member number and round."""
     _told: dict[int, Measured] = field(default_factory=dict)
     _file: tuple[str, int, int] | None = None
+    _members_file: tuple[int, int] | None = None
 
     def look(self) -> None:
         """Read the file as it is now, and add the timeline's values. Lines that cannot be read are left out."""
         self._read()
+        self._read_members()
         rounds = dict(self._told)
         for number, training in self.seen.trainings.items():
             found = {"taa": training.accuracy, "epsilon": training.epsilon}
@@ -67,6 +72,19 @@ class MeasuredFile:
                     self._told, self._file = {item.round: item for item in read(self.folder)}, file
             except OSError:
                 continue
+            return
+
+    def _read_members(self) -> None:
+        try:
+            stat = (self.folder / MEMBERS_FILE).stat()
+            if (file := (stat.st_mtime_ns, stat.st_size)) == self._members_file:
+                return
+            members = dict[int, dict[int, Measured]]()
+            for item in read_members(self.folder, METRICS_SIZE_MAX):
+                tested = {} if item.test_accuracy is None else {"test_accuracy": item.test_accuracy}
+                members.setdefault(item.member, {})[item.round] = Measured(item.round, {"taa": item.accuracy} | tested)
+            self.members, self._members_file = members, file
+        except OSError:
             return
 
     def newest(self, name: str) -> float | None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import quantiles
 from typing import Any
 
 from fedchain.chain.exceptions import ChainError, NotFound
@@ -24,7 +25,7 @@ from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
-from fedchain.web.charts import Chart, line_chart
+from fedchain.web.charts import Area, Chart, line_chart
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.measured import Measured, newest
 from fedchain.web.open_round import open_round
@@ -124,7 +125,7 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
 def members(chain: Chain, reading: Reading, question: Question) -> Context:
     """All members, each with a summary of its part in the chain."""
     shown = [
-        Member(number, peer(reading, member), accuracy_of(chain, address(member)))
+        Member(number, peer(reading, member), accuracy_of(chain, member))
         for number, member in enumerate(chain.genesis.members[:MEMBERS_MAX])
     ]
     return {"members": shown, "more": max(0, len(chain.genesis.members) - MEMBERS_MAX)}
@@ -133,23 +134,27 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
 def member(chain: Chain, reading: Reading, name: str) -> Context:
     """One member. Raises NotFound or InvalidAddress."""
     key = member_named(chain.genesis, name)
-    place = chain.genesis.index[key]
+    place, measured = chain.genesis.index[key], _measured_by(chain, key)
     lines = list(reading.columns.lines(max(1, reading.columns.height - HEIGHTS_SHOWN + 1)))
     offsets = [
         (float(line.height), line.offsets_ms[line.voters.index(place)] / 1000) for line in lines if place in line.voters
     ]
     return {
-        "member": Member(place, peer(reading, key), accuracy_of(chain, address(key))),
+        "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
         "presence": presence(lines, place),
         "first": lines[0].height if lines else None,
         "last": lines[-1].height if lines else None,
-        "clock": line_chart("clock ahead of the others'", [("clock", offsets)], x_name="height", unit="s"),
+        "clock": line_chart("clock ahead of the others'", [("clock", offsets)], x_name="height", unit="s")
+        if len(offsets) > 1
+        else None,
         "accuracy": line_chart(
-            "accuracy on its own test set",
-            [("accuracy", _points(_measured_by(chain, address(key)), "taa"))],
+            "accuracy",
+            [
+                ("own test set", _points(measured, "taa")),
+                ("whole test set", _points(measured, "test_accuracy")),
+            ],
             x_name="round",
             unit="%",
-            low=0.0,
         ),
     }
 
@@ -184,6 +189,7 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
         "before": number - 1 if number > 1 and has_block(reading, number - 1) else None,
         "after": number + 1 if has_block(reading, number + 1) else None,
         "posts": sorted(view.transactions, key=lambda item: (phases[item.phase], places.get(item.sender, -1))),
+        "missing": sorted(view.missing, key=lambda item: (phases[item.phase], places.get(item.member, -1))),
         "blocks": timed_blocks(chain, reading, min(heights), max(heights)),
         "measured": measured_of(chain).get(number),
     }
@@ -415,24 +421,37 @@ def accuracy_chart(chain: Chain) -> Chart | None:
     """Chart of accuracies by round, with a line for each of several nodes."""
     if len(chain.holders) > 1:
         series = [(holder.place.label, _points(holder.measured.rounds, "taa")) for holder in chain.holders]
-        return line_chart("accuracy on each node's own test set", series, x_name="round", unit="%", low=0.0)
+        return line_chart("accuracy on each node's own test set", series, x_name="round", unit="%")
     found = measured_of(chain)
     series = [
         ("members' own test sets, mean", _points(found, "taa")),
         ("whole test set", _points(found, "test_accuracy")),
     ]
-    return line_chart("accuracy", series, x_name="round", unit="%", low=0.0)
+    return line_chart("accuracy", series, x_name="round", unit="%", areas=_spread(chain.holders[0].measured.members))
 
 
-def accuracy_of(chain: Chain, member_address: str) -> float | None:
-    """The newest accuracy that a member's node reported or logged."""
+def _spread(members: Mapping[int, Mapping[int, Measured]]) -> list[Area]:
+    """The accuracies of the members on their own test sets: from the worst to the best, and between the quartiles."""
+    by_round = dict[int, list[float]]()
+    for rounds in members.values():
+        for number, item in rounds.items():
+            by_round.setdefault(number, []).append(item.values["taa"])
+    whole, middle = list[tuple[float, float, float]](), list[tuple[float, float, float]]()
+    for number, values in sorted(by_round.items()):
+        first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+        whole.append((float(number), min(values), max(values)))
+        middle.append((float(number), first, third))
+    return [("worst to best member", whole), ("middle half of the members", middle)] if len(whole) > 1 else []
+
+
+def accuracy_of(chain: Chain, member: PublicKey) -> float | None:
+    """The newest accuracy that a member's node reported or logged, or that a finished simulation measured."""
     for holder in chain.holders:
-        if holder.status is not None and holder.status.get("address") == member_address:
+        if holder.status is not None and holder.status.get("address") == address(member):
             found = holder.status.get("accuracy")
             if isinstance(found, float):
                 return found
-    own = [holder.measured for holder in chain.holders if holder.address == member_address]
-    return own[0].newest("taa") if own and not chain.is_simulated else None
+    return newest(_measured_by(chain, member), "taa")
 
 
 def presence(lines: Sequence[Line], place: int) -> list[str]:
@@ -451,10 +470,12 @@ def _whole(reading: Reading) -> Columns | None:
     return reading.columns if reading.is_complete else None
 
 
-def _measured_by(chain: Chain, member_address: str) -> dict[int, Measured]:
-    """Measurements of a member's own node, by round."""
+def _measured_by(chain: Chain, member: PublicKey) -> dict[int, Measured]:
+    """Measurements of a member's own node, or of the member in a simulation, by round."""
     for holder in chain.holders:
-        if holder.address == member_address and not chain.is_simulated:
+        if chain.is_simulated:
+            return holder.measured.members.get(chain.genesis.index[member], {})
+        if holder.address == address(member):
             return holder.measured.rounds
     return {}
 

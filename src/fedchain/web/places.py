@@ -39,10 +39,13 @@ def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
     found = dict[Path, Place]()
     for folder in folders:
         if not folder.is_dir():
-            raise NotFound(f"{folder} is not a folder")
+            raise NotFound(f"{folder} is not a folder; a run or a node that begins makes it")
         places = _places_in(folder)
         if not places:
-            raise NotFound(f"{folder} holds no chain: there is no {DATABASE} in it, in {folder / 'chain'} or one below")
+            raise NotFound(
+                f"{folder} holds no chain: there is no {DATABASE} in it, in {folder / 'chain'} or one below; "
+                "it is there when the run or the node has begun"
+            )
         for place in places:
             known = found.setdefault(place.chain.resolve(), place)
             if known.folder == known.chain:  # the folder around it has measurements and the socket, too

@@ -1,7 +1,10 @@
 """Curves of an experiment."""
 
+import json
 from pathlib import Path
+from unittest.mock import patch
 
+from matplotlib.figure import Figure
 from PIL import Image
 
 from fedchain.simulator.reproduction.plots import draw_curves
@@ -22,3 +25,20 @@ def test_curves_have_a_panel_for_each_cell_that_was_run(tmp_path: Path) -> None:
         with Image.open(path) as picture:
             widths.append(picture.width)
     assert widths[1] == 2 * widths[0]
+
+
+def test_the_band_of_an_accuracy_ends_at_100_percent_and_rounds_are_whole(tmp_path: Path) -> None:
+    experiment, results = load(tmp_path), tmp_path / "results"
+    fake_results(experiment, results)
+    for place, run in enumerate(experiment.runs({})):
+        path = results / f"{run.key}.json"
+        kept = json.loads(path.read_text())
+        rows = [{"round": number, "taa": 1.0 if place % 2 else 0.9} for number in (1, 2)]
+        path.write_text(json.dumps(kept | {"rows": rows}))
+    drawn = list[Figure]()
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
+        draw_curves(experiment, results, {}, tmp_path / "curves.png")
+    for axes in drawn[0].axes:
+        (band, *_) = axes.collections
+        assert band.get_datalim(axes.transData).y1 <= 100.0
+        assert all(tick.is_integer() for tick in axes.get_xticks())

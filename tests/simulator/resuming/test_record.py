@@ -1,13 +1,16 @@
 """A record: cut, flipped, another run's, in use, and its large contents."""
 
+import fcntl
 import os
+import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.simulator.resuming.answers import Batch
-from fedchain.simulator.resuming.record import LOG, Record, RecordError
+from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
 from tests.support.simulator.recorded import IDENTITY, QUESTION, answer_of
 from tests.support.simulator.recorded import record as record
 
@@ -62,18 +65,58 @@ def test_large_contents_are_files_which_are_looked_for_and_checked(record: Recor
     again.close()
 
 
-def test_a_record_has_one_user_and_one_version(record: Record, tmp_path: Path) -> None:
-    folder = tmp_path / "record"
+def expect_in_use(folder: Path) -> None:
+    """Another process is refused the record: neither can it go on with the run, nor draw it."""
     if not (child := os.fork()):
-        try:
-            Record.open(folder, IDENTITY)
-        except RecordError as error:
-            os._exit(int(str(error) != f"{tmp_path} is in use by another process"))
-        os._exit(2)
+        wrong = 0
+        for opened in (lambda: Record.open(folder, IDENTITY), lambda: reading_timeline(folder).__enter__()):
+            try:
+                opened()
+                wrong += 1
+            except RecordError as error:
+                wrong += str(error) != f"{folder.parent} is in use by another process"
+            except BaseException:
+                wrong += 1
+        os._exit(wrong)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_record_has_one_user_and_one_version(record: Record, tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    expect_in_use(folder)
     record.close()
     with pytest.raises(RecordError, match="was begun with fedchain 1, and this is fedchain 2: it cannot go on"):
         Record.open(folder, {"fedchain": "2"})
     with pytest.raises(RecordError, match="has no record of what was computed"):
         Record.open(tmp_path / "other", IDENTITY)
+
+
+def test_a_record_is_in_use_until_all_of_it_is_gone(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, deleted, remove = tmp_path / "record", list[Path](), shutil.rmtree
+
+    def removing(path: Path) -> None:
+        expect_in_use(folder)
+        remove(path)
+        deleted.append(path)
+
+    monkeypatch.setattr(shutil, "rmtree", removing)
+    record.delete()
+    assert deleted == [folder]
+
+
+def test_a_record_that_is_deleted_while_another_process_opens_it_is_gone(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second process has the file open already, and gets the lock of a file that has no name any more."""
+    lock = fcntl.lockf
+
+    def locking(file: BinaryIO, how: int) -> None:
+        record.delete()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "lockf", locking)
+    with pytest.raises(RecordError, match="has no record of what was computed"):
+        Record.open(tmp_path / "record", IDENTITY)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fedchain.cli.main import app
 from fedchain.files.layout import RECORD_FOLDER
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resuming.record import LOG, Record, RecordError, read_timeline
+from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
@@ -130,19 +131,28 @@ def test_own_code_that_was_changed_is_another_run(tmp_path: Path) -> None:
 def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
     scenario = trivial_scenario()
     rows = [RoundMetrics(round=number, height=number, virtual_s=float(number), taa=0.5, tal=1.0) for number in (1, 2)]
-    RunFolder(tmp_path / "run", scenario).write_rows(rows)
-    again = RunFolder(tmp_path / "run", scenario, is_resumed=True)
-    again.write_rows(rows[:1])
+    first, again = RunFolder(tmp_path / "run", scenario), RunFolder(tmp_path / "run", scenario, is_resumed=True)
+    with closing(first.open_record(IDENTITY, is_resumed=False)) as record:
+        first.write_rows(rows)  # while another process prepares to go on
+        record.close_round(1, bytes(32), {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)})
+    with closing(again.open_record(IDENTITY, is_resumed=True)):
+        again.write_rows(rows[:1])
     assert again.read_rows() == rows
-    record = again.open_record(IDENTITY, is_resumed=False)
-    record.close_round(1, bytes(32), {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)})
-    record.close()
-    timeline = read_timeline(tmp_path / "run" / RECORD_FOLDER)
-    assert timeline == {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)}
-    again.draw(again.read_rows(), timeline, np.eye(3, dtype=np.int64))
+    with reading_timeline(tmp_path / "run" / RECORD_FOLDER) as timeline:
+        assert timeline == {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)}
+        again.draw(again.read_rows(), timeline, np.eye(3, dtype=np.int64))
     assert {path.name for path in again.path.glob("*.png")} == {"curves.png", "classes.png", "timeline.png"}
     with pytest.raises(ScenarioError, match="exists already"):
         RunFolder(tmp_path / "run", scenario)
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_finished(tmp_path: Path) -> None:
+    """Its record is gone, which is no reason to say that it never had one."""
+    first = RunFolder(tmp_path / "run", trivial_scenario())
+    first.open_record(IDENTITY, is_resumed=False).delete()
+    (first.path / "result.json").touch()
+    with pytest.raises(ScenarioError, match="holds a finished run"):
+        RunFolder(first.path, trivial_scenario(), is_resumed=True).open_record(IDENTITY, is_resumed=True)
 
 
 @pytest.mark.long

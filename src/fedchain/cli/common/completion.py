@@ -35,6 +35,20 @@ def partitions() -> Iterable[str]:
     return PARTITIONS
 
 
+def aggregators() -> Iterable[str]:
+    """All rules by which a federation has an aggregator."""
+    from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES
+
+    return AGGREGATOR_CHOICES
+
+
+def fault_models() -> Iterable[str]:
+    """The faults that a federation may tolerate."""
+    from fedchain.chain.genesis import FaultModel
+
+    return [item.value for item in FaultModel]
+
+
 def experiments() -> Iterable[str]:
     """The experiments that come with the program."""
     from fedchain.simulator.reproduction.library import experiment_files
@@ -66,6 +80,8 @@ OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "dataset": datasets,
     "model": models,
     "partition": partitions,
+    "aggregator": aggregators,
+    "fault_model": fault_models,
 }
 """Functions that know the names, by the name of the parameter, for all commands."""
 
