@@ -64,7 +64,7 @@ def main() -> None:
         )
         peaks: dict[str, float] = {}
         aggregator, metrics = nodes[0], f"127.0.0.1:{free_ports(1)[0]}"
-        aggregator.command += ["--metrics", metrics]
+        aggregator.command += ["--set", f"metrics={metrics}"]
         try:
             for node in nodes:
                 node.start()

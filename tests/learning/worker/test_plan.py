@@ -27,6 +27,7 @@ SUM: dict[str, HyperparameterValue] = {
     **{"encryption": "threshold", "decryption_threshold": 2, "contributors_min": 3},
     **{"local_epochs": 0, "local_steps": 1},
 }
+PARTS: dict[str, HyperparameterValue] = {"extractor_epochs": 1, "encryptor_epochs": 1, "encryptor_width": 4}
 CASES = {
     "plain": (SCENARIO, "update"),
     "encrypted": (
@@ -34,7 +35,7 @@ CASES = {
         "update",
     ),
     "ledger": (replace(SCENARIO, method="fedavg", hyperparameters=NOISE), "update"),
-    "parts": (replace(SCENARIO, method="fededs", hyperparameters={}), "encrypt"),
+    "parts": (replace(SCENARIO, method="fededs", hyperparameters=PARTS), "encrypt"),
     "label flippers": (replace(SCENARIO, adversaries=(Traitors(behaviour="label-flipper", peers=(0, 1)),)), "update"),
 }
 

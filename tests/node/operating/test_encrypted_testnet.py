@@ -54,6 +54,7 @@ def test_a_node_is_killed_between_the_phases_and_shares_open_what_a_simulation_k
         rounds=1,
         mining_s=1.0,
         attempts=4_000,
+        proof_function="sha256d",
         fault_model=FaultModel.CRASH,
         contribution_quorum=PEERS,
         phase_floor_ms=1_000,

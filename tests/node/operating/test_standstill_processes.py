@@ -57,7 +57,7 @@ def test_two_of_four_killed_is_a_standstill_until_one_is_back(tmp_path: Path) ->
     folder = tmp_path / "net"
     nodes = found_testnet(folder, replace(DIGITS, clients=4), rounds=0, mining_s=0.5, attempts=1_000)
     (port,) = free_ports(1)
-    nodes[0].command += ["--metrics", f"127.0.0.1:{port}"]
+    nodes[0].command += ["--set", f"metrics=127.0.0.1:{port}"]
     try:
         for node in nodes:
             node.start()

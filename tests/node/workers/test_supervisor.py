@@ -247,6 +247,7 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
     assert again == learner.contribute(1, "update", 2, sound)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @on_trio
 async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from fedchain.simulator.engine import network
 from fedchain.simulator.engine.network import Parcel, SimulatedNetwork
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import scenario_from_dict
 from tests.support.simulator.quirks import QUIRKS
 from tests.support.simulator.trivial import run_trivial, trivial_scenario
 
@@ -23,12 +25,13 @@ outcome = simulate(scenario, load_learner(scenario))
 print(json.dumps([outcome.trace_hash, outcome.tip, [row.to_dict() for row in outcome.rows]]))
 """
 
+SMALL = {"peers": 4, "rounds": 2, "loss": 0.1, "replay": 0.1, "mining_attempts": 8}
+
 
 def play(hash_seed: str, **values: object) -> list[object]:
     """A small run on the digits, in a process of its own."""
-    scenario = {"peers": 4, "rounds": 2, "loss": 0.1, "replay": 0.1, "mining_attempts": 8} | values
     finished = subprocess.run(
-        [sys.executable, "-c", _RUN, json.dumps(scenario)],
+        [sys.executable, "-c", _RUN, json.dumps(SMALL | values)],
         env=os.environ | {"PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
@@ -43,10 +46,11 @@ def play(hash_seed: str, **values: object) -> list[object]:
 def test_neither_hash_seed_nor_workers_change_a_run() -> None:
     first = play("1", workers=2)
     assert play("2", workers=1) == first
-    trace, tip, rows = play("1", workers=2, seed=1)
-    assert trace != first[0]
-    assert tip != first[1]
-    assert rows != first[2]
+    scenario = scenario_from_dict(SMALL | {"workers": 1, "seed": 1})
+    other = simulate(scenario, load_learner(scenario))
+    assert other.trace_hash != first[0]
+    assert other.tip != first[1]
+    assert [row.to_dict() for row in other.rows] != first[2]
 
 
 def test_a_repeated_run_in_one_process_is_the_same_run() -> None:

@@ -1,5 +1,6 @@
 """A federation that encrypts what it sums."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,6 +35,11 @@ def run(scenario: Scenario) -> Outcome:
     return outcome
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def outcome() -> Outcome:
+    return _outcome()
+
+
+@cache  # the files that import a fixture have one each
+def _outcome() -> Outcome:
     return run(SCENARIO)

@@ -1,6 +1,7 @@
 """A small federation to be attacked, and chains that it stored."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,14 @@ SCENARIO = Scenario(peers=2, partition="iid", workers=1, rounds=2, test_every=0,
 QUICK = Search(iterations=2)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[bytes]]]:
     """Stored chains: parameters after one step, after two, and prototypes with and without noise."""
+    return _chains(tmp_path_factory.getbasetemp() / "leaking")
+
+
+@cache  # the files that import a fixture have one each, and no test changes these chains
+def _chains(place: Path) -> dict[str, tuple[Path, list[bytes]]]:
     made = {}
     kinds: tuple[tuple[str, str, dict[str, int | str]], ...] = (
         ("one", "fedavg", {"local_steps": 1, "batch_size": 1}),
@@ -29,7 +35,7 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, li
     )
     for name, method, settings in kinds:
         scenario = replace(SCENARIO, peers=3, method=method, hyperparameters=settings)
-        folder = tmp_path_factory.mktemp(name)
+        folder = place / name
         simulate(scenario, load_learner(scenario), chain_folder=folder / "chain")
         made[name] = folder, [key.public_key for key in simulation_keys(scenario)]
     return made

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,14 @@ class Runs:
             return client.test_images, client.test_labels
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """dfpl and fedavg: runs. node-0 and node-1 in net: nodes of the first run's federation, by their trainers alone."""
-    folder = tmp_path_factory.mktemp("models")
+    return _runs(tmp_path_factory.getbasetemp() / "models")
+
+
+@cache  # the files that import a fixture have one each, and no test changes these folders
+def _runs(folder: Path) -> Runs:
     for method in ("dfpl", "fedavg"):
         scenario = Scenario(
             method=method, peers=PEERS, rounds=ROUNDS, hyperparameters={"local_steps": 3}, mining_attempts=4, workers=1

@@ -1,5 +1,6 @@
 """A federation whose aggregator answers in parts."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,11 @@ def posts(folder: Path) -> list[int]:
         store.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[int]]:
-    folder = tmp_path_factory.mktemp("relay") / "chain"
+    return _outcome(tmp_path_factory.getbasetemp() / "relay" / "chain")
+
+
+@cache  # the files that import a fixture have one each
+def _outcome(folder: Path) -> tuple[Outcome, list[int]]:
     return run(SCENARIO, folder), posts(folder)
