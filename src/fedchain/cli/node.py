@@ -33,7 +33,9 @@ TESTNET = {
 """Settings of a test network that ``--set`` takes beside those of learning: default and help by name."""
 
 
-def _shared(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def _shared(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
+) -> None:
     """The option of all commands that show something."""
 
 
@@ -73,7 +75,12 @@ node_app.command("check")(check)
 def status(
     folder: Annotated[Path, typer.Argument(help="Data folder of the node.")],
     check: Annotated[
-        bool, typer.Option("--check", help="One line, for monitoring; ends with 0: goes on, 1: stands, 2: no answer.")
+        bool,
+        typer.Option(
+            "--check",
+            help="One line, for monitoring; ends with 0: goes on, 1: stands, 2: no answer.",
+            rich_help_panel="Output",
+        ),
     ] = False,
     *,
     as_json: bool,
