@@ -71,7 +71,7 @@ mutants: install ## plant two hundred bugs one by one and see the tests notice e
 soak: install ## faults, load and attacks against real processes (long; one campaign: ARGS='NAME …')
 	$(BIN)/python -m tests.soak $(ARGS)
 
-reproduce: install ## list the experiments of the papers, or run one: ARGS='dfpl-table1-fmnist --data-dir …'
+reproduce: install ## list the experiments of the papers, or run one: ARGS='dfpl-table1-fmnist --jobs 2'
 	$(BIN)/fedchain reproduce $(ARGS)
 
 clean: ## remove the environment and caches

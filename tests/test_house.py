@@ -35,7 +35,7 @@ LONG_SIGNATURES = {
 }
 """Functions with more parameters, each with its reason. The parameters of commands are their options."""
 
-OPTIONS_MAX = 185
+OPTIONS_MAX = 159
 """Options and arguments of all commands together; ``--set`` takes what is not named daily."""
 
 MIRRORED_MIN = 0.9
@@ -164,9 +164,9 @@ def test_few_functions_take_many_parameters_and_each_has_its_reason() -> None:
 
 
 def parameters_below(command: Any) -> int:
-    """Options and arguments of a command, or of those below it, but for ``--help``."""
+    """Options and arguments of a command and of those below it, but for ``--help``; what a group shares counts once."""
     below = getattr(command, "commands", {}).values()
-    return sum(map(parameters_below, below)) if below else len([item for item in command.params if item.name != "help"])
+    return sum(map(parameters_below, below)) + len([item for item in command.params if item.name != "help"])
 
 
 def test_commands_have_few_options() -> None:

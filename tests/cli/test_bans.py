@@ -9,11 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
-import typer
 from anyio import to_thread
 from typer.testing import CliRunner, Result
 
-from fedchain.cli.bans import bans, unban
+from fedchain.cli.node import node_app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import CHAIN_FOLDER, SOCKET
@@ -25,13 +24,9 @@ from tests.support.node.shell import on_trio
 
 ONE, TWO = (key.public_key for key in keys(2))
 
-app = typer.Typer()
-app.command("bans")(bans)
-app.command("unban")(unban)
-
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in arguments])
+    return CliRunner().invoke(node_app, [str(word) for word in arguments])
 
 
 def done(*arguments: str | Path) -> str:

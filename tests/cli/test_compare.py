@@ -170,3 +170,12 @@ def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], message: 
     (line,) = refused.stderr.strip().splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()
+
+
+def test_missing_files_are_fetched_into_the_folder_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[Scenario]
+) -> None:
+    asked = list[tuple[str, str]]()
+    monkeypatch.setattr("fedchain.cli.compare.download_files", lambda name, folder: asked.append((name, folder)))
+    compare(tmp_path, "--methods", "fedavg", "--set", "data_dir=there", "--download")
+    assert asked == [("digits", "there")]

@@ -11,8 +11,8 @@ from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.datasets.files import Files
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["data", *arguments])
+def run(*arguments: str, folder: Path | None = None) -> Result:
+    return CliRunner().invoke(app, ["data", *arguments], env={"FEDCHAIN_DATA": str(folder)} if folder else None)
 
 
 def test_all_data_sets_are_listed() -> None:
@@ -22,7 +22,7 @@ def test_all_data_sets_are_listed() -> None:
 
 def test_one_data_set_is_shown_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "test_32x32.mat").write_bytes(b"here")
-    shown = run("svhn", "--data-dir", str(tmp_path)).stdout
+    shown = run("svhn", folder=tmp_path).stdout
     for file in DATASETS["svhn"].files:
         assert file.md5 in shown
         assert file.url in shown
@@ -36,10 +36,11 @@ def test_an_unpacked_form_is_found_wherever_experiments_read_it(tmp_path: Path, 
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     for name in names:
         (tmp_path / folder / name).write_bytes(bytes(range(10)) + bytes(3063))
-    arguments = ("cifar10", "--data-dir", str(tmp_path))
-    assert "cifar-10-binary.tar.gz: not found; MD5" in run(*arguments).stdout, "the test images are missing"
+    assert "cifar-10-binary.tar.gz: not found; MD5" in run("cifar10", folder=tmp_path).stdout, (
+        "the test images are missing"
+    )
     (tmp_path / folder / "test_batch.bin").write_bytes(bytes(3073))
-    shown = run(*arguments).stdout
+    shown = run("cifar10", folder=tmp_path).stdout
     assert f"cifar-10-binary.tar.gz: {tmp_path / folder} (unpacked); MD5" in shown
     assert "cifar-10-python.tar.gz: not found, and not needed: the other form is there" in shown
     assert cifar.read(Files(DATASETS["cifar10"], str(tmp_path))).test_labels.tolist() == [0]
@@ -52,8 +53,8 @@ def test_emnist_is_found_unpacked(tmp_path: Path, name: str) -> None:
         path = folder / name.format(kind)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert "(unpacked)" in run("emnist-letters", "--data-dir", str(tmp_path)).stdout
-    assert "not found" in run("emnist-digits", "--data-dir", str(tmp_path)).stdout
+    assert "(unpacked)" in run("emnist-letters", folder=tmp_path).stdout
+    assert "not found" in run("emnist-digits", folder=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_emnist_is_found_unpacked(tmp_path: Path, name: str) -> None:
         (("cifar11",), "unknown data set 'cifar11'; did you mean 'cifar10'?"),
         (("--download",), "--download needs the name of a data set"),
         (("mnist", "--download"), "set data_dir or FEDCHAIN_DATA to the folder for the files of mnist"),
-        (("tmd", "--download", "--data-dir", "nowhere"), "tmd cannot be downloaded by name; http"),
+        (("tmd", "--download"), "tmd cannot be downloaded by name; http"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_one_line(

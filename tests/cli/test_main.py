@@ -143,7 +143,7 @@ reproduce fig3 --jobs many
 reproduce dfpl-table1-fmnist --seeds 0
 data nonsense
 data --download
-data cifar10 --data-dir {0}/noise --nonsense
+data cifar10 --nonsense
 plan --set rounds_max=0
 plan --set alpha=x
 plan --set chi=0

@@ -48,8 +48,8 @@ def refused(*arguments: str) -> str:
         (("--set", "name=../../escape"), "name is '../../escape'"),
         (("--set", "local_steps=" + "[" * 5_000), "no setting can have"),
         (("--set", "momentum=0.1\nlocal_steps=2"), "several lines"),
-        (("--dataset", "fashion-mnist", "--data-dir", "nowhere"), "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-        (("--dataset", "tmd", "--data-dir", "nowhere", "--download"), "tmd cannot be downloaded by name"),
+        (("--dataset", "fashion-mnist", "--set", "data_dir=nowhere"), "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        (("--dataset", "tmd", "--set", "data_dir=nowhere", "--download"), "tmd cannot be downloaded by name"),
     ],
 )
 def test_what_cannot_be_run_leaves_nothing_behind(
@@ -88,7 +88,7 @@ def test_a_bad_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
 
 def test_a_damaged_data_file_is_refused_with_its_checksum(tmp_path: Path) -> None:
     (tmp_path / f"{FILES}.gz").write_bytes(b"not these")
-    line = refused("--dataset", "fashion-mnist", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"))
+    line = refused("--dataset", "fashion-mnist", "--set", f"data_dir={tmp_path}", "--out", str(tmp_path / "out"))
     assert "8d4fb7e6c68d591d4c3dfef9ec88bf0d" in line
     assert not (tmp_path / "out").exists()
 

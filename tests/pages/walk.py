@@ -176,7 +176,7 @@ def _unknown(words: Sequence[str]) -> list[str]:
         if inner is None:
             return [f"fedchain {' '.join(words[: place + 1])} is no command"]
         command = inner
-    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help", "-h"}
+    known = {name for option in command.get_params(context) for name in (*option.opts, *option.secondary_opts)} | {"-h"}
     asked = [word.split("=")[0] for word in words if word.startswith("--")]
     return [f"fedchain {' '.join(words[:2])} has no option {word}" for word in asked if word not in known]
 

@@ -13,7 +13,7 @@ from fedchain.cli.common.command import clear_errors
 Folder = Annotated[Path, typer.Argument(help="Data folder of the node.")]
 
 
-def bans(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def bans(folder: Folder, as_json: bool) -> None:
     """Show who may not connect to a node, since when, until when, and why."""
     with clear_errors():
         import json

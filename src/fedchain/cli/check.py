@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 3.0
 def check(
     file: Path | None,
     overrides: Callable[[], Mapping[str, Any]],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
+    as_json: bool,
 ) -> None:
     """Try port, clock, key, genesis, membership, disk, bootstrap peers, task and data; start nothing.
 

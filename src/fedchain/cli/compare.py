@@ -84,7 +84,7 @@ def compare_command() -> Callable[..., None]:
         item.annotation.__metadata__[0].rich_help_panel = "Comparison"
     parameters = [
         *parameters,
-        *under_headings(scenario_options(without=("method", "seed", "task", "data_dir", "workers"))),
+        *under_headings(scenario_options(without=("method", "seed", "task", "workers"))),
     ]
     compare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     compare.__doc__ = """Run methods on the same data and seeds, and print what each reached: mean ± deviation.
@@ -122,7 +122,7 @@ def _compare(
     runs = list(experiment.runs({}))
     if download:
         for dataset in sorted({run.scenario.dataset for run in runs}):
-            download_files(dataset, values.get("data_dir", ""))
+            download_files(dataset, shared.get("data_dir", ""))
 
     from fedchain.simulator.reproduction.reproduce import reproduce
 

@@ -14,7 +14,6 @@ DOWNLOAD_HELP = "Fetch missing files from where they are published."
 
 def data(
     name: Annotated[str, typer.Argument(metavar="[DATASET]", help="Data set; without one, all are listed.")] = "",
-    data_dir: Annotated[str, typer.Option(help="Data folder; default: FEDCHAIN_DATA.")] = "",
     download: Annotated[bool, typer.Option("--download", help=DOWNLOAD_HELP)] = False,
 ) -> None:
     """Show the data sets, or one of them; with --download, fetch its files."""
@@ -27,16 +26,16 @@ def data(
         if download and not name:
             raise ConfigurationError("--download needs the name of a data set")
         if download:
-            download_files(name, data_dir)
+            download_files(name)
         for info in [DATASETS[name]] if name else DATASETS.values():
             shape = "x".join(map(str, info.shape))
             sizes = f"{info.train_size:>7,} + {info.test_size:>7,}"
             typer.echo(f"{info.name:16} {info.classes:>3} classes  {shape:>9}  {sizes}  {info.title}")
         if name:
-            _show_files(DATASETS[name], data_dir)
+            _show_files(DATASETS[name])
 
 
-def download_files(name: str, data_dir: str) -> None:
+def download_files(name: str, data_dir: str = "") -> None:
     """Fetch the missing files of a data set of the catalogue, and report it on standard error."""
     from fedchain.learning.datasets.catalogue import DATASETS
     from fedchain.learning.datasets.download import download_dataset
@@ -44,14 +43,14 @@ def download_files(name: str, data_dir: str) -> None:
     download_dataset(DATASETS[name], data_dir, lambda line: typer.echo(line, err=True))
 
 
-def _show_files(info: "DatasetInfo", data_dir: str) -> None:
+def _show_files(info: "DatasetInfo") -> None:
     """Print where the files are published, and which of them are there."""
     from fedchain.learning.datasets.files import Files, data_folder
 
     typer.echo(f"models           {', '.join(info.models)}")
     if info.page:
         typer.echo(f"page             {info.page}")
-    files = Files(info, data_folder(data_dir))
+    files = Files(info, data_folder(""))
     places = {file: files.find_published(file) for file in (*info.files, *info.other_files)}
     for file, place in places.items():
         others = info.other_files if file in info.files else info.files

@@ -22,6 +22,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.shared import Sharing
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -33,15 +34,20 @@ PORT = 8420
 """Port on which ``serve`` listens by default."""
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, or the folder of the chain in it.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--method",
-        metavar="FILE.py:Class",
-        help="The chain's learning method, where its file is not on Python's path. The file is run: trust it.",
-    ),
-]
+
+
+def _shared(
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="FILE.py:Class",
+            help="The chain's learning method, where its file is not on Python's path. The file is run: trust it.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """The options of several commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ def read_rules(methods: Sequence[str]) -> RulesOf:
 
 def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     """The commands. Each imports only the modules that it needs: a learning method, a web server, or templates."""
-    app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
+    app = Sharing(_shared, help="Inspect a chain: a run folder's or a node's.")
     for name, question in QUESTIONS.items():
         app.command(name)(_command(question))
 
@@ -83,8 +89,9 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
         round_number: Annotated[
             int | None, typer.Argument(metavar="[N]", help="Round; the newest finished one.")
         ] = None,
-        method: Methods = None,
-        as_json: AsJson = False,
+        *,
+        method: list[str] | None,
+        as_json: bool,
     ) -> None:
         """Show the knowledge that a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
@@ -93,7 +100,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             )
 
     @app.command()
-    def verify(folder: Folder, method: Methods = None, as_json: AsJson = False) -> None:
+    def verify(folder: Folder, method: list[str] | None, as_json: bool) -> None:
         """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged."""
         with _store(folder, code_of_damage=1) as store:
             report = audit_store(store, rules_with(method or ())(store.genesis))
@@ -104,8 +111,8 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     def export(
         folder: Folder,
         out: Annotated[Path, typer.Option("--out", help="Folder to write to.", show_default=False)],
-        method: Methods = None,
-        as_json: AsJson = False,
+        method: list[str] | None,
+        as_json: bool,
     ) -> None:
         """Write the newest knowledge (knowledge.safetensors) and the chain (chain.jsonl, a block a line)."""
         with _open(folder) as explorer:
@@ -128,7 +135,8 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             list[str] | None,
             typer.Option(help="Name, beside localhost, under which browsers may ask for it; repeat it."),
         ] = None,
-        method: Methods = None,
+        *,
+        method: list[str] | None,
     ) -> None:
         """Show chains in a browser: read-only, also while their nodes run. Ctrl-C ends it."""
         with clear_errors():
@@ -140,7 +148,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     def report(
         folder: Annotated[Path, typer.Argument(help="Folder of a run, a node or a test network.", show_default=False)],
         html: Annotated[Path, typer.Option("--html", help="File to write.", show_default=False)],
-        method: Methods = None,
+        method: list[str] | None,
     ) -> None:
         """Write what the pages show of a chain to one file, which needs nothing else."""
         with clear_errors():
@@ -210,7 +218,7 @@ def _command(question: Question) -> Callable[..., None]:
     if question.about is not None:
         kind, default = question.about, question.default
         parameters.append(inspect.Parameter("about", keyword, default=default, annotation=kind))
-    parameters.append(inspect.Parameter("as_json", keyword, default=False, annotation=AsJson))
+    parameters.append(inspect.Parameter("as_json", keyword, annotation=bool))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = question.help
     return command

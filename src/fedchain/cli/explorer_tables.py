@@ -236,6 +236,7 @@ _BY_KIND: Mapping[type, _Form] = {
 
 _BY_NAME: Mapping[str, _Form] = {
     "address": lambda show, name, value, short: str(value),  # its number stands beside it
+    "size": lambda show, name, value, short: str(value),  # leaves of a tree
     "bits": lambda show, name, value, short: f"{value:#010x}",
     "size": lambda show, name, value, short: str(value),  # leaves of a Merkle tree, no bytes
     **dict.fromkeys(_MEMBERS, _Format.member),

@@ -9,11 +9,10 @@ import typer
 from fedchain.cli.common.command import clear_errors
 from fedchain.files.layout import RUNS_FOLDER
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Folder to look into, and below.")] = RUNS_FOLDER, as_json: Json = False
+    folder: Annotated[Path, typer.Argument(help="Folder to look into, and below.")] = RUNS_FOLDER,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the runs in a folder: method, data, rounds, accuracy, and when; the newest first."""
     with clear_errors():
@@ -41,7 +40,7 @@ def runs(
 
 
 def list_nodes(
-    folder: Annotated[Path, typer.Argument(help="Folder to look into, and below.")] = Path(), as_json: Json = False
+    folder: Annotated[Path, typer.Argument(help="Folder to look into, and below.")] = Path(), *, as_json: bool
 ) -> None:
     """List the nodes whose data folders lie here: whether they run, process, height, peers, and what they wait for."""
     with clear_errors():

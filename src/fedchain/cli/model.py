@@ -11,44 +11,54 @@ import typer
 
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
+from fedchain.cli.common.shared import Sharing
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:
     from fedchain.simulator.trained.folders import ModelFolder, TrainedModel
 
-model_app = typer.Typer(help="Take trained models out of a run or a node, and measure them.", no_args_is_help=True)
-
 Folder = Annotated[
     Path, typer.Argument(help="Folder of a simulated run, of a node, or of a test network.", show_default=False)
 ]
-Member = Annotated[
-    str, typer.Option(metavar="M", help="Local model of this member: its number from 0, or its address.")
-]
-Aggregate = Annotated[bool, typer.Option("--aggregate", help="The common model, as the chain's knowledge has it.")]
-RoundNumber = Annotated[
-    int | None, typer.Option("--round", min=0, help="As it was after this round; default: the last one that there is.")
-]
-DataDir = Annotated[str, typer.Option(help="Folder of the data sets; default: the run's, or FEDCHAIN_DATA.")]
-Task = Annotated[str, typer.Option(help="Members train on own data: the MODULE:FUNCTION that loads it.")]
-MethodFile = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        metavar="FILE.py:Class",
-        help="The run's own learning method, where its file is not found. The file is run: trust it.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def _shared(
+    member: Annotated[
+        str, typer.Option(metavar="M", help="Local model of this member: its number from 0, or its address.")
+    ] = "",
+    aggregate: Annotated[
+        bool, typer.Option("--aggregate", help="The common model, as the chain's knowledge has it.")
+    ] = False,
+    round_number: Annotated[
+        int | None,
+        typer.Option("--round", min=0, help="As it was after this round; default: the last one that there is."),
+    ] = None,
+    data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: the run's, or FEDCHAIN_DATA.")] = "",
+    task: Annotated[str, typer.Option(help="Members train on own data: the MODULE:FUNCTION that loads it.")] = "",
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="FILE.py:Class",
+            help="The run's own learning method, where its file is not found. The file is run: trust it.",
+        ),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The options of several commands."""
+
+
+model_app = Sharing(_shared, help="Take trained models out of a run or a node, and measure them.")
 
 
 @model_app.command()
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option("--out", help="File to write: model.safetensors.", show_default=False)],
-    member: Member = "",
-    aggregate: Aggregate = False,
-    round_number: RoundNumber = None,
-    method: MethodFile = "",
+    member: str,
+    aggregate: bool,
+    round_number: int | None,
+    method: str,
 ) -> None:
     """Write a model as a safetensors file, which load_state_dict of the module itself takes as it is.
 
@@ -68,16 +78,17 @@ def export(
 @model_app.command()
 def evaluate(
     folder: Folder,
-    member: Member = "",
-    aggregate: Aggregate = False,
-    round_number: RoundNumber = None,
     file: Annotated[
         Path | None, typer.Option(help="Measure this safetensors file, on the data of --member or of all.")
     ] = None,
-    data_dir: DataDir = "",
-    task: Task = "",
-    method: MethodFile = "",
-    as_json: AsJson = False,
+    *,
+    member: str,
+    aggregate: bool,
+    round_number: int | None,
+    data_dir: str,
+    task: str,
+    method: str,
+    as_json: bool,
 ) -> None:
     """Measure a model as its run did: a member's on its own test set, the common one on everybody's.
 
@@ -121,10 +132,10 @@ def evaluate(
 @model_app.command("cross-site")
 def cross_site(
     folder: Folder,
-    data_dir: DataDir = "",
-    task: Task = "",
-    method: MethodFile = "",
-    as_json: AsJson = False,
+    data_dir: str,
+    task: str,
+    method: str,
+    as_json: bool,
 ) -> None:
     """Measure every member's model, and the common one, on every member's own test set.
 

@@ -10,10 +10,11 @@ import typer
 
 from fedchain.cli.bans import bans, unban
 from fedchain.cli.check import check
-from fedchain.cli.common.command import GroupedCommand, clear_errors
+from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.consensus_options import CONSENSUS, PRODUCTION
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
+from fedchain.cli.common.shared import Sharing
 from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.folders import list_nodes
 from fedchain.cli.keys import unlock_key
@@ -31,10 +32,17 @@ TESTNET = {
 }
 """Settings of a test network that ``--set`` takes beside those of learning: default and help by name."""
 
-node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
+
+def _shared(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
+) -> None:
+    """The option of all commands that show something."""
 
 
-@node_app.command("start", cls=GroupedCommand)
+node_app = Sharing(_shared, help="Run peers on a real network.")
+
+
+@node_app.command("start")
 @with_node_options
 def start(
     file: Path | None,
@@ -60,16 +68,22 @@ def start(
         run_node(settings, private_key, watch, passphrase=passphrase)
 
 
-node_app.command("check", cls=GroupedCommand)(check)
+node_app.command("check")(check)
 
 
 @node_app.command("status")
 def status(
     folder: Annotated[Path, typer.Argument(help="Data folder of the node.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="One line, for monitoring; ends with 0: goes on, 1: stands, 2: no answer.")
+        bool,
+        typer.Option(
+            "--check",
+            help="One line, for monitoring; ends with 0: goes on, 1: stands, 2: no answer.",
+            rich_help_panel="Output",
+        ),
     ] = False,
+    *,
+    as_json: bool,
 ) -> None:
     """Ask a running node for head, round, phase, peers, and what it is waiting for."""
     with clear_errors():
@@ -100,7 +114,7 @@ class Action(StrEnum):
     STOP = "stop"
 
 
-@node_app.command("testnet", cls=GroupedCommand)
+@node_app.command("testnet")
 @with_learning_options(TESTNET)
 def run_local(
     action: Annotated[Action, typer.Argument(help="stop: stop the nodes of --out, or of all under runs.")] = Action.RUN,

@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PublicKey
 def privacy(
     key: Annotated[Path, typer.Argument(help="Key file; the privacy ledger lies beside it.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: bool,
 ) -> None:
     """Show a member's privacy ledger: each release and, where noise covers all that is posted, the total epsilon."""
     with clear_errors():

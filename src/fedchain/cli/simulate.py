@@ -29,7 +29,7 @@ DRAW_HELP = "Show the rounds of an interrupted run, as its table and its picture
 RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
 interrupted: all posts, and the newest state of each peer. Without: nothing is kept.  [default: record]"""
 
-NAMED = ("method", "peers", "rounds", "seed", "dataset", "task", "data_dir", "partition", "workers")
+NAMED = ("method", "peers", "rounds", "seed", "dataset", "task", "partition", "workers")
 """Fields of a scenario that have an option of their own; ``--set`` takes most of them, too."""
 
 SETTABLE = frozenset(item.name for item in fields(Scenario)).difference(
@@ -40,7 +40,7 @@ SETTABLE = frozenset(item.name for item in fields(Scenario)).difference(
 PANELS = {
     "Federation": "peers rounds seed",
     "Learning": "method",
-    "Data": "dataset task data_dir download partition",
+    "Data": "dataset task download partition",
     "Settings (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
     "Machine": "workers",
     "Output": "out keep_models track resume draw record",
@@ -191,7 +191,6 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Experiment, or a file of one; without: list them.")
     ] = None,
-    data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer or more seeds than the experiment has.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Other rounds than the experiment's.")] = None,
@@ -211,7 +210,7 @@ def reproduce(
                 typer.echo(f"{known:26}  {title}")
             return
         path = find_experiment(name)
-        overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
+        overrides = dict[str, Any]()
         from fedchain.simulator.reproduction.experiment import first_seeds, load_experiment
 
         experiment = load_experiment(path)
@@ -223,7 +222,7 @@ def reproduce(
             overrides["rounds"] = rounds
         if download:
             for dataset in sorted({run.scenario.dataset for run in experiment.runs(overrides, only)}):
-                download_files(dataset, data_dir)
+                download_files(dataset)
 
         from fedchain.simulator.reproduction.reproduce import reproduce as run_experiment
 

@@ -111,7 +111,7 @@ def test_what_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_folder_that_is_there_is_refused_before_the_data_are_read(tmp_path: Path) -> None:
-    line = refused("--dataset", "cifar10", "--data-dir", "nowhere", "--out", str(tmp_path))
+    line = refused("--dataset", "cifar10", "--set", "data_dir=nowhere", "--out", str(tmp_path))
     assert line == f"fedchain: {tmp_path} exists already; name another folder with --out"
 
 

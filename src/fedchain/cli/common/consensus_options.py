@@ -18,8 +18,6 @@ class Setting:
     """Field of :class:`fedchain.chain.genesis.Genesis`."""
     default: Any
     """Default, in the setting's unit."""
-    panel: str
-    """Group that it belongs to."""
     text: str
     """Help text."""
     per_unit: int = 1
@@ -34,37 +32,27 @@ FAULT_MODEL_HELP = "Faults that are tolerated: byzantine (fewer than a third, an
 ROUND_INTERVAL_HELP = "Seconds from the end of a round to the beginning of the next one, at least."
 
 SETTINGS = (
-    Setting("rounds", "rounds", 0, "Federation", "The federation ends after this many rounds; 0: never."),
-    Setting("fault_model", "fault_model", "byzantine", "Federation", FAULT_MODEL_HELP),
-    Setting(
-        "round_interval_s",
-        "round_interval_ms",
-        0.0,
-        "Federation",
-        ROUND_INTERVAL_HELP,
-        1_000,
-    ),
+    Setting("rounds", "rounds", 0, "The federation ends after this many rounds; 0: never."),
+    Setting("fault_model", "fault_model", "byzantine", FAULT_MODEL_HELP),
+    Setting("round_interval_s", "round_interval_ms", 0.0, ROUND_INTERVAL_HELP, 1_000),
     Setting(
         "contributors_per_round",
         "contributors_per_round",
         0,
-        "Federation",
         "Members that contribute in a round, drawn by the chain; 0: all.",
     ),
     Setting(
         "contribution_quorum",
         "contribution_quorum",
         0,
-        "Consensus",
         "Fewest posts that close a phase; 0: a quorum of its contributors.",
     ),
-    Setting("phase_timeout_s", "phase_timeout_ms", 60.0, "Consensus", "Seconds that a phase waits at most.", 1_000),
-    Setting("phase_floor_s", "phase_floor_ms", 5.0, "Consensus", "Seconds that a phase waits at least.", 1_000),
+    Setting("phase_timeout_s", "phase_timeout_ms", 60.0, "Seconds that a phase waits at most.", 1_000),
+    Setting("phase_floor_s", "phase_floor_ms", 5.0, "Seconds that a phase waits at least.", 1_000),
     Setting(
         "vote_timeout_s",
         "vote_timeout_ms",
         1.0,
-        "Consensus",
         "Seconds that the first attempt to decide a block waits for votes.",
         1_000,
     ),
@@ -72,31 +60,17 @@ SETTINGS = (
         "omission_slack_s",
         "omission_slack_ms",
         2.0,
-        "Consensus",
         "A peer does not vote for a block that leaves out a post which it has held for so many seconds.",
         1_000,
     ),
-    Setting(
-        "committee_size",
-        "committee_size",
-        0,
-        "Consensus",
-        "Members that vote on a block, drawn by the chain; 0: all.",
-    ),
-    Setting("mining_s", "target_mining_time_ms", 4.0, "Consensus", "Seconds that mining shall take.", 1_000),
-    Setting(
-        "attempts",
-        "initial_bits",
-        8_000,
-        "Consensus",
-        "Hashes behind the first block; later ones follow mining_s.",
-    ),
-    Setting("proof_function", "proof_function", "scrypt", "Consensus", "Hash of the proof of work: scrypt or sha256d."),
+    Setting("committee_size", "committee_size", 0, "Members that vote on a block, drawn by the chain; 0: all."),
+    Setting("mining_s", "target_mining_time_ms", 4.0, "Seconds that mining shall take.", 1_000),
+    Setting("attempts", "initial_bits", 8_000, "Hashes behind the first block; later ones follow mining_s."),
+    Setting("proof_function", "proof_function", "scrypt", "Hash of the proof of work: scrypt or sha256d."),
     Setting(
         "payload_mib_max",
         "payload_size_max",
         0,
-        "Network",
         "Mebibytes of one post at most; 0: as much as the model needs, at least 64.",
         2**20,
     ),
@@ -104,7 +78,6 @@ SETTINGS = (
         "inline_kib_max",
         "inline_size_max",
         64,
-        "Network",
         "Kibibytes up to which a post travels inside the message that announces it.",
         2**10,
     ),
@@ -112,7 +85,6 @@ SETTINGS = (
         "retention_blocks",
         "retention_blocks",
         1_000,
-        "Network",
         "Blocks whose payloads are kept; older ones are dropped. 0: keep all.",
     ),
 )

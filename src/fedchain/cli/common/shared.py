@@ -1,0 +1,70 @@
+"""Options that several commands of a group have: declared once, by the group, and taken before or after their names.
+
+The group's callback declares them. A command takes those that its function has a parameter for, and no others.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from fedchain.cli.common.command import GroupedCommand
+
+
+class SharingCommand(GroupedCommand):
+    """A command of a :class:`SharingGroup`."""
+
+    shared: Sequence[Any] = ()
+    """Options of the group that it takes."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own parameters, those of the group, and ``--help``."""
+        found, own = super().get_params(ctx), len(self.params)
+        return [*found[:own], *self.shared, *found[own:]]
+
+
+class SharingGroup(TyperGroup):
+    """A group whose own options are those of its commands."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        options = {item.name: item for item in self.params}
+        for command in self.commands.values():
+            if isinstance(command, SharingCommand):
+                command.shared = [options[name] for name in getattr(command.callback, "takes", ())]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What is given before a command's name is the command's default."""
+        rest = super().parse_args(ctx, args)
+        given = {name: value for name, value in ctx.params.items() if value not in (None, (), "")}
+        ctx.default_map = dict.fromkeys(self.commands, given)
+        return rest
+
+
+class Sharing(typer.Typer):
+    """Commands of a group, with the options that they share.
+
+    Args:
+        options: a function that does nothing; its parameters are the shared options.
+        given: what :class:`typer.Typer` takes.
+    """
+
+    def __init__(self, options: Callable[..., None], **given: Any) -> None:
+        super().__init__(cls=SharingGroup, no_args_is_help=True, **given)
+        self._names = frozenset(inspect.signature(options).parameters)
+        self.callback()(options)
+
+    def command(self, name: str | None = None, **given: Any) -> Callable[[Any], Any]:
+        """Like ``Typer.command``; the function's parameters that bear the name of a shared option are that option."""
+        add = super().command(name, cls=SharingCommand, **given)
+
+        def added(function: Any) -> Any:
+            asked = inspect.signature(function)
+            own = [item for item in asked.parameters.values() if item.name not in self._names]
+            function.takes = [item for item in asked.parameters if item in self._names]
+            function.__signature__ = asked.replace(parameters=own)
+            return add(function)
+
+        return added
