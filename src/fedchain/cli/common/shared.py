@@ -36,7 +36,7 @@ class SharingGroup(TyperGroup):
                 command.shared = [options[name] for name in getattr(command.callback, "takes", ())]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is given before a command's name is the command's default."""
+        """A value given before a command's name is the command's default."""
         rest = super().parse_args(ctx, args)
         given = {name: value for name, value in ctx.params.items() if value not in (None, (), "")}
         ctx.default_map = dict.fromkeys(self.commands, given)
