@@ -22,6 +22,11 @@ def test_every_bug_has_a_name_of_its_own_and_names_tests_that_exist() -> None:
         assert not function or re.search(rf"^def {re.escape(function)}\(", text, re.MULTILINE), test
 
 
+def test_every_bug_can_be_planted_in_the_code_as_it_is() -> None:
+    lost = [f"{bug.name} in {bug.file}" for bug in read_bugs(LISTS) if not is_plantable(bug)]
+    assert not lost, "write these bugs anew: their old text does not stand in the file once"
+
+
 @pytest.mark.parametrize("end", ["", 'tests = ["test_value.py"]\nequivalent = "it is never read"\n'])
 def test_a_bug_has_either_tests_or_a_reason_why_none_can_notice_it(end: str, tmp_path: Path) -> None:
     path = tmp_path / "bugs.toml"
