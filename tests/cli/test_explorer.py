@@ -110,6 +110,17 @@ def test_times_of_a_simulated_chain_count_from_its_start(tmp_path: Path) -> None
     assert "GMT" not in output
 
 
+def test_what_a_run_s_scenario_simulates_has_no_dates_whatever_its_founding(tmp_path: Path) -> None:
+    simulated = ChainBuilder(genesis(4))
+    with Store.create(tmp_path / "run" / "chain", simulated.genesis) as store:
+        store.append([simulated.final(simulated.extend())])
+    (tmp_path / "run" / "scenario.toml").touch()
+    for folder in (tmp_path / "run", tmp_path / "run" / "chain"):
+        assert "GMT" not in explore("status", folder).stdout
+    (tmp_path / "run" / "scenario.toml").unlink()
+    assert "GMT" in explore("status", tmp_path / "run").stdout
+
+
 def test_a_finished_federation_shows_its_last_round(tmp_path: Path) -> None:
     chain = ChainBuilder(genesis(4, rounds=2))
     chain.extend_many(2)

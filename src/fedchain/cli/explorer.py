@@ -23,6 +23,7 @@ from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
+from fedchain.files.layout import is_simulated
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -95,16 +96,15 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     ) -> None:
         """Show the knowledge that a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
-            _show(
-                explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number), as_json, explorer.genesis
-            )
+            answer = explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number)
+            _show(answer, as_json, explorer.genesis, folder)
 
     @app.command()
     def verify(folder: Folder, method: list[str] | None, as_json: bool) -> None:
         """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged."""
         with _store(folder, code_of_damage=1) as store:
             report = audit_store(store, rules_with(method or ())(store.genesis))
-            _show(report, as_json, store.genesis)
+            _show(report, as_json, store.genesis, folder)
         raise typer.Exit(0 if report.is_valid else 1)
 
     @app.command()
@@ -211,7 +211,7 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 def _command(question: Question) -> Callable[..., None]:
     def command(folder: Path, as_json: bool, **about: Any) -> None:
         with _open(folder) as explorer:
-            _show(question.ask(explorer, *about.values()), as_json, explorer.genesis)
+            _show(question.ask(explorer, *about.values()), as_json, explorer.genesis, folder)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("folder", keyword, annotation=Folder)]
@@ -272,7 +272,7 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     return files
 
 
-def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
+def _show(answer: Any, as_json: bool, genesis: Genesis, folder: Path) -> None:
     if as_json:
         typer.echo(json.dumps(_plain(answer, genesis), indent=2))
         return
@@ -286,7 +286,7 @@ def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
 
     # The texts came from other peers: none of them is markup.
     console = Console()
-    for part in render(answer, genesis):
+    for part in render(answer, genesis, is_virtual=is_simulated(folder)):
         console.print(part, crop=False)
     if isinstance(answer, TransactionProof):
         typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")

@@ -55,12 +55,13 @@ _LABELS = {
 _STYLES = {"invalid": "red"}
 
 
-def render(answer: Any, genesis: Genesis) -> Iterator[RenderableType]:
+def render(answer: Any, genesis: Genesis, *, is_virtual: bool = False) -> Iterator[RenderableType]:
     """An answer as a line for each field, then a table for each field that holds several; or a tuple of answers.
 
-    ``genesis`` is the founding document of their chain. Print the parts with ``crop=False``.
+    ``genesis`` is the founding document of their chain, whose times are no dates if it ``is_virtual``. Print the parts
+    with ``crop=False``.
     """
-    show = _Format(genesis.created_ms, numbers_of(genesis))
+    show = _Format(genesis.created_ms, numbers_of(genesis), is_virtual)
     if isinstance(answer, tuple):
         yield _table(answer, show) if answer else "none"
         return
@@ -175,6 +176,8 @@ class _Format:
     """Founding of the chain, in milliseconds since the Unix epoch."""
     numbers: Mapping[str, int]
     """Number of each member, by its address."""
+    is_virtual: bool
+    """Whether a simulation made the chain: then its times count from the founding and are no dates."""
 
     def __call__(self, name: str, value: Any, *, short: bool = False) -> str:
         """The text for ``value`` of the field ``name``; ``short`` if it is for a table."""
@@ -205,8 +208,10 @@ class _Format:
         """The first of the values, and how many more there are."""
         if not values:
             return "" if short else "–"
+        kind = "member" if name == "missing" and isinstance(values[0], str) else name
+        if kind == "member":
+            values = tuple(sorted(values, key=lambda value: self.numbers.get(value, -1)))
         shown = values[: 1 if short else 64]
-        kind = "member" if name == "missing" and isinstance(shown[0], str) else name
         text = (", " if kind == "member" else "\n").join(
             self(kind, value, short=short or kind == "member") for value in shown
         )
@@ -215,7 +220,7 @@ class _Format:
     def time(self, name: str, time_ms: int, short: bool) -> str:
         """The time since the founding, and the date if the clock was a real one."""
         since = duration(time_ms - self.created_ms)
-        if short or self.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
+        if short or self.is_virtual or self.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
             return f"+{since}"
         return f"{formatdate(time_ms / 1000, usegmt=True)} (+{since})"
 

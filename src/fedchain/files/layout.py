@@ -50,6 +50,12 @@ def node_folders(network: Path) -> list[Path]:
     return [node_folder(network, number) for number in sorted(int(text) for text in numbers if text.isdecimal())]
 
 
+def is_simulated(folder: Path) -> bool:
+    """Whether a simulation made the chain in a run's folder, or in the folder of the chain itself."""
+    path = folder.resolve()
+    return any((place / SCENARIO_FILE).exists() for place in (path, path.parent if path.name == CHAIN_FOLDER else path))
+
+
 def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
     """The measurements of a run, a table for each closed round; lines that are not JSON objects are skipped.
 

@@ -22,7 +22,7 @@ from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
-from fedchain.files.layout import SCENARIO_FILE, SOCKET
+from fedchain.files.layout import SOCKET, is_simulated
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.operating.status import ask_status
@@ -305,7 +305,7 @@ def round_ms(genesis: Genesis) -> int:
 
 
 def _is_simulated(holders: Sequence[Holder]) -> bool:
-    return any((holder.place.folder / SCENARIO_FILE).exists() for holder in holders)
+    return any(is_simulated(holder.place.folder) for holder in holders)
 
 
 def _steady(status: dict[str, Any] | None) -> dict[str, Any] | None:

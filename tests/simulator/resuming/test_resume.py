@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.files.layout import RECORD_FOLDER
+from fedchain.files.members import read_members
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
@@ -177,6 +178,7 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     outcome = simulate(scenario, load_learner(scenario))
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [row.to_dict() for row in outcome.rows]
+    assert [*read_members(tmp_path / "run")] == outcome.members
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["trace_hash"], result["tip"]) == (outcome.trace_hash, outcome.tip)
     assert not (tmp_path / "run" / RECORD_FOLDER).exists()
