@@ -27,10 +27,6 @@ LONG_SIGNATURES = {
     "simulator/engine/peer.py __init__": "the same of a peer",
     "simulator/engine/network.py __init__": "what the network tells each observer",
     "network/libp2p/network.py open_network": "what an operator chooses of a network",
-    "network/libp2p/messenger.py __init__": "parts of the real network",
-    "network/libp2p/gossip.py __init__": "parts of the real network",
-    "network/libp2p/finder.py __init__": "parts of the real network",
-    "learning/worker/learner.py __init__": "what a training process is given by the node",
     "src/fedchain/runs.py simulate": "the Python interface, with defaults",
     "src/fedchain/runs.py simulate_async": "the same",
 }
