@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.node.core.checks import Checks
+from fedchain.node.core.checks import NOWHERE_ELSE, Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
 from fedchain.node.core.posts import NO_GOOD_POSTS
@@ -48,7 +47,7 @@ from fedchain.simulator.engine.network import Conditions, NetworkWatch, Parcel, 
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.peer import Behaviour, Machine, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.recorder import Recorder
-from fedchain.simulator.engine.remembered_checks import Remembered, RememberedChecks
+from fedchain.simulator.engine.remembered_checks import Remembered
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared_posts import SharedPosts
 from fedchain.simulator.engine.sleeping import Shifts
@@ -251,9 +250,7 @@ class Simulation:
             self,
         )
         shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
-        build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
-        if self._record.resumptions:
-            build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())
+        elsewhere = Remembered() if self._record.resumptions else NOWHERE_ELSE
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
@@ -265,7 +262,7 @@ class Simulation:
                 SimulatedPeer(
                     number,
                     key,
-                    shared or build_checks(),
+                    shared or Checks(genesis, rules, contents.intern, elsewhere=elsewhere),
                     Machine(MemoryStore(pool, contents.shelf()), clock, draw, folder),
                     around,
                     behaviours.get(number),
