@@ -34,7 +34,14 @@ from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
-from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
+from fedchain.simulator.engine.simulation import (
+    Outcome,
+    Progress,
+    Simulation,
+    Supervision,
+    found_federation,
+    simulation_keys,
+)
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.resuming.recorded_answers import RecordedAnswers
@@ -211,10 +218,8 @@ class Run:
             self._keys,
             self._rules,
             self._executor,
-            on_round,
             self._parts,
-            self._stop,
-            self._record,
+            Supervision(on_round, self._stop, self._record),
         )
         if chain_folder is not None:
             simulation.keep_chain(self._open_chain(chain_folder))

@@ -22,14 +22,7 @@ FILES_MAX = 20
 PARAMETERS_MAX = 7
 
 LONG_SIGNATURES = {
-    "node/shell/service.py __init__": "all parts of a process meet there",
-    "simulator/engine/simulation.py __init__": "the same of a simulation",
-    "simulator/engine/peer.py __init__": "the same of a peer",
-    "simulator/engine/network.py __init__": "what the network tells each observer",
     "network/libp2p/network.py open_network": "what an operator chooses of a network",
-    "network/libp2p/messenger.py __init__": "parts of the real network",
-    "network/libp2p/gossip.py __init__": "parts of the real network",
-    "network/libp2p/finder.py __init__": "parts of the real network",
     "src/fedchain/runs.py simulate": "the Python interface, with defaults",
     "src/fedchain/runs.py simulate_async": "the same",
 }

@@ -11,12 +11,11 @@ One round, from a founder's key to the sum::
     sums = add(public_key, [ciphertexts, *those_of_others])
     decryption = Decryption(public_key, chain_id, round, phase, sums)
     post = decryption.share(shares[0], sender, os.urandom)
-    integers = packing.unpack(decryption.decrypt([post, *those_of_others]).plaintexts, len(integers))
-
+    posts = [post, *those_of_others]  # of t members, each of which decryption.validate let pass
+    integers = packing.unpack(decryption.combine(posts), len(integers))
 """
 
 from fedchain.crypto.threshold.dealer import deal as deal
-from fedchain.crypto.threshold.decryption import Decrypted as Decrypted
 from fedchain.crypto.threshold.decryption import Decryption as Decryption
 from fedchain.crypto.threshold.decryption import SharePost as SharePost
 from fedchain.crypto.threshold.decryption import decode_share_post as decode_share_post

@@ -55,26 +55,6 @@ class Decryption:
     def __post_init__(self) -> None:
         validate_ciphertexts(self.key, self.ciphertexts)
 
-    def decrypt(self, posts: Sequence["SharePost"]) -> "Decrypted":
-        """Check the posts one after the other, pass over bad ones, and combine the first t that are valid.
-
-        Every choice of t valid posts gives the same plaintexts.
-
-        Raises:
-            TooFewShares: fewer than t are valid; the message names the senders of bad ones.
-        """
-        valid, refused = dict[int, SharePost](), list[InvalidShare]()
-        for post in posts:
-            if len(valid) == self.key.threshold:
-                break
-            try:
-                self.validate(post)
-            except InvalidShare as error:
-                refused.append(error)
-            else:
-                valid.setdefault(post.index, post)
-        return Decrypted(self.combine(list(valid.values()), refused), tuple(refused))
-
     def share(self, share: KeyShare, sender: PublicKey, random_bytes: RandomBytes) -> "SharePost":
         """Make a member's post: its share of each ciphertext, and one proof for all of them.
 
@@ -106,12 +86,11 @@ class Decryption:
         if not is_proven(self._statement(post.index, post.sender, post.shares), post.proof):
             raise post.refusal("the proof does not hold for these ciphertexts")
 
-    def combine(self, posts: Sequence["SharePost"], refused: Sequence[InvalidShare] = ()) -> list[int]:
+    def combine(self, posts: Sequence["SharePost"]) -> list[int]:
         """The plaintexts, each from −n^s/2 to n^s/2, from posts that :meth:`validate` let pass.
 
         Args:
             posts: of t different members; of more, the first t are used.
-            refused: the errors of other posts, for the message.
 
         Raises:
             TooFewShares: fewer than t.
@@ -119,8 +98,7 @@ class Decryption:
         distinct = {post.index: post for post in reversed(posts)}  # of two by one member, the first
         posts = [distinct[index] for index in dict.fromkeys(post.index for post in posts)][: self.key.threshold]
         if len(posts) < self.key.threshold:
-            reasons = "".join(f"; {error}" for error in refused)
-            raise TooFewShares(f"{len(posts)} members sent valid shares, {self.key.threshold} are needed{reasons}")
+            raise TooFewShares(f"{len(posts)} members sent valid shares, {self.key.threshold} are needed")
         key, modulus, plaintext_modulus = self.key, self.key.ciphertext_modulus, self.key.plaintext_modulus
         exponents = [2 * number for number in interpolation_coefficients([post.index for post in posts], key.delta)]
         scale = invert(4 * key.delta**2, plaintext_modulus)
@@ -145,16 +123,6 @@ class Decryption:
         occasion = struct.pack(">QHI", self.round, len(phase), len(self.ciphertexts)) + phase
         ciphertexts = encode_ciphertexts(self.key, self.ciphertexts)
         return sha256(b"fedchain/2/decryption-share/" + self.key.key_id + self.chain_id + occasion + ciphertexts)
-
-
-@dataclass(frozen=True, slots=True)
-class Decrypted:
-    """The plaintexts of a decryption, and the errors found on the way."""
-
-    plaintexts: list[int]
-    """In the order of the ciphertexts, each from −n^s/2 to n^s/2."""
-    refused: tuple[InvalidShare, ...]
-    """One error for each post that was looked at and is bad; it names its author."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from multiaddr import Multiaddr
 
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.admission import Gate
 from fedchain.network.libp2p.addresses import (
     EXCHANGE_SIZE_MAX,
     VERSION_SIZE_MAX,
@@ -22,11 +21,12 @@ from fedchain.network.libp2p.addresses import (
 )
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
-from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S, Blame
+from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S
 from fedchain.network.libp2p.muxer import reset_quietly
+from fedchain.network.libp2p.oversight import Oversight
 from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLarge
 from fedchain.network.libp2p.swarm import GuardedHost
-from fedchain.network.limits import BLAME_MALFORMED, Limits
+from fedchain.network.limits import BLAME_MALFORMED
 
 DIALS_MAX = 32
 """Peers dialled at a time. Those behind a dead link hang until their time is up, and must not keep others waiting."""
@@ -44,10 +44,8 @@ class Finder:
     Args:
         host: dials, and opens and accepts the streams.
         protocol: name of the exchange of addresses.
+        oversight: says which members not to dial, and takes what they are blamed for.
         book: where members are.
-        gate: says which members not to dial.
-        limits: of numbers and times.
-        blame: holds something against a peer.
         peers: those that are connected.
         version: our program's version, as it is sent to others.
     """
@@ -56,19 +54,17 @@ class Finder:
         self,
         host: GuardedHost,
         protocol: TProtocol,
+        oversight: Oversight,
         *,
         book: AddressBook,
-        gate: Gate,
-        limits: Limits,
-        blame: Blame,
         peers: Callable[[], Collection[PublicKey]],
         version: str,
     ) -> None:
         self.announced: list[str] = []
         self.versions: dict[PublicKey, str] = {}
         """The last version that each member sent."""
-        self._host, self._protocol, self._book, self._gate = host, protocol, book, gate
-        self._limits, self._blame, self._peers = limits, blame, peers
+        self._host, self._protocol, self._book, self._peers = host, protocol, book, peers
+        self._gate, self._limits, self._blame = oversight.gate, oversight.limits, oversight.blame
         self._version = version[:VERSION_SIZE_MAX]
         self._dialling: set[PublicKey] = set()
         self._asked: list[PublicKey] = []

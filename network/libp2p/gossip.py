@@ -21,15 +21,14 @@ from libp2p.utils import encode_varint_prefixed
 
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.admission import Gate
 from fedchain.network.libp2p.bounds import RPC_SIZE_MAX, BoundedQueue, Judged, message_id
 from fedchain.network.libp2p.identity import public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.mesh import CONTROLS_MAX, GuardedRouter
-from fedchain.network.libp2p.messenger import Blame, Hearing, rest
 from fedchain.network.libp2p.muxer import reset_quietly
+from fedchain.network.libp2p.oversight import Oversight
 from fedchain.network.libp2p.streams import BATCH_SIZE, FrameReader, FrameTooLarge, NewestStream
-from fedchain.network.limits import BLAME_MALFORMED, Limits
+from fedchain.network.limits import BLAME_MALFORMED
 from fedchain.network.verdict import Verdict
 
 MESSAGES_MAX = 1_024
@@ -49,12 +48,9 @@ class GuardedPubsub(Pubsub):
         host: where the streams come from.
         router: the mesh.
         topic: the only topic there is.
-        gate: members and their budgets.
-        hearing: when each peer was heard last.
+        oversight: of members.
         judged: the verdicts on earlier messages.
         judge: returns the verdict on a message.
-        blame: holds something against a peer.
-        limits: of sizes and times.
     """
 
     def __init__(
@@ -62,13 +58,10 @@ class GuardedPubsub(Pubsub):
         host: IHost,
         router: GuardedRouter,
         topic: str,
+        oversight: Oversight,
         *,
-        gate: Gate,
-        hearing: Hearing,
         judged: Judged,
         judge: Judge,
-        blame: Blame,
-        limits: Limits,
     ) -> None:
         super().__init__(
             host,
@@ -82,8 +75,8 @@ class GuardedPubsub(Pubsub):
         )
         self.seen_messages.stop()  # it has a thread, and no bound
         self.judged = judged
-        self._topic, self._gate, self._judge, self._blame, self._limits = topic, gate, judge, blame, limits
-        self._hearing, self._newest = hearing, NewestStream()
+        self._topic, self._oversight, self._judge, self._newest = topic, oversight, judge, NewestStream()
+        self._gate, self._limits, self._blame = oversight.gate, oversight.limits, oversight.blame
 
     async def stream_handler(self, stream: INetStream) -> None:
         """Read a neighbour's gossip until its stream ends; nothing that it sends can raise."""
@@ -103,7 +96,7 @@ class GuardedPubsub(Pubsub):
         peer_id = stream.muxed_conn.peer_id
         peer = public_key_of(peer_id)
         assert peer is not None, "only members are admitted"
-        reader = FrameReader(stream, RPC_SIZE_MAX, self._limits, lambda: self._hearing.note(peer))
+        reader = FrameReader(stream, RPC_SIZE_MAX, self._limits, lambda: self._oversight.hearing.note(peer))
         await reader.open()
         while self.manager.is_running:
             frame = await reader.varint_frame()
@@ -112,7 +105,7 @@ class GuardedPubsub(Pubsub):
             if not self._gate.admits(peer, trio.current_time()):
                 self._accuse(peer_id, 0.0, "over its budget")
                 return
-            await rest(self._gate, self._hearing, peer, len(frame))
+            await self._oversight.rest(peer, len(frame))
 
     async def _on_frame(self, peer_id: ID, peer: PublicKey, frame: bytes) -> None:
         """Take a frame that was paid for, and have its sender pay for the time that takes."""

@@ -11,13 +11,13 @@ from libp2p.custom_types import TProtocol
 
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.admission import Gate
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.muxer import reset_quietly
+from fedchain.network.libp2p.oversight import Oversight
 from fedchain.network.libp2p.streams import FrameReader, FrameTooLarge, NewestStream, Outbox
 from fedchain.network.libp2p.swarm import GuardedHost
-from fedchain.network.limits import BLAME_MALFORMED, Limits
+from fedchain.network.limits import BLAME_MALFORMED
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
     CertificateMessage,
@@ -40,9 +40,6 @@ that was stuck itself missed some checks, and no peer suffers for it."""
 Receive = Callable[[PublicKey, Message, int], Verdict]
 """Called with the sender, the message and its size in bytes."""
 
-Blame = Callable[[PublicKey, float, str], None]
-"""Holds something against a peer; 0.0 only looks whether it is to be disconnected."""
-
 
 @dataclass(slots=True)
 class Counters:
@@ -58,39 +55,6 @@ class Counters:
     """Questions that were dropped because the asking peer had cost too much already."""
     rejected: int = 0
     """Times that a peer was blamed."""
-
-
-class Hearing:
-    """When each peer was heard last, on the loop's clock. Only members are connected, so there are few."""
-
-    def __init__(self) -> None:
-        self._last_s: dict[PublicKey, float] = {}
-
-    def note(self, peer: PublicKey) -> None:
-        """Something of the peer's has come."""
-        self._last_s[peer] = trio.current_time()
-
-    def last_s(self, peer: PublicKey) -> float | None:
-        """When the peer was heard last; None: never."""
-        return self._last_s.get(peer)
-
-
-PAUSE_S = 1.0
-"""Longest time that passes between two notes that a peer which is made to wait is not silent."""
-
-
-async def rest(gate: Gate, hearing: Hearing, peer: PublicKey, size: int) -> None:
-    """Wait before a peer is read again, for as long as ``size`` bytes and its earlier costs demand.
-
-    It sleeps even for no time: frames that are there already would keep others waiting. Nobody counts as silent
-    meanwhile, for it is we who do not listen.
-    """
-    pause_s = gate.pause_s(peer, size, trio.current_time())
-    while pause_s > PAUSE_S:
-        await trio.sleep(PAUSE_S)
-        hearing.note(peer)
-        pause_s -= PAUSE_S
-    await trio.sleep(pause_s)
 
 
 def is_question(message: Message) -> bool:
@@ -109,12 +73,9 @@ class Messenger:
     Args:
         host: opens and accepts the streams.
         protocol: name of the protocol; a peer of another chain has another one.
-        gate: members' budgets.
-        limits: of sizes and times.
+        oversight: of members.
         counters: the traffic that went through.
         receive: takes messages.
-        blame: holds something against a peer.
-        hearing: when each peer was heard last.
         disconnect: closes the connection to a peer.
     """
 
@@ -122,18 +83,15 @@ class Messenger:
         self,
         host: GuardedHost,
         protocol: TProtocol,
+        oversight: Oversight,
         *,
-        gate: Gate,
-        limits: Limits,
         counters: Counters,
         receive: Receive,
-        blame: Blame,
-        hearing: Hearing,
         disconnect: Callable[[PublicKey], None],
     ) -> None:
-        self._host, self._protocol, self._gate, self._limits = host, protocol, gate, limits
-        self._counters, self._receive, self._blame = counters, receive, blame
-        self._hearing, self._disconnect = hearing, disconnect
+        self._host, self._protocol, self._oversight = host, protocol, oversight
+        self._counters, self._receive, self._disconnect = counters, receive, disconnect
+        self._gate, self._limits, self._blame = oversight.gate, oversight.limits, oversight.blame
         self._newest = NewestStream()
         host.set_stream_handler(protocol, self._read)
 
@@ -141,10 +99,10 @@ class Messenger:
         """Write the frames put into ``outbox`` until cancelled, and disconnect a peer that is silent for too long."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, peer, outbox)
-            heard_s, quiet = self._hearing.last_s(peer), 0
+            heard_s, quiet = self._oversight.hearing.last_s(peer), 0
             while quiet < LOOKS:
                 await trio.sleep(self._limits.idle_timeout_s / LOOKS)
-                last_s, heard_s = heard_s, self._hearing.last_s(peer)
+                last_s, heard_s = heard_s, self._oversight.hearing.last_s(peer)
                 quiet = quiet + 1 if heard_s == last_s else 0
             log.info("%s was silent for %.0f s", peer_id(peer), self._limits.idle_timeout_s)
             self._disconnect(peer)
@@ -178,10 +136,10 @@ class Messenger:
         assert peer is not None, "only members are admitted"
         try:
             with self._newest.of(peer):
-                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits, lambda: self._hearing.note(peer))
+                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits, lambda: self._oversight.hearing.note(peer))
                 await reader.open()
                 while self._take(peer, data := await reader.frame()):
-                    await rest(self._gate, self._hearing, peer, len(data))
+                    await self._oversight.rest(peer, len(data))
         except FrameTooLarge as error:
             self._blame(peer, BLAME_MALFORMED, f"malformed frame: {error}")
         except trio.TooSlowError:

@@ -27,8 +27,9 @@ from fedchain.network.libp2p.gossip import GuardedPubsub
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log, quieten_library
 from fedchain.network.libp2p.mesh import GuardedRouter
-from fedchain.network.libp2p.messenger import Counters, Hearing, Messenger, is_answer
+from fedchain.network.libp2p.messenger import Counters, Messenger, is_answer
 from fedchain.network.libp2p.muxer import close_quietly
+from fedchain.network.libp2p.oversight import Hearing, Oversight
 from fedchain.network.libp2p.publisher import Publisher
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
@@ -131,37 +132,29 @@ class Libp2pNetwork:
         self.host.pays = self._pays
         self._hearing = Hearing()
         self.topic = f"/fedchain/{chain_id.hex()}/gossip/2"
-        judged = Judged()
+        judged, oversight = Judged(), Oversight(self.gate, limits, self._hearing, self.blame)
         self.router = GuardedRouter(self.topic, gate=self.gate, judged=judged, limits=limits)
         self.pubsub = GuardedPubsub(
             self.host,
             self.router,
             self.topic,
-            gate=self.gate,
-            hearing=self._hearing,
+            oversight,
             judged=judged,
             judge=self._judge,
-            blame=self.blame,
-            limits=limits,
         )
         self._messenger = Messenger(
             self.host,
             TProtocol(f"/fedchain/{chain_id.hex()}/messages/2"),
-            gate=self.gate,
-            limits=limits,
+            oversight,
             counters=self.counters,
             receive=self._receive,
-            blame=self.blame,
-            hearing=self._hearing,
             disconnect=self.disconnect,
         )
         self._finder = Finder(
             self.host,
             TProtocol(f"/fedchain/{chain_id.hex()}/addresses/2"),
+            oversight,
             book=self.book,
-            gate=self.gate,
-            limits=limits,
-            blame=self.blame,
             peers=self.peers,
             version=version,
         )

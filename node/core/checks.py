@@ -15,7 +15,7 @@ from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.exceptions import MethodFailed, Refused
 from fedchain.chain.far_final import validate_far_final
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Part, Rules, check_post, recompute
+from fedchain.chain.knowledge import Part, Rules, check_post, missing_contents, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.signatures import Signed, count_valid, signatures_of
@@ -23,6 +23,7 @@ from fedchain.chain.state import State, phase_rule
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.validation import (
     validate_certificate,
+    validate_content,
     validate_evidence,
     validate_part,
     validate_post,
@@ -79,6 +80,43 @@ class NoFailures:
         return ""
 
 
+class PassedElsewhere(Protocol):
+    """Results of checks by other peers of this process; each peer still remembers for itself what it has checked."""
+
+    def has(self, identity: Hashable) -> bool:
+        """Whether some peer has found a signature or post to be good."""
+
+    def keep(self, identity: Hashable) -> None:
+        """Note that this peer has found it to be good."""
+
+    def knowledge(self, key: JobKey) -> Knowledge | None:
+        """A knowledge that some peer has recomputed; None if nobody has."""
+
+    def keep_knowledge(self, key: JobKey, knowledge: Knowledge) -> None:
+        """Note a recomputed knowledge."""
+
+
+class _NowhereElse:
+    """There is one peer in this process, or each checks for itself."""
+
+    def has(self, identity: Hashable) -> bool:
+        """See :class:`PassedElsewhere`."""
+        return False
+
+    def keep(self, identity: Hashable) -> None:
+        """See :class:`PassedElsewhere`."""
+
+    def knowledge(self, key: JobKey) -> Knowledge | None:
+        """See :class:`PassedElsewhere`."""
+        return None
+
+    def keep_knowledge(self, key: JobKey, knowledge: Knowledge) -> None:
+        """See :class:`PassedElsewhere`."""
+
+
+NOWHERE_ELSE = _NowhereElse()
+
+
 def held_once(_: Hash, data: bytes) -> bytes:
     """Hold a content as it came: there is one node in this process."""
     return data
@@ -92,14 +130,21 @@ class Checks:
         rules: the rules of the learning method.
         intern: returns the copy of a recomputed knowledge to hold.
         failures: notes failures of the method's own code.
+        elsewhere: results that other peers of this process have found.
     """
 
     def __init__(
-        self, genesis: Genesis, rules: Rules, intern: Intern = held_once, failures: Failures | None = None
+        self,
+        genesis: Genesis,
+        rules: Rules,
+        intern: Intern = held_once,
+        failures: Failures | None = None,
+        elsewhere: PassedElsewhere = NOWHERE_ELSE,
     ) -> None:
         self._genesis = genesis
         self._rules = rules
         self._intern = intern
+        self._elsewhere = elsewhere
         self.failures: Failures = failures or NoFailures()
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
@@ -226,14 +271,29 @@ class Checks:
         """The knowledge after a block of some posts; raises Refused."""
         known = self._knowledge.get(job.key)
         if known is None:
-            data = recompute(
-                self._genesis, self._rules, job.state, job.transactions, job.contents.get, self._check_post
-            )
-            root = sha256(data)
-            known = Knowledge(root, self._intern(root, data))
+            known = self._recomputed_elsewhere(job)
+            if known is None:
+                known = self._recompute(job)
+                self._elsewhere.keep_knowledge(job.key, known)
             _remember(self._knowledge, job.key, known, KNOWLEDGE_MAX)
             while len(self._knowledge) > 1 and self._knowledge_size() > KNOWLEDGE_SIZE_MAX:
                 self._knowledge.popitem(last=False)
+        return known
+
+    def _recompute(self, job: Recompute) -> Knowledge:
+        check = self._check_post
+        data = recompute(self._genesis, self._rules, job.state, job.transactions, job.contents.get, check)
+        root = sha256(data)
+        return Knowledge(root, self._intern(root, data))
+
+    def _recomputed_elsewhere(self, job: Recompute) -> Knowledge | None:
+        """The knowledge, if another peer has recomputed it; posts are checked as if this peer had to recompute."""
+        known = self._elsewhere.knowledge(job.key)
+        if known is None or missing_contents(job.state, job.transactions, job.contents.get):
+            return None
+        before = job.contents.get(job.state.knowledge_root, b"")
+        for post in job.transactions:
+            self._check_post(self._genesis, self._rules, job.state, before, post, job.contents[post.payload_hash])
         return known
 
     def _knowledge_size(self) -> int:
@@ -247,18 +307,25 @@ class Checks:
         self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes
     ) -> None:
         identity = state.block_hash, post.hash
-        if identity not in self._checked:
+        if identity in self._checked:
+            return
+        if self._elsewhere.has(identity):
+            validate_content(post.payload_hash, post.payload_size, payload)
+        else:
             check_post(genesis, rules, state, knowledge, post, payload)
-            self._pass(identity)
+            self._elsewhere.keep(identity)
+        self._pass(identity)
 
     def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
         identity = public_key, signature, message
         if identity in self._checked:
             return True
-        valid = is_valid_signature(public_key, signature, message)
-        if valid:
-            self._pass(identity)
-        return valid
+        if not self._elsewhere.has(identity):
+            if not is_valid_signature(public_key, signature, message):
+                return False
+            self._elsewhere.keep(identity)
+        self._pass(identity)
+        return True
 
     def _pass(self, identity: Hashable) -> None:
         """Remember a passed check."""

@@ -4,7 +4,8 @@
 refused leaves the node as it was, so a log of its events replays to the same state.
 
 The parts share one memory (``context.py``): posts arrive (``posts.py``), blocks become candidates and final
-(``block_import.py``), votes decide (``voting.py``), and the peer contributes and mines (``production.py``).
+(``block_import.py``), votes decide (``voting.py``), and the peer contributes (``contributing.py``) and mines
+(``mining.py``).
 """
 
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.sync import CatchUp
 from fedchain.node.core.answers import Answers
+from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.conduct import Conduct
@@ -45,6 +47,7 @@ from fedchain.node.core.contents.content_cache import ContentCache
 from fedchain.node.core.contents.part_lists import NoParts, PartLookup, lists_parts
 from fedchain.node.core.contents.retention import contents_in_order, contents_of, is_time_to_sweep
 from fedchain.node.core.context import Context, PhaseClock
+from fedchain.node.core.contributing import Contributing
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.deadlines import opens_after_ms
 from fedchain.node.core.effects import Effect, Persist, Refuse, Retain, Send, Wake
@@ -73,11 +76,11 @@ from fedchain.node.core.jobs import (
     VerifySignatures,
 )
 from fedchain.node.core.ledger import Ledger
+from fedchain.node.core.mining import Draft, Mining
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.notices import HeadUnconfirmed
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import Posts
-from fedchain.node.core.production import Draft, Production
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.recollection import own_statements
 from fedchain.node.core.voting.sessions import Sessions
@@ -167,7 +170,9 @@ class Node:
         self._posts = Posts(context, self._crimes, self._bulk, conduct.good_posts)
         self._voting = Voting(context, self._crimes, self._blocks)
         self._not_believed = tuple(context.effects)  # emitted at the first event
-        self._production = Production(context, self._crimes, self._blocks, self._bulk)
+        self._attendance = Attendance(context)
+        self._contributing = Contributing(context, self._attendance, self._bulk)
+        self._mining = Mining(context, self._attendance, self._crimes, self._blocks)
         self._gathering = Gathering(context, conduct.wait_for)
         self._twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
         self._sessions = Sessions(context, session)
@@ -230,7 +235,7 @@ class Node:
 
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are missing."""
-        return self._production.missing
+        return self._attendance.missing
 
     def gathers(self) -> int:
         """Number of members, this one counted, that have to be connected before it begins; 0 once it has begun."""
@@ -238,7 +243,7 @@ class Node:
 
     def opens_in_ms(self) -> int:
         """Milliseconds until the next round begins; 0 once it has begun."""
-        return self._production.opens_in_ms()
+        return self._attendance.opens_in_ms()
 
     def lagging(self, height: int) -> list[PublicKey]:
         """Connected members that have not announced a head at ``height`` or above."""
@@ -284,11 +289,11 @@ class Node:
 
     def is_mining(self, header: Header) -> bool:
         """Whether ``header`` is the draft that still needs a nonce, so that a miner can stop early."""
-        return self._production.is_mining(header)
+        return self._mining.is_mining(header)
 
     def draft(self) -> Draft | None:
         """The block that is being mined; None if there is none."""
-        return self._production.draft
+        return self._mining.draft
 
     def hold(self, content: bytes) -> Hash:
         """Hold a content for peers that ask for it by its hash; returns the hash."""
@@ -322,7 +327,7 @@ class Node:
             return None
         context = self._context
         context.now, context.effects = now, []
-        if not self._production.waits_for_more():
+        if not self._attendance.waits_for_more():
             self._advance()
         return context.effects
 
@@ -356,11 +361,11 @@ class Node:
                 self._on_disconnected(peer)
                 return Follows.NOTHING
             case Contributed(round_number, phase, payload):
-                self._production.on_contributed(round_number, phase, payload)
+                self._contributing.on_contributed(round_number, phase, payload)
             case NotContributed(round_number, phase, reason):
-                self._production.on_not_contributed(round_number, phase, reason)
+                self._contributing.on_not_contributed(round_number, phase, reason)
             case Mined(header):
-                self._production.on_mined(header)
+                self._mining.on_mined(header)
             case Computed(job, result):
                 return self._on_computed(job, result)
             case Tick():
@@ -375,7 +380,7 @@ class Node:
             case PostMessage(post, payload):
                 if post.sender == self._me:
                     self._twins.hears(post)
-                return _more_if(self._posts.on_post(peer, post, payload) and not self._production.waits_for_more())
+                return _more_if(self._posts.on_post(peer, post, payload) and not self._attendance.waits_for_more())
             case CandidateMessage(block):
                 self._blocks.on_candidate(peer, block)
             case VoteMessage(vote):
@@ -444,14 +449,14 @@ class Node:
     def _on_computed(self, job: Job, result: Result) -> Follows:
         match job, result:
             case CheckPost(), Refused() | None:
-                if not self._production.on_checked(job, result):
+                if not self._contributing.on_checked(job, result):
                     self._posts.on_checked(job, result)
-                    return _more_if(not self._production.waits_for_more())
+                    return _more_if(not self._attendance.waits_for_more())
             case KeepPart(), Refused() | None:
                 self._posts.on_kept(job, result)
             case Recompute(), Refused() | Knowledge():
                 self._blocks.on_recomputed(job, result)
-                self._production.on_recomputed(job, result)
+                self._mining.on_recomputed(job, result)
                 return _head_if(self._catching_up.on_recomputed(job, result))
             case VerifySignatures(), Verified():
                 return _head_if(self._catching_up.on_verified(job, result))
@@ -494,8 +499,19 @@ class Node:
             self._blocks.advance()
         self._bulk.advance()
         if self._gathering.advance():
-            self._production.advance()
+            self._produce()
         self._wake()
+
+    def _produce(self) -> None:
+        """Do this peer's work for the open phase."""
+        context = self._context
+        if context.head.finished:
+            self._attendance.finish()
+            return
+        self._attendance.look()
+        if context.knowledge() is not None:
+            self._contributing.advance()
+            self._mining.advance()
 
     def _on_head(self) -> None:
         """The head moved: drop the work of its height, and open the next phase."""
@@ -513,7 +529,9 @@ class Node:
         self._bulk.on_head()
         self._posts.on_head()
         self._voting.on_head()
-        self._production.on_head()
+        self._attendance.on_head()
+        self._contributing.on_head()
+        self._mining.on_head()
         self._forget()
         if self._catching_up.advance():  # blocks that are replayed come many at a time
             self._on_head()
@@ -543,7 +561,7 @@ class Node:
 
     def _wake(self) -> None:
         """Ask for a tick at the end of the next timeout, unless the same one was asked for already."""
-        times = (self._voting.agreement.wakes_at_ms(self._context.now.ms), self._production.wakes_at_ms())
+        times = (self._voting.agreement.wakes_at_ms(self._context.now.ms), self._attendance.wakes_at_ms())
         at_ms = min((time for time in times if time is not None), default=None)
         if at_ms is not None and at_ms != self._wake_ms:
             self._wake_ms = at_ms

@@ -75,7 +75,7 @@ class Departure:
 
     async def wait(self, service: Service, leave: Callable[[], None]) -> None:
         """Wait for a reason, let the others fetch the last block, and leave."""
-        self._service = service
+        self._service, service.on_head = service, self.on_head
         self.on_head()  # it may have finished before it was started
         await self._has_reason.wait()
         log.info("ending: %s", self._reason)

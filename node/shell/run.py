@@ -3,7 +3,7 @@
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,24 +44,13 @@ from fedchain.node.operating.service_manager import ServiceManager
 from fedchain.node.operating.status import answer_status
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.failures import LoggedFailures
-from fedchain.node.shell.service import Service
+from fedchain.node.shell.service import Contact, Disk, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
 
 Watch = Callable[[Service], Coroutine[Any, Any, None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The resources of a node before its network opens."""
-
-    checks: Checks
-    store: Store
-    journal: JournalFile
-    folder: Path
-    """The data folder."""
 
 
 def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> None:
@@ -97,8 +86,8 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal,
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
-        kept = Kept(checks, store, journal, folder)
-        anyio.run(partial(_serve, config, genesis, key, kept, secrets, watch), backend="trio")
+        disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
+        anyio.run(partial(_serve, config, genesis, key, checks, disk, secrets, watch), backend="trio")
 
 
 def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, passphrase: str | None) -> dict[str, bytes]:
@@ -141,7 +130,8 @@ async def _serve(
     config: NodeConfig,
     genesis: Genesis,
     key: PrivateKey,
-    kept: Kept,
+    checks: Checks,
+    disk: Disk,
     secrets: Mapping[str, bytes],
     watch: Watch | None,
 ) -> None:
@@ -149,7 +139,7 @@ async def _serve(
     from fedchain.network.libp2p.addresses import InvalidBootstrap
     from fedchain.network.libp2p.network import ListenError, open_network
 
-    folder, manager = kept.folder, ServiceManager.from_environment()
+    folder, manager = Path(config.data), ServiceManager.from_environment()
     departure = Departure(
         Ending(config.stop_accuracy, config.stop_patience), exits_when_finished=config.exit_when_finished
     )
@@ -175,7 +165,7 @@ async def _serve(
                     bootstrap=config.bootstrap,
                     announce=config.announce,
                     folder=folder,
-                    limits=limits_of(genesis, kept.checks),
+                    limits=limits_of(genesis, checks),
                 ) as network,
                 anyio.create_task_group() as tasks,
             ):
@@ -187,21 +177,8 @@ async def _serve(
                 conduct = Conduct(
                     replays=config.replay, recent_size_max=config.recent_mib * 2**20, wait_for=config.wait_for
                 )
-                service = Service(
-                    genesis,
-                    key,
-                    kept.checks,
-                    kept.store,
-                    kept.journal,
-                    network,
-                    training,
-                    on_head=departure.on_head,
-                    blame=blame,
-                    links=network,
-                    parts=PartFolder(folder / PARTS),
-                    conduct=conduct,
-                    timeline=TimelineFile(folder / TIMELINE_FILE),
-                )
+                contact = Contact(network, network, blame)
+                service = Service(genesis, key, checks, disk, contact, training, conduct)
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
                 tasks.start_soon(_inform, manager, training, service)

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
 import anyio
@@ -110,6 +110,32 @@ class NodeStopped(NodeConfigError):
     """The node must not go on; the message states the reason and the remedy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a node keeps on its disk."""
+
+    store: Storage
+    """Records that survive a restart."""
+    journal: SigningJournal
+    """The statements that this key signed last."""
+    parts: PartFolder | None = None
+    """The folder of parts that posts list by reference; the trainer shares it."""
+    timeline: TimelineFile | None = None
+    """The file for observations of each block; None for no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How a node reaches the others."""
+
+    network: Network
+    """Carries messages."""
+    links: Links | None = None
+    """The network's knowledge of its connections."""
+    blame: Callable[[PublicKey, str], None] = lambda member, reason: None
+    """Called with a member that signed something that breaks a rule, and the rule."""
+
+
 class Service:
     """Drives one node until it is cancelled.
 
@@ -117,16 +143,10 @@ class Service:
         genesis: the rules that the federation agreed on.
         key: this peer's key.
         checks: the costly checks.
-        store: the records that survive a restart.
-        journal: the statements that this key signed last.
-        network: carries messages.
+        disk: what the node keeps.
+        contact: how it reaches the others.
         training: computes contributions.
-        on_head: called when the head has moved.
-        blame: called with a member that signed something that breaks a rule, and the rule.
-        links: the network's knowledge of its connections.
-        parts: the folder of parts that posts list by reference; the trainer shares it.
-        conduct: the operator\'s choices for the node; older blocks and missing contents are always fetched.
-        timeline: the file for observations of each block; None for no file.
+        conduct: the operator's choices for the node; older blocks and missing contents are always fetched.
     """
 
     def __init__(
@@ -134,36 +154,28 @@ class Service:
         genesis: Genesis,
         key: PrivateKey,
         checks: Checks,
-        store: Storage,
-        journal: SigningJournal,
-        network: Network,
+        disk: Disk,
+        contact: Contact,
         training: Training,
-        on_head: Callable[[], None] = lambda: None,
-        blame: Callable[[PublicKey, str], None] = lambda member, reason: None,
-        *,
-        links: Links | None = None,
-        parts: PartFolder | None = None,
         conduct: Conduct = Conduct(),  # noqa: B008 - frozen
-        timeline: TimelineFile | None = None,
     ) -> None:
-        self._links = links
         self.activity = Activity()
         self.genesis, self.me = genesis, key.public_key
         self.peers: set[PublicKey] = set()
-        written = journal.content()
+        self.on_head: Callable[[], None] = lambda: None
+        """Called when the head has moved."""
+        written = disk.journal.content()
         said = Journal() if written is None else Journal.decode(written)
         self.node = Node(
             genesis,
             key,
             checks,
-            store,
+            disk.store,
             said,
-            conduct=replace(conduct, parts=parts, backfills=True, refills=True),
+            conduct=replace(conduct, parts=disk.parts, backfills=True, refills=True),
             session=os.urandom(SESSION_SIZE),
         )
-        self._parts = parts
-        self._checks, self._store, self._journal, self._network = checks, store, journal, network
-        self._training, self._on_head, self._blame = training, on_head, blame
+        self._checks, self._disk, self._contact, self._training = checks, disk, contact, training
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
         self._verifier = VerifyingWorker(lambda job, result: self.handle(Computed(job, result)))
         self._queue = EffectQueue(self._commit, self._carry_out)
@@ -172,7 +184,6 @@ class Service:
         self._wake_at_s: float | None = None
         self._tasks: TaskGroup | None = None
         self._training_turn = anyio.Lock()
-        self._timeline = timeline
         self._watch = Watch(now().ms)
 
     async def run(self) -> None:
@@ -180,7 +191,7 @@ class Service:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._track()
-            self._network.attach(self._on_message)
+            self._contact.network.attach(self._on_message)
             tasks.start_soon(self._miner.run)
             tasks.start_soon(self._queue.run)
             tasks.start_soon(self._compute_all)
@@ -217,13 +228,13 @@ class Service:
                 self._track()
             self._log_head()
             self._end_watch(old.height)
-            self._on_head()
+            self.on_head()
         self._watch.look(self.node.ledger.entries.values())
         return verdict(refused)
 
     def _track(self) -> None:
         """Tell the network the members at the head."""
-        self._network.track(self.node.head.height, self.node.head.roster.members)
+        self._contact.network.track(self.node.head.height, self.node.head.roster.members)
 
     def _is_done(self, effect: Effect) -> bool:
         """Whether an effect was carried out at once, since it changes nothing that others see."""
@@ -237,7 +248,7 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """State of this node; plain values."""
-        return report(self, self._links)
+        return report(self, self._contact.links)
 
     def method_failure(self) -> str:
         """Why the learning method's own code failed at the open height; empty if it did not."""
@@ -245,7 +256,7 @@ class Service:
 
     def store_size_bytes(self) -> int:
         """Bytes of the chain on disk."""
-        return self._store.size_bytes()
+        return self._disk.store.size_bytes()
 
     # effects
 
@@ -269,21 +280,21 @@ class Service:
 
     def _store_all(self, records: list[Record], journal: Journal | None) -> None:
         if records:
-            self._store.append(records)
+            self._disk.store.append(records)
         if journal is not None:
-            self._journal.write(journal.encode())
+            self._disk.journal.write(journal.encode())
 
     async def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Retain(needed):
-                await to_thread.run_sync(self._store.retain, needed)
+                await to_thread.run_sync(self._disk.store.retain, needed)
             case KeepParts(needed):
-                if self._parts is not None:
-                    await to_thread.run_sync(self._parts.keep_only, needed)
+                if self._disk.parts is not None:
+                    await to_thread.run_sync(self._disk.parts.keep_only, needed)
             case Publish(message):
-                self._network.publish(message)
+                self._contact.network.publish(message)
             case Send(peer, message):
-                self._network.send(peer, message)
+                self._contact.network.send(peer, message)
             case Mine(header):
                 if self.node.is_mining(header):  # the head may have moved while the effect waited
                     named = {"height": header.height, "round": header.round}
@@ -302,7 +313,7 @@ class Service:
             case Blame(member, error):
                 self.activity.refuse(error)
                 if member != self.me:
-                    self._blame(member, f"{type(error).__name__}: {error}")
+                    self._contact.blame(member, f"{type(error).__name__}: {error}")
             case Tell(notice):
                 self._tell(notice)
             case Stop(reason):
@@ -339,8 +350,8 @@ class Service:
     def _run(self, job: Job) -> Result:
         """Do a job."""
         if isinstance(job, KeepPart):
-            assert self._parts is not None, "only a node with a folder for parts fetches any"
-            return run_part(self._checks, self._parts, job)
+            assert self._disk.parts is not None, "only a node with a folder for parts fetches any"
+            return run_part(self._checks, self._disk.parts, job)
         return self._checks.run(job)
 
     async def _contribute(self, effect: Contribute) -> None:
@@ -400,12 +411,12 @@ class Service:
         head, now_ms = self.node.head, now().ms
         seen = self._watch.end(head.height, head.block_hash, now_ms) if head.height == old_height + 1 else None
         self._watch = Watch(now_ms)
-        if seen is not None and self._timeline is not None:
+        if seen is not None and self._disk.timeline is not None:
             self._start(self._note_seen, seen)
 
     async def _note_seen(self, seen: SeenBlock) -> None:
-        assert self._timeline is not None
-        await to_thread.run_sync(self._timeline.add, seen)
+        assert self._disk.timeline is not None
+        await to_thread.run_sync(self._disk.timeline.add, seen)
 
     def _log_head(self) -> None:
         head = self.node.head

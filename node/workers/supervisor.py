@@ -19,7 +19,7 @@ from fedchain.chain.block import Header
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.node.core.jobs import Verified, VerifySignatures
-from fedchain.node.core.production import is_same_work
+from fedchain.node.core.mining import is_same_work
 from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
 from fedchain.node.workers.training_file import read_answer
 

@@ -81,6 +81,19 @@ class Parcel:
     """Whether peers that accept it pass it on."""
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkWatch:
+    """Functions to call with what happens in the network."""
+
+    on_delivery: Callable[[int, int, Parcel], None]
+    """Called for each parcel before its receiver gets it: (peer number, sender, parcel)."""
+    on_link: OnLink = lambda number, neighbour, connected: None
+    """Called when a ban or the membership cuts a connection, and when one is made again or in its place; once for each
+    end."""
+    on_ban: OnBan = lambda number, banned: None
+    """Called with (peer number, the peer that it has banned) before that."""
+
+
 class SimulatedNetwork:
     """Carries parcels between peers, in virtual time.
 
@@ -89,10 +102,7 @@ class SimulatedNetwork:
         members: public keys by peer number; a peer admits all of them until it tracks others.
         conditions: quality of the network.
         seed: seed of delays, losses, replays and the mesh.
-        on_delivery: called for each parcel before its receiver gets it: (peer number, sender, parcel).
-        on_link: called when a ban or the membership cuts a connection, and when one is made again or in its place; once
-            for each end.
-        on_ban: called with (peer number, the peer that it has banned) before that.
+        watch: is told of deliveries, links and bans.
         share: finds the copy of a chunk's bytes to hand over.
     """
 
@@ -102,9 +112,7 @@ class SimulatedNetwork:
         members: Sequence[PublicKey],
         conditions: Conditions,
         seed: int,
-        on_delivery: Callable[[int, int, Parcel], None],
-        on_link: OnLink = lambda number, neighbour, connected: None,
-        on_ban: OnBan = lambda number, banned: None,
+        watch: NetworkWatch,
         share: Share = lambda content_hash, start, data: data,
     ) -> None:
         self.sent_bytes, self.received_bytes = [0] * len(members), [0] * len(members)
@@ -113,7 +121,8 @@ class SimulatedNetwork:
         self._members = members
         self._number = {member: number for number, member in enumerate(members)}
         self._random = random.Random(seed)
-        self._on_delivery, self._on_link, self._on_ban, self._share = on_delivery, on_link, on_ban, share
+        self._on_delivery, self._on_link, self._on_ban = watch.on_delivery, watch.on_link, watch.on_ban
+        self._share = share
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
         self._memberships = [Membership(members) for _ in members]
         self.gates = Gates(members, self._memberships, loop.time, self._cut)

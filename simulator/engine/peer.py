@@ -143,6 +143,19 @@ class Surroundings:
     observer: Observer
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one peer's node runs on."""
+
+    storage: Storage
+    """Survives a crash, as the journal does."""
+    clock: WallClock
+    draw: random.Random
+    """Source of randomness."""
+    parts: LinkedPartFolder | None = None
+    """Parts that posts list by reference, as far as they are here; None if posts have no parts."""
+
+
 class SimulatedPeer:
     """A node, its storage, its journal, its clock and its computing power. It can crash and come back.
 
@@ -150,12 +163,9 @@ class SimulatedPeer:
         number: place among the members.
         key: its private key.
         checks: its costly checks, which others may share.
-        storage: survives a crash, as the journal does.
-        clock: its wall clock.
-        draw: its source of randomness.
+        machine: what its node runs on.
         around: objects and settings that all peers share.
         behaviour: its deviation from the protocol; None if it follows the protocol.
-        parts: parts that posts list by reference, as far as it has them; None if posts have no parts.
     """
 
     def __init__(
@@ -163,14 +173,11 @@ class SimulatedPeer:
         number: int,
         key: PrivateKey,
         checks: Checks,
-        storage: Storage,
-        clock: WallClock,
-        draw: random.Random,
+        machine: Machine,
         around: Surroundings,
         behaviour: Behaviour | None = None,
-        parts: LinkedPartFolder | None = None,
     ) -> None:
-        self.number, self.key, self.storage, self.behaviour = number, key, storage, behaviour
+        self.number, self.key, self.storage, self.behaviour = number, key, machine.storage, behaviour
         self.is_honest = behaviour is None
         """Whether it follows the protocol."""
         self.public_key = key.public_key
@@ -184,8 +191,8 @@ class SimulatedPeer:
         self.slowness = 1.0
         self.kill_pending = False
         """Whether the peer crashes between two effects of the next event that has several."""
-        self.checks, self._clock, self._draw, self._around = checks, clock, draw, around
-        self._parts, self._parts_needed = parts, frozenset[Hash]()
+        self.checks, self._clock, self._draw, self._around = checks, machine.clock, machine.draw, around
+        self._parts, self._parts_needed = machine.parts, frozenset[Hash]()
         self._training = 0  # contributions that are being computed, which may still read parts
         self._endpoint = around.network.endpoint(number)
         self._events: deque[Event] = deque()

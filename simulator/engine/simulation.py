@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.node.core.checks import Checks
+from fedchain.node.core.checks import NOWHERE_ELSE, Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
 from fedchain.node.core.posts import NO_GOOD_POSTS
@@ -45,11 +44,11 @@ from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
+from fedchain.simulator.engine.network import Conditions, NetworkWatch, Parcel, SimulatedNetwork
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
-from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
+from fedchain.simulator.engine.peer import Behaviour, Machine, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.recorder import Recorder
-from fedchain.simulator.engine.remembered_checks import Remembered, RememberedChecks
+from fedchain.simulator.engine.remembered_checks import Remembered
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared_posts import SharedPosts
 from fedchain.simulator.engine.sleeping import Shifts
@@ -179,6 +178,18 @@ def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """How the caller of a run follows it, ends it, and goes on with it."""
+
+    on_round: Callable[[RoundMetrics], None] = lambda row: None
+    """Called with each round's row when the round is closed."""
+    stop: threading.Event | None = None
+    """Ends the run with Interrupted when another thread sets it."""
+    record: Record | NoRecord = NO_RECORD
+    """This run's record, which holds its results up to an interruption."""
+
+
 class Simulation:
     """One run of a scenario.
 
@@ -188,10 +199,8 @@ class Simulation:
         keys: the result of :func:`simulation_keys`.
         rules: the learning method's rules of validity.
         executor: trains the models.
-        on_round: called with each round's row when the round is closed.
         parts: folder with each peer's parts, in a folder named by its number; None if posts have no parts.
-        stop: ends the run with Interrupted when another thread sets it.
-        record: this run's record, which holds its results up to an interruption.
+        supervision: how the run is followed, ended and resumed.
     """
 
     def __init__(
@@ -201,10 +210,8 @@ class Simulation:
         keys: list[PrivateKey],
         rules: ChainRules,
         executor: Executor,
-        on_round: Callable[[RoundMetrics], None] = lambda row: None,
         parts: Path | None = None,
-        stop: threading.Event | None = None,
-        record: Record | NoRecord = NO_RECORD,
+        supervision: Supervision = Supervision(),
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -213,7 +220,7 @@ class Simulation:
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
         self.recorder, self.witness = Recorder(genesis, self.loop), Witness()
         self._scenario, self._genesis, self._executor = scenario, genesis, executor
-        self._on_round, self._stop, self._record = on_round, stop, record
+        self._on_round, self._stop, self._record = supervision.on_round, supervision.stop, supervision.record
         self._trace = bytes(HASH_SIZE)
         self._trace_lines: list[bytes] = []  # not hashed yet
         self._events = 0
@@ -228,9 +235,7 @@ class Simulation:
             genesis_state(genesis).roster.members,
             _conditions(scenario),
             derive(scenario.seed, "network"),
-            self._trace_delivery,
-            self._on_link,
-            self.checker.on_ban,
+            NetworkWatch(self._trace_delivery, self._on_link, self.checker.on_ban),
             contents.share,
         )
         follow = scenario.shared_verification
@@ -240,7 +245,7 @@ class Simulation:
             self.network,
             genesis,
             executor,
-            record.remembering(sealing(genesis.proof_function)),
+            self._record.remembering(sealing(genesis.proof_function)),
             _pace(scenario),
             SharedPosts() if scenario.shared_verification else NO_GOOD_POSTS,
             contents.intern,
@@ -248,26 +253,22 @@ class Simulation:
             self,
         )
         shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
-        build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
-        if record.resumptions:
-            build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())
+        elsewhere = Remembered() if self._record.resumptions else NOWHERE_ELSE
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
         for number, key in enumerate(keys):
             clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
             draw = random.Random(derive(scenario.seed, "peer", number))
+            folder = None if parts is None else LinkedPartFolder(parts / str(number), known_parts)
             self.peers.append(
                 SimulatedPeer(
                     number,
                     key,
-                    shared or build_checks(),
-                    MemoryStore(pool, contents.shelf()),
-                    clock,
-                    draw,
+                    shared or Checks(genesis, rules, contents.intern, elsewhere=elsewhere),
+                    Machine(MemoryStore(pool, contents.shelf()), clock, draw, folder),
                     around,
                     behaviours.get(number),
-                    None if parts is None else LinkedPartFolder(parts / str(number), known_parts),
                 )
             )
 

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from fedchain.chain.committee import captured_share
 from fedchain.chain.genesis import FaultModel
+from tests.support.chain.committee import captured_share
 from tests.support.paths import DOCS
 
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.libp2p.network import open_network
 from fedchain.node.core.checks import Checks
-from fedchain.node.shell.service import Service
+from fedchain.node.shell.service import Contact, Disk, Service
 from tests.soak._processes import answer, told
 from tests.support.chain.builders import genesis, keys
 from tests.support.node.driver import BlobRules
@@ -63,7 +63,7 @@ async def run(number: int, count: int) -> None:
         trio.open_nursery() as nursery,
     ):
         checks = Checks(document, BlobRules())
-        service = Service(document, key, checks, MemoryStore(), NoJournal(), network, training)
+        service = Service(document, key, checks, Disk(MemoryStore(), NoJournal()), Contact(network), training)
         network.watch(service.on_peer)
         nursery.start_soon(service.run)
         answer(network.listen_addresses())

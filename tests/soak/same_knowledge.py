@@ -120,7 +120,7 @@ def known_to_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
     )
     try:
         rules = Application(config, genesis.members, genesis.chain_id)
-        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, executor, parts=pool.parts)
+        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, executor, pool.parts)
         outcome = simulation.run()
     finally:
         executor.close()

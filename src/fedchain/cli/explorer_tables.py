@@ -241,9 +241,8 @@ _BY_KIND: Mapping[type, _Form] = {
 
 _BY_NAME: Mapping[str, _Form] = {
     "address": lambda show, name, value, short: str(value),  # its number stands beside it
-    "size": lambda show, name, value, short: str(value),  # leaves of a tree
+    "size": lambda show, name, value, short: str(value),  # leaves of a Merkle tree
     "bits": lambda show, name, value, short: f"{value:#010x}",
-    "size": lambda show, name, value, short: str(value),  # leaves of a Merkle tree, no bytes
     **dict.fromkeys(_MEMBERS, _Format.member),
     **dict.fromkeys(("time_ms", "clock_ms", "created_ms"), _Format.time),
     "clock_offset_ms": _Format.clock_offset,

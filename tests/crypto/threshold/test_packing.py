@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedchain.crypto.exceptions import PackingOverflow
 from fedchain.crypto.threshold import Decryption, Encryptor, FixedPoint, Packing, add
 from tests.crypto.threshold.dealt import SENDERS, random_source, small_key
+from tests.support.crypto import decrypt
 
 
 @pytest.mark.long
@@ -96,6 +97,6 @@ def test_an_encrypted_round_is_the_plain_round_bit_for_bit() -> None:
     ]
     decryption = Decryption(key, bytes(32), 1, "decryption_share", add(key, posted))
     posts = [decryption.share(shares[i], SENDERS[i], random_source(str(i))) for i in (3, 1, 4)]
-    sums = packing.unpack(decryption.decrypt(posts).plaintexts, 32)
+    sums = packing.unpack(decrypt(decryption, posts)[0], 32)
     assert sums.tobytes() == np.sum(integers, axis=0).tobytes()
     assert point.decode(sums).tobytes() == (np.sum(integers, axis=0) / 2**32).tobytes()

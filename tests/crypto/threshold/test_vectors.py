@@ -32,6 +32,7 @@ from fedchain.crypto.threshold import (
 )
 from fedchain.crypto.threshold.sealing import seal_shares
 from tests.crypto.threshold.dealt import SENDERS, SIGNING_KEYS, random_source, small_key
+from tests.support.crypto import decrypt
 
 PATH = Path(__file__).parent / "vectors.json"
 VECTORS: list[dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8")) if PATH.exists() else []
@@ -96,7 +97,7 @@ def test_everything_is_read_as_the_vectors_say(case: dict[str, Any]) -> None:
     posts = [
         decode_share_post(key, bytes.fromhex(data), 4, i, SENDERS[i - 1]) for i, data in enumerate(case["posts"], 1)
     ]
-    assert [str(number) for number in decryption.decrypt(posts).plaintexts] == case["decrypted"]
+    assert [str(number) for number in decrypt(decryption, posts)[0]] == case["decrypted"]
 
 
 @pytest.mark.parametrize("case", VECTORS)

@@ -10,6 +10,7 @@ import trio.testing
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.libp2p.messenger import LOOKS, Counters, Messenger
+from fedchain.network.libp2p.oversight import Oversight
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.limits import Limits
 from tests.support.network.real import KEYS
@@ -38,12 +39,14 @@ def silences(heard_s: Callable[[], float | None], jumps: dict[int, float] | None
         messenger = Messenger(
             NoHost(),  # type: ignore[arg-type]
             "protocol",  # type: ignore[arg-type]
-            gate=None,  # type: ignore[arg-type]
-            limits=Limits(),
+            Oversight(
+                gate=None,  # type: ignore[arg-type]
+                limits=Limits(),
+                blame=lambda *given: None,
+                hearing=SimpleNamespace(last_s=lambda who: heard_s()),  # type: ignore[arg-type]
+            ),
             counters=Counters(),
             receive=lambda *given: None,  # type: ignore[arg-type]
-            blame=lambda *given: None,
-            hearing=SimpleNamespace(last_s=lambda who: heard_s()),  # type: ignore[arg-type]
             disconnect=disconnect,
         )
         async with trio.open_nursery() as nursery:

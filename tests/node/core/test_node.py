@@ -2,10 +2,10 @@
 
 import pytest
 
+from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.effects import Effect, Tell
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Listening
-from fedchain.node.core.production import Production
 from tests.support.simulator.trivial import run_trivial, trivial_scenario
 
 
@@ -14,10 +14,10 @@ def test_a_whole_turn_would_only_have_told_that_the_node_still_listens(
     values: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_quiet, would_have = list[bool](), list[Effect]()
-    waits_for_more, advance = Production.waits_for_more, Node._advance
+    waits_for_more, advance = Attendance.waits_for_more, Node._advance
 
-    def never_waits(production: Production) -> bool:
-        is_quiet.append(waits_for_more(production))
+    def never_waits(attendance: Attendance) -> bool:
+        is_quiet.append(waits_for_more(attendance))
         return False
 
     def watched(node: Node) -> None:
@@ -29,7 +29,7 @@ def test_a_whole_turn_would_only_have_told_that_the_node_still_listens(
             would_have.extend(node._context.effects[before:])
 
     quiet_turns: list[Node] = []
-    monkeypatch.setattr(Production, "waits_for_more", never_waits)
+    monkeypatch.setattr(Attendance, "waits_for_more", never_waits)
     monkeypatch.setattr(Node, "_advance", watched)
     run_trivial(trivial_scenario(peers=10, rounds=3, **values))
     assert len(quiet_turns) > 50

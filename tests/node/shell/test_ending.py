@@ -103,7 +103,6 @@ async def test_a_real_service_is_followed_to_its_last_round() -> None:
     shell, left = Shell(), anyio.Event()
     departure = Departure(Ending(accuracy=0.75), exits_when_finished=True)
     async with serving(shell, genesis(1, rounds=3, target_mining_time_ms=1_000), hears=0) as service:
-        service._on_head = departure.on_head
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(departure.wait, service, left.set)
             await left.wait()

@@ -13,7 +13,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, GetContent, Message, VoteMessage, encode_message
 from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
-from fedchain.simulator.engine.network import SEEN_MAX, Conditions, Parcel, SimulatedNetwork, _build_mesh
+from fedchain.simulator.engine.network import SEEN_MAX, Conditions, NetworkWatch, Parcel, SimulatedNetwork, _build_mesh
 from tests.support.chain import builders
 
 
@@ -34,7 +34,7 @@ class Scene:
         self.delivered: list[tuple[int, int, Parcel]] = []
         self.received: list[tuple[int, int, PublicKey, Message]] = []  # (time, peer, sender, message)
         self.verdicts: dict[int, Verdict] = {}
-        self.network = SimulatedNetwork(loop, self.members, Conditions(**conditions), seed, self._note)
+        self.network = SimulatedNetwork(loop, self.members, Conditions(**conditions), seed, NetworkWatch(self._note))
         for number in range(peers):
             self.attach(number)
 
@@ -357,7 +357,8 @@ def test_a_member_is_heard_from_the_height_at_which_it_is_tracked() -> None:
 def test_a_peer_that_is_a_member_no_more_is_cut_off_until_it_is_tracked_again() -> None:
     links: list[tuple[int, int, bool]] = []
     with scene(3) as it:
-        it.network = SimulatedNetwork(it.loop, it.members, Conditions(), 1, it._note, lambda *link: links.append(link))
+        watch = NetworkWatch(it._note, lambda *link: links.append(link))
+        it.network = SimulatedNetwork(it.loop, it.members, Conditions(), 1, watch)
         it.network.track(0, 4, it.members[:2])
         assert links == [(0, 2, False), (2, 0, False)]
         assert list(it.network.neighbours(2)) == [1]

@@ -8,7 +8,7 @@ import pytest
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.network import Network
 from fedchain.simulator.engine.clock import VirtualTimeLoop
-from fedchain.simulator.engine.network import Conditions, SimulatedNetwork
+from fedchain.simulator.engine.network import Conditions, NetworkWatch, SimulatedNetwork
 from tests.support.chain.builders import keys
 
 
@@ -18,7 +18,7 @@ class SimulatedWire:
     def __init__(self, loop: VirtualTimeLoop, conditions: Conditions) -> None:
         self.members: list[PublicKey] = [key.public_key for key in keys(10)]
         self._loop = loop
-        self._network = SimulatedNetwork(loop, self.members, conditions, 1, lambda number, sender, parcel: None)
+        self._network = SimulatedNetwork(loop, self.members, conditions, 1, NetworkWatch(lambda *delivered: None))
 
     def network(self, number: int) -> Network:
         return self._network.endpoint(number)

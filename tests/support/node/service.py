@@ -29,7 +29,7 @@ from fedchain.network.messages import (
 from fedchain.network.network import Receiver
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.conduct import Conduct
-from fedchain.node.shell.service import Service
+from fedchain.node.shell.service import Contact, Disk, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, WorkerFailed
 from tests.support.chain.builders import SumRules, keys, payload
@@ -163,19 +163,10 @@ async def serving(
     replays: bool = False,
 ) -> AsyncIterator[Service]:
     """A service that runs; ``hears`` others say that they are at the start, so that it may speak."""
-    journal, blame = MemoryJournal(shell), shell.blame
-    service = Service(
-        document,
-        ME,
-        Checks(document, SumRules()),
-        shell,
-        journal,
-        shell,
-        shell,
-        blame=blame,
-        timeline=timeline,
-        conduct=Conduct(replays=replays),
-    )
+    disk = Disk(shell, MemoryJournal(shell), timeline=timeline)
+    contact = Contact(shell, blame=shell.blame)
+    checks, conduct = Checks(document, SumRules()), Conduct(replays=replays)
+    service = Service(document, ME, checks, disk, contact, shell, conduct)
     service._miner = miner or service._miner
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.run)

@@ -26,6 +26,7 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import (
     Outcome,
     Simulation,
+    Supervision,
     consensus_of,
     found_federation,
     simulation_keys,
@@ -125,7 +126,8 @@ def trivial_simulation(
 ) -> Simulation:
     """A simulation of the protocol alone, ready to run; ``founded``: what is to stand in the genesis document."""
     genesis, keys = trivial_genesis(scenario, founded or {}), simulation_keys(scenario)
-    simulation = Simulation(scenario, genesis, keys, rules or TrivialRules(), executor or TrivialExecutor(), on_round)
+    rules, executor = rules or TrivialRules(), executor or TrivialExecutor()
+    simulation = Simulation(scenario, genesis, keys, rules, executor, supervision=Supervision(on_round))
     if store is not None:
         simulation.keep_chain(store)
     return simulation

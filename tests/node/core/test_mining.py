@@ -1,4 +1,4 @@
-"""A node's duties in the open phase: its own post, once and never before it is written down, and blocks."""
+"""A node's blocks: when it mines, what it counts, and which posts it leaves out."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,119 +10,13 @@ from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import Occasion
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import CandidateMessage, GetPosts, PostMessage
-from fedchain.node.core.effects import Persist, Publish, WriteJournal
-from fedchain.node.core.events import Contributed, Mined, NotContributed
-from fedchain.node.core.notices import TrainingFailed
-from fedchain.node.core.voting.twins import LISTENING_MS
+from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.node.core.events import Mined
 from tests.support.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
 from tests.support.node.driver import check_promises
-from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused, sent
+from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused
 
 TIMEOUT_S = 60
-
-
-# --- the own post
-
-
-def test_a_node_asks_for_its_contribution_once_in_each_phase() -> None:
-    stage = Stage(genesis(4, phases=(UPDATE, UPDATE)), contributes=False)
-    assert asked_to_contribute(stage.victim.effects) == [(1, 0)]
-    assert asked_to_contribute(stage.wait(200)) == []
-    stage.accept(2)
-    assert asked_to_contribute(stage.victim.effects) == [(1, 0), (1, 1), (2, 0)]
-
-
-def test_its_post_is_written_down_twice_before_it_is_said() -> None:
-    stage = Stage(genesis(4), contributes=False)
-    effects = stage.contribute()
-    kinds = [type(effect) for effect in effects if isinstance(effect, WriteJournal | Persist | Publish)]
-    assert kinds == [Persist, WriteJournal, Persist, Publish]
-    (said,) = published(effects, PostMessage)
-    assert said.payload == payload(1)
-    assert published(stage.wait(200), PostMessage) == [], "it is said once"
-    check_promises(stage.victim)
-
-
-def test_a_large_payload_is_not_part_of_the_message() -> None:
-    stage = Stage(genesis(4, inline_size_max=31), contributes=False)
-    (said,) = published(stage.contribute(), PostMessage)
-    assert said.payload is None
-
-
-def test_only_the_first_result_counts() -> None:
-    stage = Stage(genesis(4), contributes=False)
-    stage.contribute(1)
-    assert published(stage.contribute(2), PostMessage) == []
-    before = len(stage.victim.effects)
-    stage.restart()
-    stage.contribute(3)
-    stage.wait(LISTENING_MS / 1_000)
-    (said_again,) = published(stage.victim.effects[before:], PostMessage)
-    assert said_again.payload == payload(1)
-    assert {item.payload_hash for item in stage.victim.posts()} == {sha256(payload(1))}
-    check_promises(stage.victim)
-
-
-def test_results_of_other_phases_are_ignored() -> None:
-    stage = Stage(genesis(4), contributes=False)
-    stage.accept()
-    for round_number, phase in ((1, 0), (3, 0), (2, 1)):
-        assert published(stage.contribute(1, round_number, phase), PostMessage) == []
-    assert stage.victim.posts() == []
-
-
-def test_nobody_hears_of_a_post_that_may_not_be_said_yet() -> None:
-    """It is not written down: after a crash another one would be signed."""
-    stage = Stage(genesis(4), contributes=False, is_heard=False)
-    stage.contribute()
-    assert stage.node.journal.post(1, 0) is None
-    effects = stage.receive(GetPosts(1, 0, stage.holds(stage.me)))
-    assert sent(effects, PostMessage) == []
-    assert stage.node._answers.status(stage.node.voting.agreement).posts == stage.holds()
-    stage.hear()
-    (said,) = published(stage.victim.effects, PostMessage)
-    assert sent(stage.receive(GetPosts(1, 0, stage.holds(stage.me))), PostMessage) == [said]
-    check_promises(stage.victim)
-
-
-def test_a_payload_that_nobody_would_take_is_not_said_and_tried_once_more_after_the_timeout() -> None:
-    stage = Stage(genesis(4), contributes=False)
-    effects = stage.handle(Contributed(1, 0, b"a model that diverged"))
-    assert (published(effects, PostMessage), blamed(effects)) == ([], [])
-    assert [type(notice) for notice in stage.victim.notices] == [TrainingFailed]
-    assert asked_to_contribute(stage.wait(TIMEOUT_S - 1)) == []
-    assert asked_to_contribute(stage.wait(2)) == [(1, 0)], "others may wait for it"
-    assert published(stage.contribute(), PostMessage)
-
-
-def test_training_that_failed_is_tried_once_more_after_the_timeout_or_in_the_next_round() -> None:
-    for waits in (True, False):
-        stage = Stage(genesis(4), contributes=False)
-        stage.handle(NotContributed(1, 0, "the worker died"))
-        assert [type(notice) for notice in stage.victim.notices] == [TrainingFailed]
-        if waits:
-            assert asked_to_contribute(stage.wait(TIMEOUT_S - 1)) == []
-            assert asked_to_contribute(stage.wait(2)) == [(1, 0)]
-        else:
-            stage.accept()
-            assert asked_to_contribute(stage.victim.effects) == [(1, 0), (2, 0)]
-
-
-def test_a_phase_that_was_thought_to_be_over_is_asked_for_again() -> None:
-    stage = Stage(genesis(4), contributes=False)
-    assert asked_to_contribute(stage.handle(NotContributed(1, 0, ""))) == [(1, 0)]
-    assert not stage.victim.notices
-
-
-def test_who_is_not_drawn_owes_nothing() -> None:
-    founding = genesis(6, contributors_per_round=2)
-    for number in range(6):
-        stage = Stage(founding, number, contributes=False)
-        assert bool(asked_to_contribute(stage.victim.effects)) == (stage.me in stage.node.head.roster.contributors)
-
-
-# --- mining
 
 
 def test_a_block_is_mined_when_everybody_expected_has_posted() -> None:
@@ -312,17 +206,3 @@ def test_knowledge_is_read_from_the_store_once_after_a_restart(monkeypatch: pyte
     stage.restart()
     stage.wait(20)
     assert reads.count(root) == 1
-
-
-def test_who_is_waited_for_is_known_after_every_post_and_nobody_is_once_all_is_over() -> None:
-    stage = Stage(genesis(7, rounds=1), contributes=False)
-    posts, missing = stage.chain.posts(), set(stage.genesis.members)
-    assert stage.node.waiting_for() == missing
-    for item in posts:
-        stage.post(item)
-        missing.discard(item.sender)
-        assert stage.node.waiting_for() == missing
-    stage.accept()
-    stage.tick(1)
-    assert stage.node.head.finished
-    assert stage.node.waiting_for() == set()

@@ -1,0 +1,98 @@
+"""Attendance: which expected contributors' posts are missing, and whether others are worth waiting for."""
+
+from itertools import islice
+
+from fedchain.chain.state import State, expected_contributors, posts_required
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.context import Context
+from fedchain.node.core.deadlines import opens_after_ms
+from fedchain.node.core.voting.vote_policy import is_patience_over, patience_ends_ms
+
+
+class Attendance:
+    """Looks at the posts of the open phase."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._missing: set[PublicKey] = set()
+        self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when it was last examined
+        self._quiet_below = 0  # below this count of mempool changes, another post makes no difference
+        self._quiet_until_ms: int | None = None  # nor until this time, if there is one
+        self._required: tuple[State | None, int] = None, 0  # a head, and the posts required there
+
+    @property
+    def missing(self) -> frozenset[PublicKey]:
+        """Expected contributors whose posts are missing."""
+        if not self._context.head.finished:
+            self.look()
+        return frozenset(self._missing)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no post was missing when the posts were last examined."""
+        return not self._missing
+
+    def waits_for_more(self) -> bool:
+        """Whether the newest post makes no difference yet: no candidate is here, and other posts are awaited.
+
+        A whole turn would do one thing besides: tell the operator that this node still listens for others before it
+        speaks. That is then told at the next tick at the latest.
+        """
+        context, quorum_ms = self._context, self._context.clock.quorum_ms
+        if context.ledger.entries:
+            return False
+        if context.mempool.changes >= self._quiet_below:
+            self.look()
+            if not self._missing or context.clock.quorum_ms != quorum_ms:
+                return False
+        return self._quiet_until_ms is None or context.now.ms < self._quiet_until_ms
+
+    def on_head(self) -> None:
+        """Another phase is open."""
+        self._seen_changes, self._quiet_below = -1, 0
+
+    def finish(self) -> None:
+        """No phase is open any more."""
+        self._missing = set()
+
+    def opens_in_ms(self) -> int:
+        """Milliseconds until the open phase takes posts; 0 once it does."""
+        context = self._context
+        return max(0, opens_after_ms(context.genesis, context.head) - context.since_head_ms)
+
+    def wakes_at_ms(self) -> int | None:
+        """Time at which the phase opens, or waiting for missing posts ends; None if neither is ahead."""
+        context = self._context
+        if opens_in_ms := self.opens_in_ms():
+            return context.now.ms + opens_in_ms
+        if not self._missing or context.clock.quorum_ms is None or is_patience_over(context):
+            return None
+        return patience_ends_ms(context)
+
+    def look(self) -> None:
+        """If the mempool has changed, note the missing contributors and the time at which posts were enough."""
+        context, head, changes = self._context, self._context.head, self._context.mempool.changes
+        if self._seen_changes == changes:
+            return
+        posts = context.mempool.posts(context.phase)
+        added = len(posts) - self._seen_posts
+        if self._seen_changes >= 0 and changes - self._seen_changes == added:  # all changes are new posts
+            if added == 1:
+                self._missing.discard(next(reversed(posts)))
+            else:
+                self._missing.difference_update(islice(reversed(posts), added))
+        else:
+            self._missing = set(expected_contributors(head)) - posts.keys()
+        self._seen_changes, self._seen_posts = changes, len(posts)
+        lacking = len(self._missing)
+        if context.clock.quorum_ms is None:
+            if self._required[0] is not head:
+                self._required = head, posts_required(context.genesis, head)
+            required = self._required[1]
+            # the cheap test first: counting only the contributors' posts costs more
+            if len(posts) >= required and len(posts.keys() & head.roster.contributors) >= required:
+                context.clock.quorum_ms = context.now.ms
+            else:
+                lacking = min(lacking, required - len(posts))
+        self._quiet_below = changes + lacking
+        self._quiet_until_ms = None if context.clock.quorum_ms is None else patience_ends_ms(context)

@@ -1,0 +1,28 @@
+"""A peer that is made to wait is not silent: it is we who do not listen."""
+
+from types import SimpleNamespace
+
+import pytest
+import trio
+import trio.testing
+
+from fedchain.network.libp2p.oversight import PAUSE_S, Hearing, Oversight
+from fedchain.network.limits import Limits
+from tests.support.network.real import KEYS
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.5, 10.5])
+def test_a_peer_that_is_made_to_wait_is_heard_meanwhile(pause_s: float) -> None:
+    hearing, peer = Hearing(), KEYS[0].public_key
+    gate = SimpleNamespace(pause_s=lambda *asked: pause_s)
+    oversight = Oversight(gate, Limits(), hearing, lambda *given: None)  # type: ignore[arg-type]
+
+    async def main() -> tuple[float, float | None]:
+        begun_s = trio.current_time()
+        await oversight.rest(peer, 1)
+        last_s = hearing.last_s(peer)
+        return trio.current_time() - begun_s, None if last_s is None else trio.current_time() - last_s
+
+    waited_s, silent_s = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert waited_s == pytest.approx(pause_s)
+    assert silent_s is None if pause_s <= PAUSE_S else silent_s is not None and silent_s <= PAUSE_S
