@@ -112,7 +112,7 @@ class NodeStopped(NodeConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What a node keeps on its disk."""
+    """The files of a node on its disk."""
 
     store: Storage
     """Records that survive a restart."""

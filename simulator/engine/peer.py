@@ -145,7 +145,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What one peer's node runs on."""
+    """The machine of one peer: its clock, its storage and its luck."""
 
     storage: Storage
     """Survives a crash, as the journal does."""

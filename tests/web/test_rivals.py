@@ -42,7 +42,6 @@ def test_of_a_simulation_it_is_said_whose_lost_blocks_are_shown(net: tuple[Path,
     folder, _, _ = net
     (folder / "node-0" / SCENARIO_FILE).write_text("", encoding="utf-8")
     member = client(folder).get("/net/member/0").text
-    assert "A simulation keeps the mean accuracy of all members alone" in member
-    assert "<dt>accuracy</dt>" not in member
+    assert "A simulation writes the accuracy of each member when it is finished" in member
     assert "Losing blocks are shown only if they came to the first peer" in client(folder).get("/net/blocks").text
     assert "a simulation records the blocks that came to its first peer" in client(folder).get("/net/block/3").text

@@ -1,4 +1,4 @@
-"""Who is waited for in the open phase."""
+"""The members that are waited for in the open phase."""
 
 from tests.support.chain.builders import genesis
 from tests.support.node.stage import Stage
