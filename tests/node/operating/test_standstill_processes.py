@@ -55,7 +55,9 @@ class Seen:
 @pytest.mark.long
 def test_two_of_four_killed_is_a_standstill_until_one_is_back(tmp_path: Path) -> None:
     folder = tmp_path / "net"
-    nodes = found_testnet(folder, replace(DIGITS, clients=4), rounds=0, mining_s=0.5, attempts=1_000)
+    config = replace(DIGITS, clients=4)
+    # A phase waits for the member that stays away until its timeout.
+    nodes = found_testnet(folder, config, rounds=0, mining_s=0.5, attempts=1_000, phase_timeout_ms=4_000)
     (port,) = free_ports(1)
     nodes[0].command += ["--set", f"metrics=127.0.0.1:{port}"]
     try:
