@@ -1,6 +1,6 @@
 """Words for people."""
 
-from fedchain.wording import counted, nearest_name, printable
+from fedchain.wording import counted, nearest_name, printable, some_of
 
 
 def test_one_thing_is_told_without_a_plural() -> None:
@@ -17,3 +17,9 @@ def test_the_only_name_that_begins_so_is_meant_or_the_one_most_like_it() -> None
     assert nearest_name("feda", names) == "fedavg"
     assert nearest_name("fedprx", names) == "fedprox"
     assert [nearest_name(word, names) for word in ("", "zzzz")] == [None, None]
+
+
+def test_a_line_names_some_and_counts_the_others() -> None:
+    assert some_of([]) == ""
+    assert some_of(["a", "b"], most=2) == "a, b"
+    assert some_of(["a", "b", "c", "d"], most=2) == "a, b and 2 more"

@@ -7,7 +7,7 @@ simulator may share one cache between many peers, which changes nothing but the 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, assert_never
 
 from fedchain.chain.block import Block, block_signing_message, evidence_root, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
@@ -46,9 +46,6 @@ from fedchain.node.core.jobs import (
     VerifySignatures,
 )
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
 CHECKED_MAX = 2**16
 """Most passed checks that are remembered."""
 
@@ -81,7 +78,11 @@ class NoFailures:
 
 
 class PassedElsewhere(Protocol):
-    """Results of checks by other peers of this process; each peer still remembers for itself what it has checked."""
+    """Results of checks by other peers of this process, as a simulation that is repeated has them.
+
+    Each peer still remembers for itself what it has checked, since its behaviour depends on that: a peer that has an
+    aggregate does not ask for one. Only the computing is saved.
+    """
 
     def has(self, identity: Hashable) -> bool:
         """Whether some peer has found a signature or post to be good."""
@@ -94,6 +95,37 @@ class PassedElsewhere(Protocol):
 
     def keep_knowledge(self, key: JobKey, knowledge: Knowledge) -> None:
         """Note a recomputed knowledge."""
+
+
+class PassedChecks:
+    """The newest passed checks, and the newest recomputed knowledges."""
+
+    def __init__(self) -> None:
+        self._checked: OrderedDict[Hashable, None] = OrderedDict()
+        self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
+
+    def has(self, identity: Hashable) -> bool:
+        """See :class:`PassedElsewhere`."""
+        return identity in self._checked
+
+    def keep(self, identity: Hashable) -> None:
+        """See :class:`PassedElsewhere`. Beyond ``CHECKED_MAX``, the oldest is forgotten."""
+        self._checked[identity] = None
+        if len(self._checked) > CHECKED_MAX:
+            self._checked.popitem(last=False)
+
+    def knowledge(self, key: JobKey) -> Knowledge | None:
+        """See :class:`PassedElsewhere`."""
+        return self._knowledge.get(key)
+
+    def keep_knowledge(self, key: JobKey, knowledge: Knowledge) -> None:
+        """See :class:`PassedElsewhere`. Beyond their number or size, the oldest are forgotten, but never the newest."""
+        self._knowledge[key] = knowledge
+        while len(self._knowledge) > 1 and (len(self._knowledge) > KNOWLEDGE_MAX or self._is_large()):
+            self._knowledge.popitem(last=False)
+
+    def _is_large(self) -> bool:
+        return sum(len(known.data) for known in self._knowledge.values()) > KNOWLEDGE_SIZE_MAX
 
 
 class _NowhereElse:
@@ -146,26 +178,25 @@ class Checks:
         self._intern = intern
         self._elsewhere = elsewhere
         self.failures: Failures = failures or NoFailures()
-        self._checked: OrderedDict[Hashable, None] = OrderedDict()
-        self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
+        self._passed = PassedChecks()
 
     def post(self, state: State, post: Post) -> None:
         """Check a post on its own; raises as ``validate_post``."""
         identity = "post", state.block_hash, post.hash
-        if identity not in self._checked:
+        if not self._passed.has(identity):
             validate_post(self._genesis, state, post, self._is_valid_signature)
-            self._pass(identity)
+            self._passed.keep(identity)
 
     def vote(self, electors: frozenset[PublicKey], vote: Vote) -> None:
         """Check a vote on its own; raises as ``validate_vote``."""
         identity = electors, vote
-        if identity not in self._checked:
+        if not self._passed.has(identity):
             validate_vote(self._genesis, electors, vote, self._is_valid_signature)
-            self._pass(identity)
+            self._passed.keep(identity)
 
     def has_passed(self, state: State, post: Post) -> bool:
         """Whether the payload of a post of the open phase has passed its check."""
-        return (state.block_hash, post.hash) in self._checked
+        return self._passed.has((state.block_hash, post.hash))
 
     def polka(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
         """Check the prevotes of a quorum for a block; raises InvalidCertificate."""
@@ -211,12 +242,12 @@ class Checks:
 
     def unverified(self, block: Block, certificate: Certificate) -> tuple[Signed, ...]:
         """Signatures of a final block that :meth:`final` would have to verify."""
-        return tuple(item for item in signatures_of(self._genesis, block, certificate) if item not in self._checked)
+        return tuple(item for item in signatures_of(self._genesis, block, certificate) if not self._passed.has(item))
 
     def note_verified(self, signed: Sequence[Signed]) -> None:
         """Remember signatures that were found to be valid."""
         for item in signed:
-            self._pass(item)
+            self._passed.keep(item)
 
     def joined(self, data: bytes, block: Block, certificate: Certificate, *, is_confirmed: bool) -> State:
         """The state after a final block, for a peer without the state before it; raises as ``judge_joined``."""
@@ -269,15 +300,13 @@ class Checks:
 
     def recompute(self, job: Recompute) -> Knowledge:
         """The knowledge after a block of some posts; raises Refused."""
-        known = self._knowledge.get(job.key)
+        known = self._passed.knowledge(job.key)
         if known is None:
             known = self._recomputed_elsewhere(job)
             if known is None:
                 known = self._recompute(job)
                 self._elsewhere.keep_knowledge(job.key, known)
-            _remember(self._knowledge, job.key, known, KNOWLEDGE_MAX)
-            while len(self._knowledge) > 1 and self._knowledge_size() > KNOWLEDGE_SIZE_MAX:
-                self._knowledge.popitem(last=False)
+            self._passed.keep_knowledge(job.key, known)
         return known
 
     def _recompute(self, job: Recompute) -> Knowledge:
@@ -296,9 +325,6 @@ class Checks:
             self._check_post(self._genesis, self._rules, job.state, before, post, job.contents[post.payload_hash])
         return known
 
-    def _knowledge_size(self) -> int:
-        return sum(len(known.data) for known in self._knowledge.values())
-
     def _name_of(self, post: Post) -> str:
         """Name of the phase of a checked post."""
         return self._genesis.phases_of(post.round)[post.phase].name
@@ -307,32 +333,22 @@ class Checks:
         self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes
     ) -> None:
         identity = state.block_hash, post.hash
-        if identity in self._checked:
+        if self._passed.has(identity):
             return
-        if self._elsewhere.has(identity):
+        if self._elsewhere.has(identity):  # the post names its payload by hash, so other bytes alone could be wrong
             validate_content(post.payload_hash, post.payload_size, payload)
         else:
             check_post(genesis, rules, state, knowledge, post, payload)
             self._elsewhere.keep(identity)
-        self._pass(identity)
+        self._passed.keep(identity)
 
     def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
         identity = public_key, signature, message
-        if identity in self._checked:
+        if self._passed.has(identity):
             return True
         if not self._elsewhere.has(identity):
             if not is_valid_signature(public_key, signature, message):
                 return False
             self._elsewhere.keep(identity)
-        self._pass(identity)
+        self._passed.keep(identity)
         return True
-
-    def _pass(self, identity: Hashable) -> None:
-        """Remember a passed check."""
-        _remember(self._checked, identity, None, CHECKED_MAX)
-
-
-def _remember(cache: OrderedDict[K, V], key: K, value: V, size_max: int) -> None:
-    cache[key] = value
-    if len(cache) > size_max:
-        cache.popitem(last=False)

@@ -29,10 +29,10 @@ from fedchain.node.core.notices import (
     TwinHeard,
 )
 from fedchain.node.core.observations import CLOCK_OFF_MS
-from fedchain.node.operating.standing import NAMED_MAX, plain_standstill, standstill
+from fedchain.node.operating.standing import plain_standstill, standstill
 from fedchain.node.operating.status import FINISHED
 from fedchain.node.shell.activity import Activity
-from fedchain.wording import counted
+from fedchain.wording import counted, some_of
 
 log = logging.getLogger("fedchain.node")
 
@@ -265,8 +265,7 @@ def _member(member: PublicKey, genesis: Genesis) -> dict[str, Any]:
 
 def _named(members: Sequence[PublicKey]) -> str:
     """Addresses of some members, for a line."""
-    more = f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else ""
-    return ", ".join(address(member) for member in members[:NAMED_MAX]) + more or "nobody"
+    return some_of([address(member) for member in members]) or "nobody"
 
 
 def _links(service: Reported, links: Links) -> dict[str, dict[str, Any]]:

@@ -11,10 +11,7 @@ from fedchain.chain.state import may_close_empty
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.node import Node
-from fedchain.wording import counted
-
-NAMED_MAX = 8
-"""Most members that one line names."""
+from fedchain.wording import counted, some_of
 
 
 class Connected(Protocol):
@@ -102,9 +99,7 @@ def standstill_text(found: dict[str, Any], numbers: dict[str, int]) -> str:
         found: the result of :func:`plain_standstill`.
         numbers: numbers of members by address, as far as they are known.
     """
-    missing = found["missing"]
-    named = ", ".join(f"peer {numbers[name]}" if name in numbers else name for name in missing[:NAMED_MAX])
-    more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+    missing = some_of([f"peer {numbers[name]}" if name in numbers else name for name in found["missing"]])
     here = "is" if found["here"] == 1 else "are"
     needed = counted(found["needed"], "member")
-    return f"{found['lacks']} of {needed} needed, {found['here']} {here} here; missing: {named}{more}"
+    return f"{found['lacks']} of {needed} needed, {found['here']} {here} here; missing: {missing}"

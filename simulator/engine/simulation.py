@@ -31,7 +31,7 @@ from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.node.core.checks import NOWHERE_ELSE, Checks
+from fedchain.node.core.checks import NOWHERE_ELSE, Checks, PassedChecks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
 from fedchain.node.core.posts import NO_GOOD_POSTS
@@ -48,7 +48,6 @@ from fedchain.simulator.engine.network import Conditions, NetworkWatch, Parcel, 
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.peer import Behaviour, Machine, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.recorder import Recorder
-from fedchain.simulator.engine.remembered_checks import Remembered
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared_posts import SharedPosts
 from fedchain.simulator.engine.sleeping import Shifts
@@ -253,7 +252,7 @@ class Simulation:
             self,
         )
         shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
-        elsewhere = Remembered() if self._record.resumptions else NOWHERE_ELSE
+        elsewhere = PassedChecks() if self._record.resumptions else NOWHERE_ELSE
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}

@@ -9,6 +9,12 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """Names for one line: "a, b and 3 more"; empty if there are none."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
     """A text from others, with unprintable characters replaced: they could disturb the text around it."""
     return "".join(letter if letter.isprintable() else instead for letter in text)

@@ -316,6 +316,7 @@ class Site:
         chain: Chain | None = None,
         reading: Reading | None = None,
     ) -> bytes:
+        stands = standing(chain, reading) if chain is not None and reading is not None else None
         frame = {
             "path": request.url.path,
             "chain": chain,
@@ -326,8 +327,8 @@ class Site:
             else (reading.columns.height, reading.explorer.held),
             "version": fedchain.__version__,
             "is_report": False,
-            "mark": "live" if chain is None or reading is None else mark_of(chain, reading),
-            "standing": None if chain is None or reading is None else standing(chain, reading),
+            "mark": "finished" if chain and reading and is_over(chain, reading) else stands.mark if stands else "live",
+            "standing": stands,
         }
         return self._templates.get_template(template).render(frame | context).encode()
 
@@ -335,14 +336,6 @@ class Site:
         while len(self._kept) >= PAGES_KEPT:
             self._kept.pop(next(iter(self._kept)), None)
         self._kept[place] = page
-
-
-def mark_of(chain: Chain, reading: Reading) -> str:
-    """The state of a chain in two or three words."""
-    if is_over(chain, reading):
-        return "finished"
-    found = standing(chain, reading)
-    return "live" if found is None else found.mark
 
 
 def is_over(chain: Chain, reading: Reading) -> bool:

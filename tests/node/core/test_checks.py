@@ -10,7 +10,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.core.checks import Checks
+from fedchain.node.core.checks import Checks, PassedChecks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from tests.support.chain.builders import ChainBuilder, SumRules, double_vote, genesis, keys, payload, post
 
@@ -106,10 +106,10 @@ def test_recomputed_knowledge_is_held_in_the_one_copy_and_bounded_by_bytes(monke
     monkeypatch.setattr("fedchain.node.core.checks.KNOWLEDGE_SIZE_MAX", 2 * len(found[0].data))
     newest = checks.recompute(recomputation(state, posts[:4]))
     again = [checks.recompute(job) is known for job, known in zip(jobs[2:], found[2:], strict=True)]
-    assert (again, len(checks._knowledge)) == ([True], 2)
+    assert (again, len(checks._passed._knowledge)) == ([True], 2)
     monkeypatch.setattr("fedchain.node.core.checks.KNOWLEDGE_SIZE_MAX", 0)
     assert checks.recompute(jobs[0]).data is held[found[0].root]
-    assert list(checks._knowledge) == [jobs[0].key], "the newest stays, however large it is"
+    assert list(checks._passed._knowledge) == [jobs[0].key], "the newest stays, however large it is"
     assert checks.recompute(recomputation(state, posts[:4])).data is newest.data
 
 
@@ -144,3 +144,17 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for item in posts:
         checks.run(job(state, item, BUILDER.contents[item.payload_hash]))
     assert [checks.has_passed(state, item) for item in posts] == [False, False, True, True]
+
+
+def test_what_passed_for_one_peer_is_not_computed_for_another_that_looks_at_the_bytes_itself() -> None:
+    builder, rules, elsewhere = ChainBuilder(genesis(4)), CountingRules(), PassedChecks()
+    one, other = (Checks(builder.genesis, rules, elsewhere=elsewhere) for _ in range(2))
+    state, posts = builder.state, builder.posts()
+    job = Recompute(state, posts, dict(builder.contents))
+    known = one.recompute(job)
+    assert not any(other.has_passed(state, post) for post in posts), "each peer remembers for itself"
+    damaged = CheckPost(state, builder.contents[state.knowledge_root], posts[0], b"other bytes")
+    assert isinstance(other.run(damaged), InvalidPayload)
+    assert other.recompute(job) is known
+    assert all(other.has_passed(state, post) for post in posts)
+    assert [sender for _, sender, *_ in rules.checked] == [post.sender for post in posts]

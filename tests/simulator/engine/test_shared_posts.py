@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.hashing import sha256
 from fedchain.simulator.engine.shared_posts import HEADS, SharedPosts
 from tests.support.chain.builders import genesis, keys, post
+from tests.support.simulator.quirks import QUIRKS
+from tests.support.simulator.trivial import run_trivial, trivial_scenario
 
 GENESIS = genesis()
 PAYLOAD = b"a payload"
@@ -30,3 +34,14 @@ def test_the_oldest_head_is_forgotten() -> None:
     for number in range(HEADS + 1):
         shared.note(head(number), POST, PAYLOAD)
     assert [shared.knows(head(number), POST, PAYLOAD) for number in range(HEADS + 1)] == [False] + [True] * HEADS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("quirk", QUIRKS)
+def test_sharing_verification_changes_no_trace(quirk: str) -> None:
+    """None that is traced; peers that share take fewer turns, for an aggregate is recomputed by the first alone."""
+    own, shared = (
+        run_trivial(trivial_scenario(peers=8, rounds=2, shared_verification=shared, **QUIRKS[quirk]))
+        for shared in (False, True)
+    )
+    assert own.trace_hash == shared.trace_hash
