@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedchain import testing
-from fedchain.learning.executors.executor import Answer, Asked, Backend, Question
+from fedchain.learning.executors.executor import Answer, Asked, Backend, Job, Question
 from fedchain.learning.executors.inline import Done, InlineExecutor
 from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.plan import LearnerPlan
 
@@ -64,12 +66,54 @@ class Leaving(InlineExecutor):
         self.left.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
 
 
+class Untold(InlineExecutor):
+    """Writes a client down where it contributes, and not where it refuses."""
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        return super().compute(question, None if question.round > 1 else state)
+
+
+class Idle(InlineExecutor):
+    """Plans no steps."""
+
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+        return 0
+
+
+class Unmeasured(InlineExecutor):
+    """Measures nothing on the whole test set."""
+
+    def compute(self, question: Question, state: Path | None = None) -> Asked:
+        return super().compute(replace(question, evaluate_test=False), state)
+
+
+class Blind(InlineExecutor):
+    """Measures no knowledge."""
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Evaluation | None]:
+        return Done(None)
+
+
+class Mistaken(InlineExecutor):
+    """Writes another client's model."""
+
+    def save_model(self, client: int, path: Path) -> Job[None]:
+        return super().save_model(client + 1, path)
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
         (Confused, "an answer differs: client"),
         (Silent, "a fault of a user's own method is not raised"),
         (Stateless, "the client is not written down when its answer is given"),
+        (Untold, "the client is not written down when it refuses"),
+        (Idle, "planned_steps differs"),
+        (Unmeasured, "evaluate_test differs"),
+        (Blind, "evaluate_received differs"),
+        (Mistaken, "save_model differs"),
         (Leaving, "closing leaves processes: "),
     ],
 )

@@ -17,6 +17,7 @@ from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.registry import agreed_name
 from fedchain.learning.worker.plan import LearnerPlan
+from fedchain.testing.federation import Federation
 
 CLIENTS, REFUSING, FAULTY = 3, 1, 2
 """Clients of the task; the one that refuses in round 2, and the one whose method has a fault then."""
@@ -47,11 +48,10 @@ def check_executor(build: Build) -> None:
     Answers are those of a learner in this process, in whatever order clients are asked and waited for. With
     `Remembering` around the backend, the same question has the same answer again. A refusal is an answer. A fault of a
     user's own method is one line with its place, and leaves the client as it was. A client goes on from a state that
-    was written down. Closing ends all processes.
+    was written down, at a refusal as well. Requests of one client may wait for each other. Planned steps, measurements
+    and the model that is written are a learner's. Closing ends all processes.
 
-    Not checked are `planned_steps`, `evaluate_received`, `save_model`, `evaluate_test`, several requests of one client
-    at a time, a state that is written at a refusal, and threads that are left. A race between learners of one process
-    shows in some calls only.
+    Threads that are left are not checked, and a race between learners of one process shows in some calls only.
 
     Args:
         build: builds the backend of a plan that was written as bytes and read again; called several times.
@@ -64,6 +64,7 @@ def check_executor(build: Build) -> None:
         suite.check_repeats()
         suite.check_faults()
         suite.check_states()
+        suite.check_measurements()
 
 
 class _Suite:
@@ -140,6 +141,41 @@ class _Suite:
         with self._open() as executor:
             executor.restore(0, state)
             self._compare(0, 2, executor.compute(_question(0, 2)).result())
+        state = self._folder / "refused"
+        with self._open() as executor:
+            executor.compute(_question(REFUSING, 1))
+            self._compare(REFUSING, 2, executor.compute(_question(REFUSING, 2), state).result())
+            if not state.exists():
+                _fail("the client is not written down when it refuses")
+        with self._open() as executor:
+            executor.restore(REFUSING, state)
+            self._compare(REFUSING, 3, executor.compute(_question(REFUSING, 3)).result())
+
+    def check_measurements(self) -> None:
+        """Planned steps, measurements and the model that is written; all are asked for before one is waited for."""
+        federation = Federation(self._config)
+        federation.play()
+        here = self._measure(InlineExecutor(LearnerPlan(config=self._config)), "here", federation.knowledge)
+        with self._open() as executor:
+            found = self._measure(executor, "found", federation.knowledge)
+        for name, value in here.items():
+            if repr(found[name]) != repr(value):
+                _fail(f"{name} differs from that of a learner in this process")
+
+    def _measure(self, executor: Backend, name: str, knowledge: bytes) -> dict[str, object]:
+        path = self._folder / f"{name}.safetensors"
+        trained = executor.compute(Question(0, "update", 1, b"", evaluate_test=True))
+        received = executor.evaluate_received(0, 2, knowledge, evaluate_test=True)
+        saved = executor.save_model(0, path)
+        after = executor.compute(Question(0, "update", 2, knowledge))
+        saved.result()
+        return {
+            "planned_steps": [executor.planned_steps(client, "update", 1) for client in range(CLIENTS)],
+            "evaluate_test": trained.result(),
+            "evaluate_received": received.result(),
+            "save_model": path.read_bytes(),
+            "a later request of the same client": after.result(),
+        }
 
     def _compare(self, client: int, number: int, found: Answer) -> None:
         expected = self._expected[client, number]
