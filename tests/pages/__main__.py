@@ -8,10 +8,12 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from tests.pages.blocks import PAGES
-from tests.pages.walk import Difference, arithmetic, walk
+from tests.pages.walk import Difference, arithmetic, is_as_stated, walk
 from tests.support.paths import ROOT
 
 
@@ -41,8 +43,23 @@ def write(page: Path, found: list[Difference]) -> None:
     """Put what was printed into a page, from its end to its beginning."""
     lines = page.read_text(encoding="utf-8").splitlines()
     for difference in sorted(found, key=lambda item: -item.first):
-        lines[difference.first : difference.last] = _lasting(difference.printed).splitlines()
+        said = lines[difference.first : difference.last]
+        lines[difference.first : difference.last] = rewritten(said, _lasting(difference.printed).splitlines())
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def rewritten(said: Sequence[str], printed: Sequence[str]) -> list[str]:
+    """What was printed, with the dots of the page where it leaves something out between lines that are as they were."""
+    found = list[str]()
+    for what, first, last, start, stop in SequenceMatcher(None, said, printed, autojunk=False).get_opcodes():
+        old, new = said[first:last], printed[start:stop]
+        if what == "replace" and old == ["..."] != said:
+            found += old
+        elif len(old) == len(new):
+            found += [one if is_as_stated(one, other) else other for one, other in zip(old, new, strict=True)]
+        else:
+            found += new
+    return found
 
 
 def _lasting(printed: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages.__main__ import rewritten
 from tests.pages.blocks import PAGES, Block, blocks_of
 from tests.pages.shell import COMPILERS, Shell
 from tests.pages.walk import command_faults, commands_in, faults, is_as_stated, walk
@@ -106,6 +107,19 @@ def test_a_page_is_walked_through(tmp_path: Path) -> None:
     [found] = walk(page, tmp_path / "folder", slow=False)
     assert (found.typed, found.printed, found.stated) == ("echo four", "four", "five")
     assert page.read_text(encoding="utf-8").splitlines()[found.first : found.last] == ["five"]
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        (["a", "...", "e"], ["a", "...", "e"]),  # what lies between is left out as before
+        (["a", "...", "x"], ["a", "b", "c", "d", "e"]),  # where it ended is no more to be seen
+        (["a", "b ...", "x", "d", "e"], ["a", "b ...", "c", "d", "e"]),
+        (["..."], ["a", "b", "c", "d", "e"]),  # says nothing of more than one line
+    ],
+)
+def test_dots_of_a_page_stay_where_it_is_written_anew(said: list[str], written: list[str]) -> None:
+    assert rewritten(said, ["a", "b  9", "c", "d", "e"] if "b ..." in said else ["a", "b", "c", "d", "e"]) == written
 
 
 def test_a_command_that_fails_is_noticed(tmp_path: Path) -> None:
