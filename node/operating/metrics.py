@@ -7,7 +7,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import anyio
-from anyio.abc import SocketStream
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -18,9 +17,6 @@ from fedchain.node.operating.clients import answer_clients
 from fedchain.node.operating.preflight import parse_metrics
 from fedchain.node.operating.standing import standstill_text
 from fedchain.node.shell.service import Service
-
-REQUEST_SIZE_MAX = 8_192
-"""Bytes from which on a request is not read any further."""
 
 PATHS = "/metrics, /health and /ready are all there is\n"
 
@@ -61,14 +57,12 @@ async def answer_metrics(place: str, service: Service, network: CountingNetwork)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
 
-    async def answer(stream: SocketStream) -> None:
-        await stream.send(_response(await _read_request(stream), registry, service))
-
     try:
         listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     except OSError as error:
         raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror or error}") from None
-    await answer_clients(listener.listeners, answer)
+    # The header is read to its end, or the connection might be reset before the answer arrives.
+    await answer_clients(listener.listeners, b"\r\n\r\n", lambda request: _response(request, registry, service))
 
 
 class NodeCollector:
@@ -160,16 +154,8 @@ class NodeCollector:
         yield CounterMetricFamily("fedchain_messages_dropped", "Messages beyond a limit.", traffic.dropped)
 
 
-async def _read_request(stream: SocketStream) -> bytes:
-    """The request line. The header is read to its end, or the connection might be reset before the answer arrives."""
-    request = b""
-    while b"\r\n\r\n" not in request and len(request) < REQUEST_SIZE_MAX:
-        request += await stream.receive(REQUEST_SIZE_MAX)
-    return request.split(b"\r\n", 1)[0]
-
-
 def _response(request: bytes, registry: CollectorRegistry, service: Service) -> bytes:
-    match request.split(b" ")[:2]:
+    match request.split(b"\r\n", 1)[0].split(b" ")[:2]:
         case [b"GET", b"/metrics"]:
             return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
         case [b"GET", b"/health"]:  # it answers, so its loop runs

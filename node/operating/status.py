@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
-from anyio.abc import SocketStream
 
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
@@ -27,9 +26,6 @@ FINISHED = "nothing, it is finished"
 
 NEW_SOCKET = "status.next"
 """Name of the socket until the node listens on it."""
-
-REQUEST_SIZE_MAX = 1_024
-"""Most bytes of a question, the end of its line included."""
 
 SOCKET_PATH_MAX = 107
 """Most bytes of a local socket's path."""
@@ -58,14 +54,13 @@ async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper
     new = path.with_name(NEW_SOCKET)
     new.unlink(missing_ok=True)
 
-    async def answer(stream: SocketStream) -> None:
-        request = await _read_request(stream)
-        await stream.send(json.dumps(answer_request(request, service, doorkeeper)).encode())
+    def answer(request: bytes) -> bytes:
+        return json.dumps(answer_request(request.partition(b"\n")[0], service, doorkeeper)).encode()
 
     listener = await anyio.create_unix_listener(new, mode=0o600)
     new.rename(path)  # from the start, connections to this name are accepted
     try:
-        await answer_clients([listener], answer)
+        await answer_clients([listener], b"\n", answer)
     finally:
         path.unlink(missing_ok=True)
 
@@ -128,14 +123,6 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
             f"the node in {folder} answered: {answer['error'] if isinstance(answer, dict) else answer}"
         )
     return answer
-
-
-async def _read_request(stream: SocketStream) -> bytes:
-    """The first line; bytes behind it, or beyond the limit, are ignored."""
-    request = b""
-    while b"\n" not in request and len(request) < REQUEST_SIZE_MAX:
-        request += await stream.receive(REQUEST_SIZE_MAX - len(request))
-    return request.partition(b"\n")[0]
 
 
 def _socket_path(folder: Path) -> Path:

@@ -1,21 +1,22 @@
 """The clients of a node's own ports: those that send half a question keep nobody from an answer."""
 
 import errno
-from collections.abc import Callable
+import socket
 
 import anyio
+import pytest
 import trio.testing
 from anyio.abc import SocketStream
 
-from fedchain.node.operating.clients import CLIENT_TIMEOUT_S, CLIENTS_MAX, RETRY_S, answer_clients
-
-
-async def echo(stream: SocketStream) -> None:
-    """Answers a line with itself."""
-    question = b""
-    while b"\n" not in question:
-        question += await stream.receive()
-    await stream.send(question)
+from fedchain.node.operating import clients
+from fedchain.node.operating.clients import (
+    ACCEPTED_MAX,
+    CLIENT_TIMEOUT_S,
+    CLIENTS_MAX,
+    RETRY_S,
+    accept_all,
+    answer_clients,
+)
 
 
 async def ask(port: int) -> bytes:
@@ -46,12 +47,12 @@ def test_half_questions_keep_nobody_out() -> None:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_clients, listener.listeners, echo)
-            clients = [await half_ask(port) for _ in range(3 * CLIENTS_MAX)]
+            tasks.start_soon(answer_clients, listener.listeners, b"\n", bytes)
+            crowd = [await half_ask(port) for _ in range(3 * CLIENTS_MAX)]
             assert await ask(port) == b"status\n"
-            closed = [await is_closed(client) for client in clients[:CLIENTS_MAX]]
+            closed = [await is_closed(client) for client in crowd[:CLIENTS_MAX]]
             assert all(closed)  # the oldest made room
-            for client in clients:
+            for client in crowd:
                 await client.aclose()
             tasks.cancel_scope.cancel()
 
@@ -63,7 +64,7 @@ def test_a_client_has_limited_time() -> None:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_clients, listener.listeners, echo)
+            tasks.start_soon(answer_clients, listener.listeners, b"\n", bytes)
             client = await half_ask(port)
             begun = anyio.current_time()
             assert await is_closed(client)
@@ -73,36 +74,75 @@ def test_a_client_has_limited_time() -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.2))
 
 
-class OutOfFiles:
-    """A listener whose process has no files for some time."""
+def test_a_crowd_that_came_at_once_makes_room_for_all_that_have_asked() -> None:
+    """All wait before the node accepts the first of them."""
 
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-        self.accepted = anyio.Event()
-
-    async def accept(self) -> SocketStream:
-        if self.failures:
-            self.failures -= 1
-            raise OSError(errno.EMFILE, "too many open files")
-        self.accepted.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    async def __aenter__(self) -> "OutOfFiles":
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        return None
-
-
-def test_a_process_without_files_goes_on() -> None:
     async def main() -> None:
-        listener = OutOfFiles(3)
-        answer: Callable[..., object] = answer_clients
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        asking = await anyio.connect_tcp("127.0.0.1", port)
+        await asking.send(b"status\n")
+        crowd = [await half_ask(port) for _ in range(ACCEPTED_MAX - 1)]
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer, [listener], echo)  # type: ignore[arg-type]
-            await listener.accepted.wait()
+            tasks.start_soon(answer_clients, listener.listeners, b"\n", bytes)
+            assert await asking.receive() == b"status\n"
+            assert all([await is_closed(client) for client in crowd[:-CLIENTS_MAX]])
+            await crowd[-1].send(b"us\n")
+            assert await crowd[-1].receive() == b"status\n"
+            for client in (asking, *crowd):
+                await client.aclose()
+            tasks.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+class Listener:
+    """A listening socket that answers `accept` with what is listed."""
+
+    def __init__(self, *answers: OSError | socket.socket) -> None:
+        self._answers = list(answers)
+
+    def accept(self) -> tuple[socket.socket, None]:
+        answer = self._answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer, None
+
+
+def accepted(*answers: OSError | socket.socket) -> int:
+    """How many clients a listener is found to have."""
+    return len(accept_all(Listener(*answers)))  # type: ignore[arg-type]
+
+
+def test_what_can_be_accepted_is() -> None:
+    full, none, left = OSError(errno.EMFILE, "too many open files"), BlockingIOError(), ConnectionAbortedError()
+    with socket.socket() as client:
+        assert accepted(none) == 0
+        assert accepted(client, none) == 1
+        assert accepted(left, client, full) == 1
+        assert accepted(*[client] * (ACCEPTED_MAX + 1)) == ACCEPTED_MAX
+    with pytest.raises(OSError, match="too many open files"):
+        accepted(left, full)
+
+
+def test_a_process_without_files_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = 3
+
+    def accept(listener: socket.socket) -> list[socket.socket]:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise OSError(errno.EMFILE, "too many open files")
+        return accept_all(listener)
+
+    async def main() -> None:
+        monkeypatch.setattr(clients, "accept_all", accept)
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_clients, listener.listeners, b"\n", bytes)
+            assert await ask(port) == b"status\n"
             assert anyio.current_time() >= 3 * RETRY_S  # it pauses, so that it does not spin
             tasks.cancel_scope.cancel()
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.2))

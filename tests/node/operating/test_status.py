@@ -14,8 +14,9 @@ from anyio import to_thread
 from fedchain.chain.vote import NIL
 from fedchain.files.layout import SOCKET
 from fedchain.node.config import NodeConfigError
+from fedchain.node.operating.clients import REQUEST_SIZE_MAX
 from fedchain.node.operating.console import status_lines
-from fedchain.node.operating.status import REQUEST_SIZE_MAX, answer_status, ask_status
+from fedchain.node.operating.status import answer_status, ask_status
 from tests.support.node.shell import on_trio
 
 
