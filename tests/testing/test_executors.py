@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedchain import testing
-from fedchain.learning.executors.executor import Answer, Asked, Backend, Question
+from fedchain.learning.executors.executor import Answer, Asked, Backend, InFile, Question
 from fedchain.learning.executors.inline import Done, InlineExecutor
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.worker.contribution import Contribution
@@ -42,7 +42,7 @@ class Silent(InlineExecutor):
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         job = super().compute(question, state)
         try:
-            return Done[Answer](job.result(), question)
+            return Done[Answer | InFile](job.result(), question)
         except Exception:
             return Done[Answer](Contribution(b"", 0, None, None), question)
 
