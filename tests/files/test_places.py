@@ -1,4 +1,4 @@
-"""What folders are, and which chains lie in them; nothing of it is opened."""
+"""Kinds of folders, and the chains in them; no chain is opened."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a folder is, a run, a node or a test network, and the chains that lie in it. Nothing is opened for it."""
+"""Kinds of folders (run, node, test network), and the chains in them. Nothing is opened for it."""
 
 import os
 import re
@@ -27,7 +27,7 @@ class Place:
 
 
 def place_at(folder: Path) -> Place | None:
-    """What a folder is; None if it is nothing of this program's."""
+    """The place that a folder is; None if it is none of this program's."""
     if (folder / SCENARIO_FILE).is_file():
         return Place(folder, "simulation", (folder,))
     if _holds_chain(folder):
