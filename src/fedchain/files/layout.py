@@ -24,6 +24,9 @@ TIMELINE_FILE = "timeline.jsonl"
 SOCKET = "status.sock"
 """In the folder of a running node: the socket on which it answers."""
 
+ADDRESS_FILE, BAN_FILE = "addresses.json", "bans.json"
+"""In a node's folder: the addresses at which members were reached; the banned members."""
+
 KEY_FILE, LOG_FILE, START_FILE = "key.pem", "node.log", "start.sh"
 """In the folder of a test network's node: its key, its output, and the script that starts it again."""
 
