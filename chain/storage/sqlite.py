@@ -22,10 +22,9 @@ from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.storage.content_files import make_folder, take_lock
-from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
+from fedchain.chain.storage.contents import Contents
 from fedchain.chain.storage.database import (
     PAGE_SIZE,
-    STORE_VERSION,
     build_database,
     connect,
     disk_errors,
@@ -41,8 +40,6 @@ from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash
 from fedchain.files.layout import DATABASE
-
-__all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Store"]
 
 log = logging.getLogger("fedchain.store")
 

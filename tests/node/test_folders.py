@@ -11,9 +11,9 @@ from anyio import to_thread
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
-from fedchain.files.layout import ADDRESS_FILE, CHAIN_FOLDER, GENESIS_FILE, SOCKET
+from fedchain.files.layout import ADDRESS_FILE, CHAIN_FOLDER, DATABASE, GENESIS_FILE, SOCKET
 from fedchain.node.folders import find_rows
 from fedchain.node.operating.status import answer_status
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis
