@@ -14,7 +14,7 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.data_folder import BAN_FILE
+from fedchain.files.layout import BAN_FILE
 from fedchain.wording import printable
 
 BAN_FILE_SIZE_MAX = 2**20

@@ -1,8 +1,5 @@
 """Times, sizes and texts as people read them, in tables and on pages alike."""
 
-DATE_MS_MIN = 10**11
-"""A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
-
 DATE_MS_MAX = 250_000_000_000_000
 """No date is written for the year 9892 and later: voters with wrong clocks can give a block such a time."""
 

@@ -18,23 +18,16 @@ from fedchain.chain.storage.content_files import FILE_MODE
 from fedchain.chain.storage.rows import GENESIS, SCHEMA
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
+from fedchain.files.layout import DATABASE as DATABASE
 
 STORE_VERSION = 2
 """Layout of the folder; SQLite's ``user_version``."""
-
-DATABASE = "chain.sqlite"
 
 PAGE_SIZE = 4096
 """Bytes of a page of the databases that are built here."""
 
 COMPANIONS = ("-wal", "-shm")
 """Endings of the files that SQLite keeps beside a database: its log, and shared memory."""
-
-
-def chain_folder(folder: Path) -> Path:
-    """The chain's folder within a run's or a node's; ``folder`` itself if that is the chain's."""
-    inner = folder / "chain"
-    return inner if inner.is_dir() and not (folder / DATABASE).exists() else folder
 
 
 def modified_s(chain: Path) -> float:

@@ -14,9 +14,10 @@ from pathlib import Path
 from fedchain.chain.exceptions import NotFound, StoreCorrupt
 from fedchain.chain.storage.content_files import content_path, take_lock
 from fedchain.chain.storage.damage import DamagedRow, broken_head, broken_structure, damaged_rows
-from fedchain.chain.storage.database import DATABASE, connect, disk_errors, read_genesis, repair_hint, transaction
+from fedchain.chain.storage.database import connect, disk_errors, read_genesis, repair_hint, transaction
 from fedchain.chain.storage.recovery import recover
 from fedchain.crypto.durable import sync_folder
+from fedchain.files.layout import DATABASE
 from fedchain.wording import counted
 
 FAULTS_MAX = 20

@@ -24,6 +24,18 @@ Answer = Contribution | NothingToPost
 
 
 @dataclass(frozen=True, slots=True)
+class InFile:
+    """A contribution whose large payload lies in a file: a keeper of answers moves the file, and reads nothing."""
+
+    made: Contribution
+    """The contribution without its payload."""
+    hash: Hash
+    """SHA-256 of the payload."""
+    path: Path
+    """The file, which is for one keeper alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionId:
     """The identity of a question."""
 
@@ -81,7 +93,7 @@ class Job(Protocol[Result]):
         """
 
 
-class Asked(Job[Answer], Protocol):
+class Asked(Job[Answer | InFile], Protocol):
     """A question that is being answered."""
 
     @property

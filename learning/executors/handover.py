@@ -3,7 +3,6 @@
 A queue would pickle a content for each call, and hold it until the other end reads it.
 """
 
-import os
 from collections import Counter
 from dataclasses import dataclass
 from itertools import count
@@ -71,16 +70,3 @@ class Incoming:
             self._last = None  # two of them need not be in memory at once
             self._last = handed, handed.path.read_bytes()
         return self._last[1]
-
-
-def hand_over(source: Path, target: Path) -> Handed:
-    """Hand out a file under another name: the file under its own name may be replaced before it is read."""
-    os.link(source, target)
-    return Handed(target)
-
-
-def take_over(handed: Handed) -> bytes:
-    """Read a file, and delete it."""
-    data = handed.path.read_bytes()
-    handed.path.unlink()
-    return data

@@ -1,5 +1,6 @@
 """Each client's last answer: its payload in memory or, if it is large or not among the newest, in a file."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,8 +8,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from fedchain.learning.executors.executor import Answer, QuestionId
-from fedchain.learning.executors.handover import LARGE_SIZE, Handed, hand_over, take_over
+from fedchain.learning.executors.executor import Answer, InFile, QuestionId
+from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.learning.executors.remembering import Kept
 from fedchain.learning.worker.contribution import Contribution
 
@@ -44,23 +45,28 @@ class LastAnswers:
         held = self._payloads.get(question.client)
         if held is not None:
             return partial(_given, replace(answer, payload=held))
-        name = f"kept-{next(self._numbers)}"  # under its own name it may be replaced before it is read
-        return partial(_read, answer, hand_over(self._path(question.client), self._folder / name))
+        path = self._folder / f"kept-{next(self._numbers)}"  # under its own name it may be replaced before it is read
+        os.link(self._path(question.client), path)
+        return partial(_read, answer, path)
 
     def begin(self, question: QuestionId) -> Path | None:
         """See :class:`Answers`."""
         return None
 
-    def keep(self, question: QuestionId, answer: Answer, together: Sequence[QuestionId]) -> Kept:
+    def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """See :class:`Answers`. The client's answer before this one is forgotten."""
         client = question.client
         self._size -= len(self._payloads.pop(client, b""))
         self._path(client).unlink(missing_ok=True)  # under another name it may still wait for its reader
-        if isinstance(answer, Contribution):
-            self._answers[client] = question, replace(answer, payload=b"")
-            self._keep_payload(client, answer.payload)
-        else:
-            self._answers[client] = question, answer
+        match answer:
+            case InFile(made, _, path):
+                self._answers[client] = question, made
+                path.rename(self._path(client))
+            case Contribution():
+                self._answers[client] = question, replace(answer, payload=b"")
+                self._keep_payload(client, answer.payload)
+            case _:
+                self._answers[client] = question, answer
         kept = self.recall(question)
         assert kept is not None, "it has just been kept"
         return kept
@@ -89,6 +95,8 @@ def _given(answer: Answer) -> Answer:
     return answer
 
 
-def _read(answer: Contribution, payload: Handed) -> Answer:
+def _read(answer: Contribution, path: Path) -> Answer:
     """A contribution whose payload is in a file that is for this reader alone."""
-    return replace(answer, payload=take_over(payload))
+    payload = path.read_bytes()
+    path.unlink()
+    return replace(answer, payload=payload)

@@ -18,8 +18,8 @@ from typing import Any, Generic
 
 from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import LearningError
-from fedchain.learning.executors.executor import Answer, Asked, Interrupted, Job, Question, Result
-from fedchain.learning.executors.handover import Handed, Outgoing, take_over
+from fedchain.learning.executors.executor import Answer, Asked, InFile, Interrupted, Job, Question, Result
+from fedchain.learning.executors.handover import Handed, Outgoing
 from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, Reply, serve
 from fedchain.learning.payload.part_folder import PARTS
 from fedchain.learning.task.data_source import DataSource
@@ -106,7 +106,7 @@ class ProcessExecutor:
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
         arguments = question.phase, question.round, question.knowledge
-        pending: Pending[Answer] = Pending(self, question)
+        pending: Pending[Answer | InFile] = Pending(self, question)
         self._hold(pending, "contribute", question.client, arguments, question.evaluate_test, state)
         return pending
 
@@ -230,9 +230,6 @@ class Pending(Generic[Result]):
         reply = self._reply
         if not reply.succeeded:
             raise reply.value
-        if reply.payload is not None:
-            value = replace(reply.value, payload=take_over(reply.payload))
-            reply = self._reply = Reply(reply.number, True, value)
         found: Result = reply.value
         return found
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fedchain.learning.executors.executor import Answer, Asked, Backend, Job, Question, QuestionId
+from fedchain.learning.executors.executor import Answer, Asked, Backend, InFile, Job, Question, QuestionId
 from fedchain.learning.training.measured import Evaluation
 
 Kept = Callable[[], Answer]
@@ -24,7 +24,7 @@ class Answers(Protocol):
     def begin(self, question: QuestionId) -> Path | None:
         """A question is about to be answered. Return where its client is to be written down then; None: nowhere."""
 
-    def keep(self, question: QuestionId, answer: Answer, together: Sequence[QuestionId]) -> Kept:
+    def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """Keep a first answer, and return how it is read.
 
         Args:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
+from fedchain.crypto.hashing import sha256
 from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import told
-from fedchain.learning.executors.executor import Answer, Question
-from fedchain.learning.executors.handover import LARGE_SIZE, Handed, Incoming
+from fedchain.learning.executors.executor import Answer, InFile, Question
+from fedchain.learning.executors.handover import LARGE_SIZE, Incoming
 from fedchain.learning.executors.inline import answer
 from fedchain.learning.worker.client_state import restore_client
 from fedchain.learning.worker.contribution import Contribution
@@ -45,8 +46,6 @@ class Reply:
     succeeded: bool
     value: Any
     """The result, or the error."""
-    payload: Handed | None = None
-    """The payload of a contribution that is large, which then lacks it."""
 
 
 def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
@@ -90,9 +89,9 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | None) -> R
             made = answer(learner, question, call.state, made)
             if not isinstance(made, Contribution) or len(made.payload) < LARGE_SIZE:
                 return Reply(call.number, True, made)
-            handed = Handed(folder / f"answer-{call.number}")
-            handed.path.write_bytes(made.payload)
-            return Reply(call.number, True, replace(made, payload=b""), handed)
+            path = folder / f"answer-{call.number}"
+            path.write_bytes(made.payload)
+            return Reply(call.number, True, InFile(replace(made, payload=b""), sha256(made.payload), path))
         case method:
             compute = getattr(learner, method)
             return Reply(call.number, True, compute(call.client, *call.arguments, evaluate_test=call.evaluate_test))

@@ -20,7 +20,7 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.data_folder import ADDRESS_FILE
+from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.limits import Limits
 from fedchain.network.membership import Membership
 

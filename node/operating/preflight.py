@@ -7,8 +7,16 @@ import resource
 import socket
 from pathlib import Path
 
-from fedchain.files.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, SOCKET, TIMELINE_FILE, TRAINING_FILE
-from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
+from fedchain.files.layout import (
+    ADDRESS_FILE,
+    BAN_FILE,
+    CHAIN_FOLDER,
+    KEY_FILE,
+    LOG_FILE,
+    SOCKET,
+    TIMELINE_FILE,
+    TRAINING_FILE,
+)
 from fedchain.network.ports import PORT_MAX, ListenError, check_free, parse_listen, why_not_free
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 

@@ -14,7 +14,8 @@ from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from fedchain.files.layout import GENESIS_FILE, KEY_FILE, node_folder, node_folders
+from fedchain.files.layout import GENESIS_FILE, KEY_FILE
+from fedchain.files.places import node_folder, node_folders
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import NodeConfigError

@@ -15,7 +15,7 @@ import msgspec
 
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.hashing import Hash
-from fedchain.learning.executors.executor import Answer, QuestionId
+from fedchain.learning.executors.executor import Answer, InFile, QuestionId
 from fedchain.learning.executors.remembering import Kept
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
@@ -108,8 +108,9 @@ class KeptAnswer:
         """See :class:`Answers`."""
         return None
 
-    def keep(self, question: QuestionId, answer: Answer, together: Sequence[QuestionId]) -> Kept:
+    def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """See :class:`Answers`. Also removes incomplete files that killed trainers have left. Raises OSError."""
+        assert not isinstance(answer, InFile), "the trainer computes in its own process"
         if isinstance(answer, Contribution):
             kept = KeptTraining(
                 chain_id=self._chain_id,

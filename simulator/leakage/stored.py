@@ -8,9 +8,9 @@ import torch
 
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import find_member
-from fedchain.chain.storage.database import chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.files.places import chain_folder
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import Search

@@ -150,6 +150,18 @@ class Record:
             temporary.replace(path)
         return Content(content_hash, None)
 
+    def take(self, content_hash: Hash, path: Path) -> Content:
+        """Keep a large payload that lies in a file. The file is moved; its bytes are written again only where it lies
+        on another file system, as a folder of temporary files may."""
+        target = self._content_path(content_hash)
+        if target.exists():
+            path.unlink()
+        else:
+            temporary = target.with_suffix(".part")
+            shutil.move(path, temporary)
+            temporary.replace(target)
+        return Content(content_hash, None)
+
     def read(self, content: Content) -> bytes:
         """The bytes of a payload or part. Raises RecordError if their file is damaged."""
         if content.data is not None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fedchain.learning.exceptions import NothingToPost
-from fedchain.learning.executors.executor import Answer, QuestionId
+from fedchain.learning.executors.executor import Answer, InFile, QuestionId
 from fedchain.learning.executors.remembering import Kept
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.worker.client_state import is_saved
@@ -68,7 +68,7 @@ class RecordedAnswers:
             self._begun[question] = _Begun(number)
         return self._record.state_path(question.client, self._begun[question].number)
 
-    def keep(self, question: QuestionId, answer: Answer, together: Sequence[QuestionId]) -> Kept:
+    def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """See :class:`Answers`. When all that were computed with it are kept, nobody needs the states before them."""
         begun, first = self._begun[question], together[0]
         batch = Batch(first.client, self._begun[first].number, len(together))
@@ -112,12 +112,16 @@ class RecordedAnswers:
         assert answer.payload is not None, "a contribution has one"
         return replace(answer.made, payload=self._record.read(answer.payload))
 
-    def _written(self, question: QuestionId, answer: Answer) -> RecordedAnswer:
-        if not isinstance(answer, Contribution):
-            return RecordedAnswer(question, answer, None)
-        payload, parts = self._record.put(answer.payload), self._parts_of(question.client)
-        kept = tuple(self._record.put(parts.read(part_hash)) for part_hash in answer.parts)
-        return RecordedAnswer(question, replace(answer, payload=b""), payload, kept)
+    def _written(self, question: QuestionId, answer: Answer | InFile) -> RecordedAnswer:
+        match answer:
+            case InFile(made, content_hash, path):
+                payload = self._record.take(content_hash, path)
+            case Contribution():
+                made, payload = replace(answer, payload=b""), self._record.put(answer.payload)
+            case _:
+                return RecordedAnswer(question, answer, None)
+        parts = self._parts_of(question.client)
+        return RecordedAnswer(question, made, payload, tuple(self._record.put(parts.read(item)) for item in made.parts))
 
     def _parts_of(self, client: int) -> PartFolder:
         return PartFolder(self._parts / str(client), is_durable=False)

@@ -15,15 +15,8 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import find_member
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.files.layout import (
-    CHAIN_FOLDER,
-    GENESIS_FILE,
-    MODELS_FOLDER,
-    SCENARIO_FILE,
-    TRAINING_FILE,
-    node_folders,
-    read_metrics,
-)
+from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER, SCENARIO_FILE, TRAINING_FILE, read_metrics
+from fedchain.files.places import chain_folder, place_at
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
@@ -207,7 +200,7 @@ class NodeModels(ModelFolder):
     """
 
     def __init__(self, folder: Path, nodes: Sequence[Path], data_dir: str, task: str) -> None:
-        super().__init__(folder, nodes[0] / CHAIN_FOLDER, data_dir, task)
+        super().__init__(folder, chain_folder(nodes[0]), data_dir, task)
         self._is_one = len(nodes) == 1
         self._files = {}
         for path in (node / TRAINING_FILE for node in nodes):
@@ -281,10 +274,9 @@ def open_models(folder: Path, data_dir: str = "", task: str = "", method: str = 
         raise NotFound(f"{folder} is not a folder")
     if method:
         use_method_file(method)
-    if (folder / SCENARIO_FILE).exists():
+    place = place_at(folder)
+    if place is None:
+        raise NotFound(f"{folder} is no folder of a run, a node or a test network: it holds no chain")
+    if place.kind == "simulation":
         return RunFolderModels(folder, data_dir, task, method)
-    if (folder / GENESIS_FILE).exists() and (nodes := node_folders(folder)):
-        return NodeModels(folder, nodes, data_dir, task)
-    if (folder / CHAIN_FOLDER).is_dir():
-        return NodeModels(folder, [folder], data_dir, task)
-    raise NotFound(f"{folder} is no folder of a run, a node or a test network: it holds no chain")
+    return NodeModels(folder, place.nodes, data_dir, task)

@@ -19,8 +19,8 @@ from fedchain.chain.explorer.views import (
     TransactionView,
 )
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.database import chain_folder
 from fedchain.chain.storage.sqlite import Store
+from fedchain.files.places import chain_folder
 from fedchain.learning.application import Application
 from fedchain.learning.round import Tensors
 from fedchain.node.founding.task import rules_with

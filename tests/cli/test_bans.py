@@ -15,9 +15,8 @@ from typer.testing import CliRunner, Result
 from fedchain.cli.node import node_app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
-from fedchain.files.layout import CHAIN_FOLDER, SOCKET
+from fedchain.files.layout import BAN_FILE, CHAIN_FOLDER, SOCKET
 from fedchain.network.bans import Ban, read_bans, write_bans
-from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.operating.status import answer_status
 from tests.support.chain.builders import keys
 from tests.support.node.shell import on_trio

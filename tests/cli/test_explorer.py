@@ -105,6 +105,7 @@ def test_times_of_a_simulated_chain_count_from_its_start(tmp_path: Path) -> None
     certificate = simulated.certificate(block, clock_ms=3_723_000)
     with Store.create(tmp_path, simulated.genesis) as store:
         store.append([simulated.final(block, certificate)])
+    (tmp_path / "scenario.toml").touch()
     output = explore("status", tmp_path).stdout
     assert "time            +1:02:03\n" in output
     assert "GMT" not in output

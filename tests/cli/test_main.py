@@ -248,9 +248,7 @@ model evaluate {0}/empty
 runs {0}/none
 runs {0}/noise
 runs --limit
-node list {0}/none
-node list {0}/noise
-node list {0}/run more
+runs {0}/run more
 node check {0}/none.toml
 node check {0}/x.toml
 node check --timeout-s 0

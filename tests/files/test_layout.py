@@ -1,8 +1,7 @@
 """Names of files in a node's folder."""
 
 import fedchain.node.operating.preflight as preflight
-from fedchain.files.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
-from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
+from fedchain.files.layout import ADDRESS_FILE, BAN_FILE, CHAIN_FOLDER, SOCKET, TRAINING_FILE
 from fedchain.node.operating.preflight import OWN_NAMES
 
 

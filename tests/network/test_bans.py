@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedchain.crypto.address import address
+from fedchain.files.layout import BAN_FILE
 from fedchain.network.admission import Gate
 from fedchain.network.bans import BAN_FILE_SIZE_MAX, REASON_SIZE_MAX, Ban, read_bans, write_bans
-from fedchain.network.data_folder import BAN_FILE
 from fedchain.network.membership import Membership
 from tests.support.network.gate import LIMITS, MEMBERS, NOON_S, Calendar, gate
 

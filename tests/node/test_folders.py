@@ -1,4 +1,4 @@
-"""``fedchain runs`` and ``node list``: what lies in folders, each in its row, whatever state the others are in."""
+"""``fedchain runs``: runs and nodes, each in its row, whatever state the others are in."""
 
 import json
 import os
@@ -11,11 +11,10 @@ from anyio import to_thread
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
-from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
-from fedchain.network.data_folder import ADDRESS_FILE
-from fedchain.node.folders import find_nodes, find_runs
+from fedchain.files.layout import ADDRESS_FILE, CHAIN_FOLDER, DATABASE, GENESIS_FILE, SOCKET
+from fedchain.node.folders import find_rows
 from fedchain.node.operating.status import answer_status
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis
 from tests.support.node.shell import on_trio, until
@@ -53,7 +52,7 @@ def chained(place: Path, document: Genesis, blocks: int) -> Path:
 
 def test_a_run_says_what_it_was_and_how_far_it_came(tmp_path: Path) -> None:
     simulated(tmp_path / "one")
-    (row,) = find_runs(tmp_path)
+    (row,) = find_rows(tmp_path)
     assert (row.folder, row.kind, row.state) == (str(tmp_path / "one"), "simulation", "finished")
     assert (row.method, row.data, row.peers, row.rounds, row.of, row.accuracy) == ("fedavg", "digits", 4, 2, 2, 0.5)
 
@@ -71,7 +70,7 @@ def test_a_run_that_was_interrupted_or_broke_a_promise(
     tmp_path: Path, given: dict[str, Any], state: str, rounds: int
 ) -> None:
     simulated(tmp_path / "one", **given)
-    (row,) = find_runs(tmp_path)
+    (row,) = find_rows(tmp_path)
     assert (row.state, row.rounds) == (state, rounds)
 
 
@@ -82,17 +81,10 @@ def test_a_damaged_run_hides_no_other_and_the_newest_is_first(tmp_path: Path) ->
             os.utime(file, (1_000_000 - age, 1_000_000 - age))
     damaged = simulated(tmp_path / "damaged", result="{")
     (damaged / "scenario.toml").write_text("=")
-    rows = find_runs(tmp_path)
+    rows = find_rows(tmp_path)
     assert [Path(row.folder).name for row in rows] == ["damaged", "new", "old"]
     assert rows[0].state.startswith("cannot be read: ")
     assert "\n" not in rows[0].state
-
-
-def test_what_is_hidden_linked_or_too_deep_is_not_looked_at(tmp_path: Path) -> None:
-    simulated(tmp_path / ".hidden")
-    simulated(tmp_path / "a" / "b" / "c" / "d" / "e")
-    (tmp_path / "link").symlink_to(tmp_path / ".hidden")
-    assert find_runs(tmp_path) == []
 
 
 @pytest.mark.parametrize(("blocks", "rounds", "state"), [(3, 1, "open"), (4, 2, "finished"), (0, 0, "open")])
@@ -103,7 +95,7 @@ def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
     (tmp_path / GENESIS_FILE).write_bytes(document.encode())
     chained(tmp_path / "node-0", document, blocks)
     chained(tmp_path / "node-1", document, 0)
-    (row,) = find_runs(tmp_path)
+    row, *_ = find_rows(tmp_path)
     assert (row.kind, row.method, row.data, row.peers) == ("testnet", "dfpl", "digits", 4)
     assert (row.rounds, row.of, row.state, row.accuracy) == (rounds, 2, state, None)
 
@@ -115,7 +107,7 @@ def test_the_accuracy_of_a_test_network_is_the_mean_of_its_nodes_newest(tmp_path
         node = chained(tmp_path / f"node-{number}", document, 0)
         lines = [json.dumps({"height": 1, "training": {"round": 1, "accuracy": item}}) for item in accuracies]
         (node / "timeline.jsonl").write_text("\n".join([*lines, '{"height": 3}', '{"heig']))
-    (row,) = find_runs(tmp_path)
+    row, *_ = find_rows(tmp_path)
     assert row.accuracy == 0.75
 
 
@@ -127,7 +119,7 @@ def test_to_look_at_a_test_network_is_no_change_of_it(tmp_path: Path) -> None:
         chained(tmp_path / name / "node-0", document, 1)
         os.utime(tmp_path / name / "node-0" / CHAIN_FOLDER / DATABASE, (1_000_000 - age, 1_000_000 - age))
     for _ in range(2):
-        rows = find_runs(tmp_path)
+        rows = find_rows(tmp_path)
         assert [(Path(row.folder).name, row.modified_s) for row in rows] == [("new", 1_000_000), ("old", 999_999)]
 
 
@@ -140,7 +132,7 @@ def test_what_only_the_log_of_a_chain_has_is_a_change(tmp_path: Path) -> None:
         store.append([builder.final(builder.extend())])
         os.utime(database, (1_000_000, 1_000_000))
         os.utime(database.with_name(f"{DATABASE}-wal"), (2_000_000, 2_000_000))
-        (row,) = find_runs(tmp_path)
+        row, *_ = find_rows(tmp_path)
         assert row.modified_s == 2_000_000
 
 
@@ -153,7 +145,7 @@ def test_the_command_lists_runs_in_words_and_for_programs(tmp_path: Path) -> Non
     assert line.endswith(str(tmp_path / "one"))
     assert run("runs", tmp_path / "one" / "nothing").exit_code == 2
     (tmp_path / "empty").mkdir()
-    assert run("runs", tmp_path / "empty").stdout == f"no run in {tmp_path / 'empty'}\n"
+    assert run("runs", tmp_path / "empty").stdout == f"no run or node in {tmp_path / 'empty'}\n"
 
 
 # nodes
@@ -164,15 +156,14 @@ class Running:
 
     def status(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"pid": 7, "chain_id": "ab" * 32, "address": "12D3KooWabcdefgh"}
-        return facts | {"height": 5, "round": 6, "peers": ["x", "y"], "waiting_for": "a nonce"}
+        return facts | {"height": 2, "peers": ["x", "y"], "waiting_for": "a nonce", "accuracy": 0.75}
 
 
 def test_nodes_that_run_have_stopped_or_cannot_be_read(tmp_path: Path) -> None:
     document = genesis(4)
     running, stopped, damaged = (chained(tmp_path / name, document, 2) for name in ("running", "stopped", "damaged"))
     (damaged / CHAIN_FOLDER / DATABASE).write_bytes(b"not a database")
-    simulated(tmp_path / "run")
-    Store.create(tmp_path / "run" / CHAIN_FOLDER, document).close()
+    Store.create(simulated(tmp_path / "run") / CHAIN_FOLDER, document).close()
     rows: list[Any] = []
 
     @on_trio
@@ -180,37 +171,47 @@ def test_nodes_that_run_have_stopped_or_cannot_be_read(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_status, running, Running())
             await until(lambda: (running / SOCKET).exists(), "a socket")
-            rows.extend(await to_thread.run_sync(find_nodes, tmp_path))
+            rows.extend(await to_thread.run_sync(find_rows, tmp_path))
             tasks.cancel_scope.cancel()
 
     ask()
     by_name = {Path(row.folder).name: row for row in rows}
-    assert by_name.keys() == {"running", "stopped", "damaged"}, "a simulation's chain is no node"
+    kinds = {name: row.kind for name, row in by_name.items()}
+    assert kinds == {"run": "simulation", "running": "node", "stopped": "node", "damaged": "node"}
     now = by_name["running"]
-    assert (now.state, now.pid, now.height, now.peers, now.waiting_for) == ("running", 7, 5, 2, "a nonce")
+    assert (now.state, now.pid, now.height, now.connected, now.waiting_for) == ("running", 7, 2, 2, "a nonce")
+    assert now.accuracy == 0.75, "the node knows it before its timeline does"
     before = by_name["stopped"]
-    assert (before.state, before.pid, before.height, before.round) == ("stopped", None, 2, 3)
+    assert (before.state, before.pid, before.height, before.rounds) == ("stopped", None, 2, 2)
     assert before.chain_id == document.chain_id.hex()
     assert stopped.name in before.folder
     assert by_name["damaged"].state.startswith("cannot be read: ")
 
 
-def test_a_stopped_node_of_a_finished_federation_is_in_its_last_round_and_says_so(tmp_path: Path) -> None:
+def test_a_stopped_node_of_a_finished_federation_says_so(tmp_path: Path) -> None:
     for name, blocks in (("finished", 2), ("before", 1)):
         chained(tmp_path / name, genesis(4, rounds=2), blocks)
-    before, finished = find_nodes(tmp_path)
-    assert (before.state, before.height, before.round, before.waiting_for) == ("stopped", 1, 2, "")
-    assert (finished.state, finished.height, finished.round) == ("stopped", 2, 2)
-    assert finished.waiting_for == "nothing, it is finished"
+    before, finished = find_rows(tmp_path)
+    assert (before.state, before.height, before.rounds) == ("stopped", 1, 1)
+    assert (finished.state, finished.height, finished.rounds) == ("finished", 2, 2)
+
+
+def test_a_test_network_stands_for_its_nodes_until_it_is_asked_for_itself(tmp_path: Path) -> None:
+    document, network = genesis(4, rounds=2, learning=LEARNING), tmp_path / "net"
+    for number in (10, 9):
+        chained(network / f"node-{number}", document, 1)
+    (network / GENESIS_FILE).write_bytes(document.encode())
+    assert [row.kind for row in find_rows(tmp_path)] == ["testnet"]
+    assert [(row.kind, Path(row.folder).name) for row in find_rows(network)] == [
+        ("testnet", "net"),
+        *(("node", "node-9"), ("node", "node-10")),
+    ]
 
 
 def test_the_command_lists_nodes_in_words_and_for_programs(tmp_path: Path) -> None:
-    chained(tmp_path / "node", genesis(4), 1)
-    (answer,) = json.loads(run("node", "list", tmp_path, "--json").stdout)
-    assert (answer["state"], answer["height"]) == ("stopped", 1)
-    _, line = run("node", "list", tmp_path).stdout.splitlines()
-    assert line.split() == ["stopped", "-", answer["chain_id"][:8], "-", "1", "2", "-", "-", str(tmp_path / "node")]
-    (tmp_path / "empty").mkdir()
-    assert run("node", "list", tmp_path / "empty").stdout.startswith("no node's data folder in ")
-    refused = run("node", "list", tmp_path / "none")
-    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+    chained(tmp_path / "node", genesis(4, learning=LEARNING), 1)
+    (answer,) = json.loads(run("runs", tmp_path, "--json").stdout)
+    assert (answer["kind"], answer["state"], answer["height"]) == ("node", "stopped", 1)
+    _, line = run("runs", tmp_path).stdout.splitlines()
+    assert line.split()[:6] == ["node", "dfpl", "digits", "4", "1", "-"]
+    assert line.split()[-2:] == ["stopped", str(tmp_path / "node")]

@@ -20,10 +20,12 @@ from struct import unpack_from
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.post import Post
-from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
+from fedchain.chain.storage.contents import ROW_SIZE_MAX
+from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
+from fedchain.files.layout import DATABASE
 from tests.soak._figures import Figures, campaign
 from tests.support.chain.builders import ChainBuilder, genesis
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedchain import testing
-from fedchain.learning.executors.executor import Answer, Asked, Backend, Job, Question
+from fedchain.learning.executors.executor import Answer, Asked, Backend, InFile, Job, Question
 from fedchain.learning.executors.inline import Done, InlineExecutor
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.training.measured import Evaluation
@@ -44,7 +44,7 @@ class Silent(InlineExecutor):
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         job = super().compute(question, state)
         try:
-            return Done[Answer](job.result(), question)
+            return Done[Answer | InFile](job.result(), question)
         except Exception:
             return Done[Answer](Contribution(b"", 0, None, None), question)
 

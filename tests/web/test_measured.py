@@ -1,4 +1,4 @@
-"""Measurements come from files and logs, as far as they are whole."""
+"""Measurements come from files, as far as they are whole."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ from starlette.testclient import TestClient
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.files.layout import TIMELINE_FILE
+from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult
 from tests.support.chain.builders import ChainBuilder
 from tests.support.web.builders import write_run
 from tests.support.web.pages import chain as chain
@@ -14,14 +16,13 @@ from tests.support.web.pages import run as run
 from tests.support.web.site import HOME, site
 
 
-def test_what_a_stopped_network_measured_is_in_its_logs(tmp_path: Path, chain: ChainBuilder) -> None:
+def test_what_a_stopped_network_measured_is_in_its_timelines(tmp_path: Path, chain: ChainBuilder) -> None:
     for number in range(2):
         folder = write_run(tmp_path / "net" / f"node-{number}", chain)
         (folder / "metrics.jsonl").unlink()
-        lines = [
-            f"… INFO fedchain.node trained round={k} steps=20 accuracy=0.{number + 6}{k} seconds=0.1" for k in (1, 2)
-        ]
-        (folder / "node.log").write_text("\n".join(lines))
+        for height in (1, 2):
+            training = TrainingResult(height, (10 * (number + 6) + height) / 100, None)
+            TimelineFile(folder / TIMELINE_FILE).add(SeenBlock(height, "ab", 100, 200, (), training))
         with Store.open(folder / "chain") as store:
             store.append([chain.blocks[chain.tip].transactions[number]])
     owners = [address(post.sender) for post in chain.blocks[chain.tip].transactions[:2]]

@@ -19,11 +19,10 @@ from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.chain.explorer.views import TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
-from fedchain.files.layout import is_simulated
+from fedchain.files.places import chain_folder, chains_in, is_simulated
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -237,18 +236,10 @@ def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
     with clear_errors(code_of_damage=code_of_damage):
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
-        if several := _chains_in(folder):
+        if (several := chains_in(folder)) and several != [folder]:
             raise NotFound(f"{folder} holds {len(several)} chains; name one of {', '.join(map(str, several))}")
         with Store.open(chain_folder(folder), read_only=True) as store:
             yield store
-
-
-def _chains_in(folder: Path) -> list[Path]:
-    """The folders in a test network's folder that hold a chain each; none if ``folder`` itself holds one."""
-    if (chain_folder(folder) / DATABASE).exists():
-        return []
-    found = [path for path in folder.iterdir() if path.is_dir() and (chain_folder(path) / DATABASE).exists()]
-    return sorted(found, key=lambda path: (len(path.name), path.name))
 
 
 def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path, ...]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
@@ -220,7 +220,7 @@ class _Format:
     def time(self, name: str, time_ms: int, short: bool) -> str:
         """The time since the founding, and the date if the clock was a real one."""
         since = duration(time_ms - self.created_ms)
-        if short or self.is_virtual or self.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
+        if short or self.is_virtual or time_ms > DATE_MS_MAX:
             return f"+{since}"
         return f"{formatdate(time_ms / 1000, usegmt=True)} (+{since})"
 

@@ -143,24 +143,20 @@ def import_signing_journal(
         import_journal(journal_path(path, document.chain_id), text, is_behind, owner)
 
 
-def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
+def load_key(path: Path) -> "PrivateKey":
     """Read a key file; the passphrase comes from the environment or, on a terminal, from the operator.
 
-    Args:
-        path: the key file.
-        hint: whether to log how a file that an older version encrypted can be made safer.
-
-    Raises:
-        KeyFileError: it cannot be read, or the passphrase is wrong or absent.
+    Raises KeyFileError: it cannot be read, or the passphrase is wrong or absent.
     """
-    return unlock_key(path, hint=hint)[0]
+    return unlock_key(path)[0]
 
 
 def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "tuple[PrivateKey, str | None]":
     """Like :func:`load_key`, but return the passphrase, too: the files beside the key are encrypted with the same.
 
     If ``passphrase_file`` is given, the passphrase is read from it; otherwise from the environment, from a credential
-    of systemd's, or from the operator. Raises NodeConfigError, too, if the file cannot be used.
+    of systemd's, or from the operator. Raises NodeConfigError, too, if the file cannot be used. With ``hint``, it logs
+    how a file that an older version encrypted can be made safer.
     """
     from fedchain.crypto.key_file import is_encrypted, weakness
     from fedchain.crypto.keys import PrivateKey

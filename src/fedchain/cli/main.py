@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "simulate": Command("simulate:simulate", "Run a federation of many peers on this machine."),
         "compare": Command("compare:compare", "Run methods side by side; print what each reached."),
         "reproduce": Command("simulate:reproduce", "Run a paper's experiment; print its table beside theirs."),
-        "runs": Command("folders:runs", "List the runs in a folder."),
+        "runs": Command("folders:runs", "List the runs and nodes in a folder."),
         "model": Command("model:model_app", "Take trained models out of a run or a node; measure them."),
         "methods": Command("methods:methods", "List the learning methods, or show one."),
         "data": Command("data:data", "Show the data sets, and fetch them."),

@@ -16,7 +16,6 @@ from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.cli.common.shared import Sharing
 from fedchain.cli.common.start_options import with_node_options
-from fedchain.cli.folders import list_nodes
 from fedchain.cli.keys import unlock_key
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
@@ -193,13 +192,12 @@ def repair_chain(
     The missing parts are fetched from the other members when the node starts.
     """
     with clear_errors():
-        from fedchain.chain.storage.database import chain_folder
         from fedchain.chain.storage.repair import describe_repair, repair
+        from fedchain.files.places import chain_folder
 
         typer.echo(describe_repair(repair(chain_folder(folder))))
 
 
-node_app.command("list")(list_nodes)
 node_app.command("bans")(bans)
 node_app.command("unban")(unban)
 node_app.command("privacy")(privacy)

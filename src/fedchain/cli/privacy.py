@@ -48,6 +48,8 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
         LedgerDamaged: it cannot be read.
         KeyFileError: there is no journal that names the ledger's owner, and the key file cannot be read.
     """
+    from msgspec import to_builtins
+
     from fedchain.crypto.address import address
     from fedchain.learning.privacy.releases import total_epsilon
     from fedchain.learning.registry import build_method
@@ -76,17 +78,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
         totals = [total_epsilon(releases[: place + 1], delta) for place in range(len(releases))]
     return {
         "releases": [
-            {
-                "round": entry.round,
-                "phase": entry.phase,
-                "mechanism": entry.release.mechanism,
-                "sampling": entry.release.sampling.value,
-                "count": entry.release.count,
-                "rate": entry.release.rate,
-                "sigma": entry.release.sigma,
-                "sensitivity": entry.release.sensitivity,
-                "epsilon": total,
-            }
+            {"round": entry.round, "phase": entry.phase, **to_builtins(entry.release), "epsilon": total}
             for entry, total in zip(entries, totals, strict=True)
         ],
         "epsilon": (totals[-1] if totals else 0.0) if method.states_epsilon else None,

@@ -12,6 +12,9 @@ RUNS_FOLDER = Path("runs")
 CHAIN_FOLDER = "chain"
 """In the folder of a node, or of a run, which keeps its first peer's: the store."""
 
+DATABASE = "chain.sqlite"
+"""In the folder of a chain: its records."""
+
 TRAINING_FILE = "training.msgpack"
 """In a node's folder: its model as the last contribution left it."""
 
@@ -20,6 +23,9 @@ TIMELINE_FILE = "timeline.jsonl"
 
 SOCKET = "status.sock"
 """In the folder of a running node: the socket on which it answers."""
+
+ADDRESS_FILE, BAN_FILE = "addresses.json", "bans.json"
+"""In a node's folder: the addresses at which members were reached; the banned members."""
 
 KEY_FILE, LOG_FILE, START_FILE = "key.pem", "node.log", "start.sh"
 """In the folder of a test network's node: its key, its output, and the script that starts it again."""
@@ -35,25 +41,6 @@ MEMBERS_FILE = "members.csv"
 
 RECORD_FOLDER, MODELS_FOLDER = "record", "models"
 """In a run's folder: the record of computed answers, until it is finished; the final models, if they are kept."""
-
-_NODE = "node-"
-
-
-def node_folder(network: Path, number: int) -> Path:
-    """Folder of a node of a test network."""
-    return network / f"{_NODE}{number}"
-
-
-def node_folders(network: Path) -> list[Path]:
-    """The nodes' folders of a test network, in the order of their numbers; [] if ``network`` is no test network."""
-    numbers = [path.name.removeprefix(_NODE) for path in network.glob(f"{_NODE}*") if (path / CHAIN_FOLDER).is_dir()]
-    return [node_folder(network, number) for number in sorted(int(text) for text in numbers if text.isdecimal())]
-
-
-def is_simulated(folder: Path) -> bool:
-    """Whether a simulation made the chain in a run's folder, or in the folder of the chain itself."""
-    path = folder.resolve()
-    return any((place / SCENARIO_FILE).exists() for place in (path, path.parent if path.name == CHAIN_FOLDER else path))
 
 
 def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:

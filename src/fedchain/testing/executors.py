@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, NothingToPost, OwnCodeFailed
-from fedchain.learning.executors.executor import Answer, Backend, Job, Question
+from fedchain.learning.executors.executor import Answer, Backend, InFile, Job, Question
 from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.remembering import Remembering
@@ -177,7 +177,7 @@ class _Suite:
             "a later request of the same client": after.result(),
         }
 
-    def _compare(self, client: int, number: int, found: Answer) -> None:
+    def _compare(self, client: int, number: int, found: Answer | InFile) -> None:
         expected = self._expected[client, number]
         if repr(found) != repr(expected):  # refusals are equal if they say the same, and NaN is not itself
             kind = "a refusal is not answered" if isinstance(expected, NothingToPost) else "an answer differs"
@@ -199,7 +199,7 @@ def _question(client: int, number: int) -> Question:
     return Question(client, "update", number, b"")
 
 
-def _note(called: list[int], client: int, job: Job[Answer]) -> None:
+def _note(called: list[int], client: int, job: Job[Answer | InFile]) -> None:
     called.append(client)
 
 

@@ -18,11 +18,11 @@ from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
-from fedchain.files.layout import SOCKET, is_simulated
+from fedchain.files.layout import DATABASE, SOCKET
+from fedchain.files.places import is_simulated
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.operating.status import ask_status

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, size
 from fedchain.chain.genesis import Genesis
 from fedchain.wording import printable
 
@@ -93,14 +93,14 @@ class Names:
         if time_ms is None:
             return "–"
         since = f"+{duration(time_ms - self._genesis.created_ms)}"
-        if self._is_virtual or self._genesis.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
+        if self._is_virtual or time_ms > DATE_MS_MAX:
             return since
         date = datetime.fromtimestamp(time_ms / 1000, UTC)
         return f"{date:%Y-%m-%d %H:%M:%S} UTC"
 
     def age(self, time_ms: int | None) -> Markup:
         """A place where the browser writes how long ago a moment is; empty if the chain's times are no dates."""
-        if time_ms is None or self._is_report or self._is_virtual or not DATE_MS_MIN <= time_ms <= DATE_MS_MAX:
+        if time_ms is None or self._is_report or self._is_virtual or time_ms > DATE_MS_MAX:
             return Markup()
         return Markup(' <small class="age" data-since="{}"></small>').format(time_ms)
 

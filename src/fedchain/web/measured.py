@@ -1,27 +1,18 @@
 """Measurements of a run or a node beside the chain: files that may be missing, may grow, and may hold anything."""
 
-import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedchain.files.layout import LOG_FILE, MEMBERS_FILE, METRICS_FILE, read_metrics
+from fedchain.files.layout import MEMBERS_FILE, METRICS_FILE, read_metrics
 from fedchain.files.members import read_members
 from fedchain.web.seen import SeenFile
-
-LOG_SIZE_MAX = 4 * 2**20
-"""Most bytes that are read at the end of a log."""
 
 METRICS_SIZE_MAX = 64 * 2**20
 """Most bytes of measurements that are read."""
 
 _KEPT = ("taa", "tal", "test_accuracy", "training_s", "mining_s", "voting_s", "epsilon", "bytes_sent_per_peer")
-
-_TRAINED = re.compile(r"\btrained round=(\d+) ([^\n]*)")
-_VALUE = re.compile(r"\b(accuracy|seconds|epsilon)=(\d+(?:\.\d+)?)")
-_LOGGED = {"accuracy": "taa", "seconds": "training_s", "epsilon": "epsilon"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +29,7 @@ class Measured:
 class MeasuredFile:
     """The measurements in the folder of a run or of a node, read again when their file has changed.
 
-    A node writes them into its timeline. If its output is kept as a log, earlier measurements are read from there, too.
+    A simulation writes them into a file of its own, and a node into its timeline.
     """
 
     folder: Path
@@ -48,7 +39,7 @@ class MeasuredFile:
     members: dict[int, dict[int, Measured]] = field(default_factory=dict)
     """Accuracies of a finished simulation's members, by member number and round."""
     _told: dict[int, Measured] = field(default_factory=dict)
-    _file: tuple[str, int, int] | None = None
+    _file: tuple[int, int] | None = None
     _members_file: tuple[int, int] | None = None
 
     def look(self) -> None:
@@ -63,15 +54,11 @@ class MeasuredFile:
         self.rounds = rounds
 
     def _read(self) -> None:
-        for name, read in ((METRICS_FILE, _read_run), (LOG_FILE, _read_log)):
-            path = self.folder / name
-            try:
-                stat = path.stat()
-                file = name, stat.st_mtime_ns, stat.st_size
-                if file != self._file:
-                    self._told, self._file = {item.round: item for item in read(self.folder)}, file
-            except OSError:
-                continue
+        try:
+            stat = (self.folder / METRICS_FILE).stat()
+            if (file := (stat.st_mtime_ns, stat.st_size)) != self._file:
+                self._told, self._file = {item.round: item for item in _read_run(self.folder)}, file
+        except OSError:
             return
 
     def _read_members(self) -> None:
@@ -102,14 +89,6 @@ def _read_run(folder: Path) -> Iterator[Measured]:
     for row in read_metrics(folder, METRICS_SIZE_MAX):
         if isinstance(number := row.get("round"), int):
             yield Measured(number, {name: float(row[name]) for name in _KEPT if _is_number(row.get(name))})
-
-
-def _read_log(folder: Path) -> Iterator[Measured]:
-    with (folder / LOG_FILE).open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_SIZE_MAX))
-        text = file.read(LOG_SIZE_MAX).decode("utf-8", errors="replace")
-    for number, rest in _TRAINED.findall(text):
-        yield Measured(int(number), {_LOGGED[name]: float(value) for name, value in _VALUE.findall(rest)})
 
 
 def _is_number(value: Any) -> bool:

@@ -445,7 +445,7 @@ def _spread(members: Mapping[int, Mapping[int, Measured]]) -> list[Area]:
 
 
 def accuracy_of(chain: Chain, member: PublicKey) -> float | None:
-    """The newest accuracy that a member's node reported or logged, or that a finished simulation measured."""
+    """The newest accuracy that a member's node reported or noted, or that a finished simulation measured."""
     for holder in chain.holders:
         if holder.status is not None and holder.status.get("address") == address(member):
             found = holder.status.get("accuracy")

@@ -31,7 +31,6 @@ from tests.support.chain.stored import (
     execute,
     expect_whole,
     finals_of,
-    records_of,
     warnings,
 )
 from tests.support.chain.stored import chain as chain
@@ -162,24 +161,6 @@ def state_of(record: Final, chain: ChainBuilder) -> State:
 # --- damage that shows later
 
 
-def test_a_damaged_block_counts_as_not_held_until_it_is_fetched_again(
-    folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture
-) -> None:
-    records = finals_of(chain)
-    execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height = 4")
-    with Store.open(folder) as store:
-        assert (store.base(), warnings(caplog)) == (1, [])
-        assert [store.final(4), store.final(4)] == [None, None]
-        assert (store.base(), store.head()) == (5, records[-1])
-        assert len(warnings(caplog)) == 1
-        assert "finals row with height 4 was altered: checksum" in caplog.text
-        store.append([replace(records[3], state=b"")])
-        assert store.final(4) == (records[3].block, records[3].certificate)
-        assert store.base() == 1
-    with Store.open(folder) as store:
-        assert store.final(4) is not None
-
-
 def test_a_damaged_block_that_was_noticed_is_a_hole_for_the_next_start(
     folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,37 +195,6 @@ def test_a_head_that_is_damaged_while_the_node_runs_does_not_stop_it(folder: Pat
         store.append([replace(records[-1], state=b"")])
         assert store.base() == 1
         expect_whole(store)
-
-
-@pytest.mark.parametrize(
-    ("table", "change"),
-    [
-        ("votes", "data = substr(data, 1, 8) || x'ff' || substr(data, 10)"),
-        ("votes", "attempt = 7"),
-        ("votes", "checksum = zeroblob(32)"),
-        ("posts", "data = 7"),
-        ("posts", "data = 'Ä'"),
-        ("posts", "phase = 1"),
-        ("candidates", "is_own = 0"),
-        ("candidates", "hash = zeroblob(32)"),
-    ],
-)
-def test_a_damaged_statement_is_left_out_and_can_be_written_again(
-    folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture, table: str, change: str
-) -> None:
-    records = [record for record in records_of(chain) if not isinstance(record, Final)]
-
-    def held(store: Store) -> list[object]:
-        return [*store.candidates(), *store.votes(BLOCKS + 1), *store.posts(0)]
-
-    with Store.open(folder) as store:
-        before = held(store)
-    execute(folder, f"UPDATE {table} SET {change}")
-    with Store.open(folder) as store:
-        assert len(held(store)) == len(before) - 1
-        assert f"{folder}: {table} row with" in warnings(caplog)[0]
-        store.append(records)
-        assert held(store) == before
 
 
 # --- damage that only a repair can deal with

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from fedchain.crypto.hashing import sha256
 from fedchain.learning.exceptions import DecryptionRefused
-from fedchain.learning.executors.executor import Answer, QuestionId
+from fedchain.learning.executors.executor import Answer, InFile, QuestionId
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.worker.contribution import Contribution
@@ -17,7 +18,7 @@ def contribution(filling: int, size: int = 10) -> Contribution:
     return Contribution(bytes([filling]) * size, 1, None, None)
 
 
-def keep(answers: LastAnswers, asked: QuestionId, answer: Answer) -> Answer:
+def keep(answers: LastAnswers, asked: QuestionId, answer: Answer | InFile) -> Answer:
     """Keep an answer, and read it as who waits for it does."""
     return answers.keep(asked, answer, [asked])()
 
@@ -53,3 +54,14 @@ def test_a_large_payload_is_read_as_it_was_although_the_next_one_is_made_before(
     later = answers.keep(question(0, 2), second, [question(0, 2)])
     assert (waiting(), later()) == (first, second)
     assert [path.name for path in tmp_path.iterdir()] == ["client-0.payload"]
+
+
+def test_a_payload_that_came_in_a_file_is_not_written_again(tmp_path: Path) -> None:
+    answers, (folder, payload) = LastAnswers(tmp_path), (tmp_path / "process", bytes(LARGE_SIZE))
+    folder.mkdir()
+    path = folder / "answer-1"
+    path.write_bytes(payload)
+    written = path.stat().st_ino
+    assert keep(answers, question(0), InFile(contribution(0, 0), sha256(payload), path)) == contribution(0, LARGE_SIZE)
+    assert not path.exists()
+    assert (tmp_path / "client-0.payload").stat().st_ino == written

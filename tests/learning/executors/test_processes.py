@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.crypto.hashing import sha256
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.executors.executor import Question
+from fedchain.learning.executors import serving
+from fedchain.learning.executors.executor import InFile, Question
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor, WorkerDiedError
 from fedchain.learning.executors.remembering import Remembering
@@ -40,6 +42,18 @@ def test_processes_compute_what_a_learner_computes(executor: ProcessExecutor) ->
     assert [job.result() for job in jobs] == found, "a result can be asked for again"
     planned = [here.planned_steps(client, "update", 1) for client in range(4)]
     assert [executor.planned_steps(client, "update", 1) for client in range(4)] == planned
+
+
+def test_a_large_payload_is_left_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "LARGE_SIZE", 1)
+    executor, expected = ProcessExecutor(LearnerPlan(config=CONFIG), 1), Learner(CONFIG).contribute(0, "update", 1, b"")
+    try:
+        found = executor.compute(ask(0)).result()
+        assert isinstance(found, InFile)
+        assert found.path.read_bytes() == expected.payload
+        assert (found.made, found.hash) == (replace(expected, payload=b""), sha256(expected.payload))
+    finally:
+        executor.close()
 
 
 def test_calls_that_wait_are_computed_together(tmp_path: Path) -> None:

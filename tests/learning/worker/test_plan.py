@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.executors.executor import Answer, Backend, Question
+from fedchain.learning.executors.executor import Answer, Backend, InFile, Question
 from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.payload.part_folder import PartFolder
@@ -46,7 +46,7 @@ def plan_of(scenario: Scenario) -> LearnerPlan:
     return plan
 
 
-def ask(backend: Backend, phase: str) -> list[Answer]:
+def ask(backend: Backend, phase: str) -> list[Answer | InFile]:
     """The answers of two clients to the same question each."""
     try:
         questions = [Question(client, phase, int(phase == "update"), b"") for client in (0, 3)]
@@ -55,20 +55,20 @@ def ask(backend: Backend, phase: str) -> list[Answer]:
         backend.close()
 
 
-def ask_elsewhere(data: bytes, phase: str) -> list[Answer]:
+def ask_elsewhere(data: bytes, phase: str) -> list[Answer | InFile]:
     """The answers of a fresh process, which has nothing but the plan."""
     return ask(InlineExecutor(LearnerPlan.decode(data)), phase)
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> Iterator[Callable[[LearnerPlan, str], list[Answer]]]:
+def elsewhere() -> Iterator[Callable[[LearnerPlan, str], list[Answer | InFile]]]:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
         yield lambda plan, phase: fresh.submit(ask_elsewhere, plan.encode(), phase).result()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_fresh_process_answers_as_a_forked_one(
-    case: str, elsewhere: Callable[[LearnerPlan, str], list[Answer]], tmp_path: Path
+    case: str, elsewhere: Callable[[LearnerPlan, str], list[Answer | InFile]], tmp_path: Path
 ) -> None:
     scenario, phase = CASES[case]
     plan, parts = plan_of(scenario), tmp_path / "parts"

@@ -8,7 +8,7 @@ import pytest
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.address import address
-from fedchain.network.data_folder import ADDRESS_FILE
+from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.libp2p.addresses import (
     ADDRESSES_PER_PEER,
     ENTRIES_MAX,

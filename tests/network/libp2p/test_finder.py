@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from fedchain.network.data_folder import ADDRESS_FILE
+from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.limits import Limits
 from fedchain.network.messages import PostMessage
 from fedchain.testing.networks import gossip

@@ -14,12 +14,12 @@ from typing import Any
 import anyio
 import pytest
 
-from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
+from fedchain.chain.storage.contents import ROW_SIZE_MAX
+from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.hashing import sha256
-from fedchain.files.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
-from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
+from fedchain.files.layout import ADDRESS_FILE, BAN_FILE, CHAIN_FOLDER, DATABASE, SOCKET, TRAINING_FILE
 from fedchain.network.limits import Limits
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder

@@ -7,7 +7,7 @@ import pytest
 
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.exceptions import DecryptionRefused
-from fedchain.learning.executors.executor import Answer, QuestionId
+from fedchain.learning.executors.executor import Answer, InFile, QuestionId
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.resuming.answers import Batch, RecordedAnswer
 from fedchain.simulator.resuming.record import Record, RecordError
@@ -65,6 +65,19 @@ def test_answers_are_given_again_and_the_client_goes_on_from_its_state(record: R
     compute(later, question(3), contribution(b"3"))
     assert record.count(1) == 3
     assert record.states(1) == [3]
+
+
+def test_a_payload_that_came_in_a_file_is_moved_into_the_record_once(record: Record, tmp_path: Path) -> None:
+    for client in (0, 1):
+        answers, path = again(record, tmp_path), tmp_path / f"answer-{client}"
+        path.write_bytes(b"large")
+        written = path.stat().st_ino
+        answers.begin(question(1, client))
+        asked, answer = question(1, client), InFile(contribution(b""), sha256(b"large"), path)
+        assert answers.keep(asked, answer, [asked])() == contribution(b"large")
+        assert not path.exists()
+        (kept,) = (tmp_path / "record" / "contents").iterdir()
+        assert (kept.stat().st_ino == written) == (client == 0), "the same bytes are there once"
 
 
 def test_what_has_no_state_is_computed_again_and_must_be_the_same(record: Record, tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey
-from fedchain.files.layout import GENESIS_FILE
+from fedchain.files.layout import BAN_FILE, GENESIS_FILE
 from fedchain.learning.config import LearningConfig
-from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import found_testnet
