@@ -40,7 +40,7 @@ def _group() -> None:
 
 def _rows() -> Iterator[Row]:
     yield from rows_of(Inversion)
-    yield from (row for row in scenario_rows() if row[0] not in _FIXED)
+    yield from (row for row in scenario_rows() if row.name not in _FIXED)
 
 
 @attack_app.command(cls=GroupedCommand)
@@ -66,7 +66,6 @@ def inversion(
     with clear_errors(ScenarioError):
         own, others = divide(setting or [], {item.name for item in fields(Inversion)})
         options = build(Inversion, own, "attack", ScenarioError)
-        options.validate()
         folder = target if target is not None and target.is_dir() else None
         if (folder is None) != (not options.sender):
             raise ScenarioError("a stored chain's folder and --set sender=… name a post together; give both or neither")
