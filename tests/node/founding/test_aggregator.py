@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.knowledge import occasion_of
 from fedchain.chain.state import genesis_state
 from fedchain.crypto.address import address
 from fedchain.learning.application import Application
@@ -86,6 +87,7 @@ def test_a_federation_is_founded_with_its_last_member_as_aggregator(tmp_path: Pa
     assert document.aggregator is AggregatorRule.DEDICATED
     assert address(genesis_state(document).roster.aggregator_of(1) or b"") == MEMBERS[-1]
     assert learning_from_genesis(document).clients == 3
+    assert occasion_of(document, genesis_state(document)).clients == 3
     assert rules_of(document).phases == (("count", "participant", 0), ("announce", "aggregator", 0))
     done("genesis", "new", tmp_path / "fixed", *WORDS, "--method", TALLY.method, "--set", "aggregator=fixed")
     fixed = Genesis.decode((tmp_path / "fixed").read_bytes())
