@@ -7,6 +7,7 @@ from typing import Annotated, get_origin
 import pytest
 
 from fedchain.chain.genesis import Genesis
+from fedchain.cli.common.settings import rows_of
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import validate
 from fedchain.node.founding.consensus import Consensus
@@ -28,6 +29,12 @@ def test_a_number_of_every_setting_has_a_range_and_its_default_is_in_it() -> Non
     validate(Consensus, Consensus(), "it", ValueError)
     for item in fields(Consensus):
         assert type(item.default) in (bool, str) or get_origin(item.type) is Annotated, item.name
+
+
+def test_what_set_takes_is_listed_with_its_range() -> None:
+    rows = {row.name: row for row in rows_of(Consensus)}
+    assert rows["inline_kib_max"].text.endswith(" announces it. [between 0 and 256]")
+    assert (rows["fault_model"].choices, rows["centralized"].choices) == (("byzantine", "crash"), ())
 
 
 def test_a_scenario_has_the_same_settings_and_says_the_same_of_them() -> None:

@@ -19,7 +19,7 @@ class Row(NamedTuple):
     name: str
     default: Any
     text: str
-    """Its help."""
+    """Its help, with its range if it has one."""
     choices: tuple[str, ...]
     """The values that it may have; empty if they are not counted."""
 
@@ -62,7 +62,8 @@ def rows_of(kind: type, names: Container[str] | None = None, texts: Mapping[str,
     for item in fields(kind):
         if names is None or item.name in names:
             choices = get_args(item.type) if get_origin(item.type) is Literal else ()
-            yield Row(item.name, item.default, texts[item.name], choices)
+            ranges = [f" [{limits}]" for limits in getattr(item.type, "__metadata__", ())]
+            yield Row(item.name, item.default, "".join([texts[item.name], *ranges]), choices)
 
 
 def settings_option(rows: Callable[[], Iterable[Row]]) -> Any:
