@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from fedchain.chain.exceptions import InvalidBlock, MissingPayload
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
@@ -51,6 +51,11 @@ class Occasion:
     def members(self) -> tuple[PublicKey, ...]:
         """Public keys of the members, by seat."""
         return self.roster.members
+
+    @property
+    def clients(self) -> int:
+        """Number of members with data: all but a dedicated aggregator."""
+        return len(self.roster) - (self.roster.rule is AggregatorRule.DEDICATED)
 
 
 class Rules(Protocol):

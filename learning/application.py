@@ -223,7 +223,8 @@ class Application:
         return to_safetensors(self.read_knowledge(knowledge) or {})
 
     def _round(self, occasion: Occasion, knowledge: bytes) -> Round:
-        round = replace(self._public, number=occasion.round, members=tuple(occasion.members))
+        clients, members = occasion.clients or self._config.clients, tuple(occasion.members)
+        round = replace(self._public, number=occasion.round, clients=clients, members=members)
         return self._knowledge.fill(round, knowledge)
 
     def _read(self, occasion: Occasion, sender: bytes, payload: bytes) -> ReadPost:

@@ -168,7 +168,6 @@ class LearningConfig:
         info, models = self.dataset_info, self.model.split("+")
         for name in models:
             _validate_choice("model", name, _MODELS)
-        for name in models:
             if name != "auto":
                 info.validate_model(name)
         if len(models) > 1 and not load_method(self.method).mixes_models:
@@ -176,15 +175,17 @@ class LearningConfig:
         if self.partition == "by-source":
             info.validate_sources()
         self._validate_changes(info)
+        self._validate_shapes(info, len(models))
+
+    def _validate_shapes(self, info: DatasetInfo, models: int) -> None:
+        """Raise `ConfigurationError` for stated shapes that are not those of so many models on the data set."""
         for shapes in () if self.shapes is None else (self.shapes, *self.more_shapes):
             if (shapes.classes, shapes.input_shape) != (info.classes, None):
                 found = f"{shapes.classes} classes and examples of shape {shapes.input_shape}"
                 raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
         stated = 1 + len(self.more_shapes)
-        if self.more_shapes and (self.shapes is None or stated != len(models)):
-            raise ConfigurationError(
-                f"more_shapes are of {stated - 1} models beside the first, but there are {len(models)}"
-            )
+        if self.more_shapes and (self.shapes is None or stated != models):
+            raise ConfigurationError(f"more_shapes are of {stated - 1} models beside the first, but there are {models}")
 
     def _validate_changes(self, info: DatasetInfo) -> None:
         """Raise `ConfigurationError` for a change of images that data set, model or scaling do not allow."""

@@ -32,6 +32,10 @@ class Occasion(Protocol):
     def members(self) -> Sequence[bytes]:
         """Public keys of the members, in the order of the partition."""
 
+    @property
+    def clients(self) -> int:
+        """Number of members with data, K; 0: as many as at the founding."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffChain:
@@ -45,6 +49,9 @@ class OffChain:
 
     members: Sequence[bytes] = ()
     """Public keys of the members, in the order of the partition; none where the method asks for none."""
+
+    clients: int = 0
+    """Number of members with data, K; 0: as many as at the founding."""
 
 
 class Bulk(Protocol):
@@ -94,7 +101,7 @@ class Round:
     """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
 
     clients: int = 0
-    """Number of clients in the federation, K, whether they take part in this round or not."""
+    """Number of clients that are members now, K, whether they take part in this round or not."""
 
     knowledge_phase: str = ""
     """Name of the phase that left the knowledge; empty if there is none."""

@@ -2,24 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-FAULT_KINDS = ("crash", "kill", "restart", "partition", "heal", "slow")
+from fedchain.files.tables import Range
+
+FaultKind = Literal["crash", "kill", "restart", "partition", "heal", "slow"]
+
+Time = Annotated[float, Range(0, 1e9)]
+"""Virtual seconds since the run began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """Something that goes wrong, or right again, at a given time."""
 
-    at_s: float
+    at_s: Time
     """Time of the fault, in virtual seconds."""
-    kind: str
+    kind: FaultKind
     """crash, kill, restart, slow (of ``peers``); partition (``peers`` against the others); heal.
 
     A crash comes between two events. A kill comes between two effects of one event: after a write and before a send.
     """
     peers: tuple[int, ...] = ()
     """Peer numbers, from 0."""
-    factor: float = 1.0
+    factor: Annotated[float, Range(0.001, 1e6)] = 1.0
     """For slow: factor by which the peers' training and mining take longer; 1 ends it."""
 
 
@@ -29,11 +35,11 @@ class Clock:
 
     peers: tuple[int, ...]
     """Peer numbers, from 0."""
-    offset_s: float = 0.0
+    offset_s: Annotated[float, Range(-1e8, 1e8)] = 0.0
     """Seconds by which the clocks are ahead; negative if they are behind."""
-    drift: float = 0.0
+    drift: Annotated[float, Range(-1, 1e3)] = 0.0
     """Seconds that they gain in each virtual second."""
-    at_s: float = 0.0
+    at_s: Time = 0.0
     """Time from which the clocks are wrong, in virtual seconds; later than 0 the clocks jump."""
 
 

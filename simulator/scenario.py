@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fedchain.files.field_texts import field_texts
-from fedchain.files.tables import build, nearest, read_toml
+from fedchain.files.tables import Range, build, nearest, read_toml, validate
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.registry import FILE_SUFFIX, agreed_name
 from fedchain.learning.task.choice import TaskFunction, validate_choice
-from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
+from fedchain.node.founding.aggregator import choose_aggregator, count_members
+from fedchain.node.founding.consensus import Blocks, Consensus, Timeout
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
-from fedchain.simulator.disturbances import FAULT_KINDS, Clock, Fault, Traitors
+from fedchain.simulator.disturbances import Clock, Fault, Traitors
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
@@ -40,21 +41,21 @@ class ScenarioError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """A simulation of many peers."""
+class Scenario(Consensus):
+    """A simulation of many peers: the settings of consensus, some with other defaults, and these."""
 
     name: str = "digits"
     """Name of the run; its folder is named after it."""
-    peers: int = 20
+    peers: Annotated[int, Range(1, 10_000)] = 20
     """Number of peers with data, K; a dedicated aggregator is one more, the last."""
-    rounds: int = 10
+    rounds: Annotated[int, Range(1, 1_000_000)] = 10
     """Number of rounds, R."""
     seed: int = 0
     """Root of all randomness: keys, data, training, delays, mining."""
     private_seed: int = 0
     """Root of secret randomness: noise, masks, dealt keys. It is on no chain, unlike the seed of learning; but anybody
     with the scenario can repeat it, so a simulation protects nobody's data."""
-    workers: int = 2
+    workers: Annotated[int, Range(1, 64)] = 2
     """Training processes; their number changes the speed and nothing else."""
 
     method: str = _LEARNING["method"]
@@ -78,64 +79,40 @@ class Scenario:
     feature_shift: str = _LEARNING["feature_shift"]
     vectorize_clients: bool = False
     """Logistic regressions of many peers are trained at once: same results to rounding, in a fraction of the time."""
-    test_every: int = 1
+    test_every: Annotated[int, Range(0, 1_000_000)] = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""
     test_local: bool = True
     """Whether such a measurement includes every local model, besides the shared model."""
 
-    iteration_s: float = 0.05
+    iteration_s: Annotated[float, Range(0, 1e6)] = 0.05
     """Virtual seconds of one local step (DFPL: α)."""
-    mining_s: float = 4.0
-    """Virtual seconds that mining a block takes, on average (DFPL: β)."""
-    mining_attempts: int = 128
+    mining_attempts: Annotated[int, Range(2, 2**40)] = 128
     """Real hashes per block, on average; peers' virtual hash rates follow from it and from mining_s."""
-    proof_function: str = "scrypt"
-    """Proof of work: scrypt or sha256d."""
-    aggregator: str = AUTO
-    """Designated aggregator: none, fixed (the first member), rotating (each in turn), dedicated (one more peer, which
-    has no data) or auto (what the method wants)."""
-    centralized: bool = False
-    """Only the designated aggregator produces blocks."""
-    fault_model: str = "byzantine"
-    """Faults of members to tolerate: byzantine (fewer than a third, any fault) or crash (fewer than half stop)."""
-    contribution_quorum: int = 0
-    """Fewest posts that close a phase; 0: a quorum of the phase's contributors."""
-    committee_size: int = 0
-    """Members that vote on a block; 0: all active ones."""
-    contributors_per_round: int = 0
-    """Members that contribute in a round; 0: all."""
     idle_sleep: bool = False
     """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
 
     Peer 0 stays awake. Many peers then cost no more than the few that are drawn. With ``shared_verification`` sleeping
     peers follow the chain: a waking peer has nothing to catch up with, and no bytes are counted for it.
     """
-    round_interval_s: float = 0.0
-    """Virtual seconds from the end of a round to the beginning of the next one, at least."""
-    phase_timeout_s: float = 30.0
-    """Virtual seconds that a phase waits for expected posts, at most."""
-    phase_floor_s: float = 5.0
-    """Virtual seconds that it waits at least, however fast earlier rounds were."""
-    vote_timeout_s: float = 1.0
-    """Virtual seconds that the first attempt to decide a height waits for votes."""
-    retention_blocks: int = 0
+    phase_timeout_s: Timeout = 30.0
+    retention_blocks: Blocks = 0
     """Blocks up to the head whose payloads are kept; 0: all, so that the whole run can be verified."""
 
     degree: int = 0
     """Neighbours in the gossip mesh; 0: every peer is connected to every other."""
     delay_min_ms: int = 10
     """Shortest one-way delay of a message, in milliseconds."""
-    delay_max_ms: int = 100
+    delay_max_ms: Annotated[int, Range(0, 3_600_000)] = 100
     """Longest one-way delay, in milliseconds."""
-    loss: float = 0.0
+    loss: Annotated[float, Range(0, 0.99)] = 0.0
     """Probability that a message is lost."""
-    replay: float = 0.0
+    replay: Annotated[float, Range(0, 1)] = 0.0
     """Probability that a message arrives twice."""
-    bandwidth_mbit_s: float = 0.0
+    bandwidth_mbit_s: Annotated[float, Range(0, 1e6)] = 0.0
     """Sending rate of a peer, in Mbit/s; 0: no limit."""
     shared_verification: bool = False
     """Peers share one cache of signature checks and recomputed aggregates: less work, same results."""
-    max_virtual_s: float = 100_000.0
+    max_virtual_s: Annotated[float, Range(1, 1e9)] = 100_000.0
     """The run fails if it has not ended by then, in virtual seconds."""
     faults: tuple[Fault, ...] = ()
     """Timed faults, as [[faults]] tables in the file."""
@@ -152,29 +129,10 @@ class Scenario:
         """
         if not re.fullmatch(NAME, self.name):
             raise ScenarioError(f"name is {self.name!r}, it must be up to 64 letters, digits, spaces, -, _, . or +")
-        _expect_range("peers", self.peers, 1, 10_000)
-        _expect_range("rounds", self.rounds, 1, 1_000_000)
-        _expect_range("workers", self.workers, 1, 64)
-        _expect_range("test_every", self.test_every, 0, 1_000_000)
-        _expect_range("iteration_s", self.iteration_s, 0, 1e6)
-        _expect_range("mining_s", self.mining_s, 0.004, 1e6)
-        _expect_range("mining_attempts", self.mining_attempts, 2, 2**40)
-        _expect_choice("proof_function", self.proof_function, ("scrypt", "sha256d"))
-        _expect_choice("aggregator", self.aggregator, AGGREGATOR_CHOICES)
-        _expect_choice("fault_model", self.fault_model, ("byzantine", "crash"))
+        validate(Scenario, self, "scenario", ScenarioError)
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
         _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)
-        _expect_range("round_interval_s", self.round_interval_s, 0, 1e9)
-        _expect_range("phase_timeout_s", self.phase_timeout_s, 0.001, 1e9)
-        _expect_range("phase_floor_s", self.phase_floor_s, 0.001, 1e9)
-        _expect_range("vote_timeout_s", self.vote_timeout_s, 0.001, 60.0)
-        _expect_range("retention_blocks", self.retention_blocks, 0, 1_000_000)
         _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)
-        _expect_range("delay_max_ms", self.delay_max_ms, 0, 3_600_000)
-        _expect_range("loss", self.loss, 0, 0.99)
-        _expect_range("replay", self.replay, 0, 1)
-        _expect_range("bandwidth_mbit_s", self.bandwidth_mbit_s, 0, 1e6)
-        _expect_range("max_virtual_s", self.max_virtual_s, 1, 1e9)
         if self.idle_sleep and not (self.contributors_per_round and self.committee_size and self.degree == 0):
             raise ScenarioError("idle_sleep needs contributors_per_round and committee_size, and no degree")
         config = self.learning_config()
@@ -183,12 +141,14 @@ class Scenario:
         members = self.members
         _expect_range("committee_size", self.committee_size, 0, members)
         _expect_range("degree", self.degree, 0, max(0, members - 1))
-        for place, fault in enumerate(self.faults):
-            _validate_fault(f"faults[{place}]", fault, members)
-        for place, clock in enumerate(self.clocks):
-            _validate_clock(f"clocks[{place}]", clock, members)
+        for table in ("faults", "clocks", "adversaries"):
+            for place, row in enumerate(getattr(self, table)):
+                if not row.peers and getattr(row, "kind", "") != "heal":
+                    raise ScenarioError(f"{table}[{place}] names no peers")
+                for number in row.peers:
+                    _expect_range(f"{table}[{place}] peers", number, 0, members - 1)
         for place, traitors in enumerate(self.adversaries):
-            _validate_traitors(f"adversaries[{place}]", traitors, members)
+            _validate_traitors(f"adversaries[{place}]", traitors)
         named = [number for traitors in self.adversaries for number in traitors.peers]
         if len(set(named)) < len(named) or len(named) >= members:
             raise ScenarioError(f"adversaries names {len(named)} of {members} peers; each once, and not all")
@@ -196,7 +156,7 @@ class Scenario:
     @property
     def aggregator_rule(self) -> "AggregatorRule":
         """The rule of the designated aggregator; raises ConfigurationError if it contradicts the method."""
-        return choose_aggregator(self.learning_config(), self.aggregator, centralized=self.centralized)
+        return choose_aggregator(self.learning_config(), self)
 
     @property
     def members(self) -> int:
@@ -261,22 +221,9 @@ def field_help(kind: type) -> dict[str, str]:
     return {item.name: texts[item.name] for item in fields(kind)}
 
 
-def _validate_clock(name: str, clock: Clock, peers: int) -> None:
-    _expect_range(f"{name} at_s", clock.at_s, 0, 1e9)
-    _expect_range(f"{name} offset_s", clock.offset_s, -1e8, 1e8)
-    _expect_range(f"{name} drift", clock.drift, -1, 1e3)
-    if not clock.peers:
-        raise ScenarioError(f"{name} names no peers")
-    for number in clock.peers:
-        _expect_range(f"{name} peers", number, 0, peers - 1)
-
-
-def _validate_traitors(name: str, traitors: Traitors, peers: int) -> None:
-    _expect_choice(f"{name} behaviour", traitors.behaviour, tuple(BEHAVIOURS))
-    if not traitors.peers:
-        raise ScenarioError(f"{name} names no peers")
-    for number in traitors.peers:
-        _expect_range(f"{name} peers", number, 0, peers - 1)
+def _validate_traitors(name: str, traitors: Traitors) -> None:
+    if traitors.behaviour not in BEHAVIOURS:
+        raise ScenarioError(f"{name} behaviour is {traitors.behaviour!r}{nearest(traitors.behaviour, BEHAVIOURS)}")
     if traitors.parameters:
         try:
             validate_parameters(traitors.behaviour, traitors.parameters)
@@ -284,21 +231,6 @@ def _validate_traitors(name: str, traitors: Traitors, peers: int) -> None:
             raise ScenarioError(f"{name}: {error}") from None
 
 
-def _validate_fault(name: str, fault: Fault, peers: int) -> None:
-    _expect_choice(f"{name} kind", fault.kind, FAULT_KINDS)
-    _expect_range(f"{name} at_s", fault.at_s, 0, 1e9)
-    _expect_range(f"{name} factor", fault.factor, 0.001, 1e6)
-    for number in fault.peers:
-        _expect_range(f"{name} peers", number, 0, peers - 1)
-    if fault.kind != "heal" and not fault.peers:
-        raise ScenarioError(f"{name} is a {fault.kind} that names no peers")
-
-
 def _expect_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ScenarioError(f"{name} is {value}, it must be between {low} and {high}")
-
-
-def _expect_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ScenarioError(f"{name} is {value!r}{nearest(value, known)}")

@@ -5,8 +5,6 @@ Federated Learning with Alleviated Forgetting in Local Training (FedReg, ICLR 20
 et al., MLSys 2020). FedReg's own data are not published any more; the sizes follow FedProx's generator.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from fedchain.learning.config import LearningConfig
@@ -19,32 +17,12 @@ BASE = 2
 SIGMA = 2.0
 """Deviation of the logarithm of the shares in which the rest is dealt."""
 
-_Deal = Callable[[Indices, int, np.random.Generator], list[Indices]]
 
-
-def split_power_law(
+def split_by_class(
     config: LearningConfig, train_labels: Indices, test_labels: Indices, classes: int, rng: np.random.Generator
-) -> tuple[list[Indices], list[Indices]]:
-    """Deal two examples of a class to each of its holders, and the rest in log-normal shares."""
-    return _split(config, train_labels, test_labels, classes, rng, _deal_power_law)
-
-
-def split_equal(
-    config: LearningConfig, train_labels: Indices, test_labels: Indices, classes: int, rng: np.random.Generator
-) -> tuple[list[Indices], list[Indices]]:
-    """Deal each class in equal parts to its holders."""
-    return _split(config, train_labels, test_labels, classes, rng, _deal_equal)
-
-
-def _split(
-    config: LearningConfig,
-    train_labels: Indices,
-    test_labels: Indices,
-    classes: int,
-    rng: np.random.Generator,
-    deal: _Deal,
 ) -> tuple[list[Indices], list[Indices]]:
     """Deal class by class. Test examples are shared where there are fewer of a class than holders."""
+    deal = _deal_equal if config.partition == "by-class-equal" else _deal_power_law
     train: list[list[Indices]] = [[] for _ in range(config.clients)]
     test: list[list[Indices]] = [[] for _ in range(config.clients)]
     clients = np.arange(config.clients)

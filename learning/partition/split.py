@@ -10,7 +10,8 @@ import numpy as np
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.partition import by_class, dirichlet
+from fedchain.learning.partition import dirichlet
+from fedchain.learning.partition.by_class import split_by_class
 from fedchain.learning.partition.natural import split_by_source
 from fedchain.learning.partition.sampling import Indices
 from fedchain.learning.seeding import numpy_generator
@@ -129,8 +130,8 @@ def _ascending(parts: Sequence[Indices]) -> tuple[Indices, ...]:
 
 
 _SPLITS = {
-    "by-class": by_class.split_power_law,
-    "by-class-equal": by_class.split_equal,
+    "by-class": split_by_class,
+    "by-class-equal": split_by_class,
     "dirichlet": dirichlet.split_per_class,
     "dirichlet-hsu": dirichlet.split_per_client,
     "n-way": _split_n_way,

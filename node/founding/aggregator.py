@@ -8,44 +8,32 @@ from typing import TYPE_CHECKING
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import build_method
+from fedchain.node.founding.consensus import AGGREGATOR_CHOICES, Consensus
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
 
-AUTO = "auto"
-"""The aggregator that the method wants: none for a method without a phase of the aggregator."""
 
-AGGREGATOR_CHOICES = (AUTO, "none", "fixed", "rotating", "dedicated")
-"""The choices: the rules of :class:`fedchain.chain.genesis.AggregatorRule`, and to leave it to the method."""
-
-AGGREGATOR_HELP = (
-    "Designated aggregator: none, fixed (the first member), rotating (each in turn), dedicated (the last member, which "
-    "has no data) or auto (what the method wants)."
-)
-
-CENTRALIZED_HELP = "Only the designated aggregator produces blocks that count posts."
-
-
-def choose_aggregator(config: LearningConfig, asked: str = AUTO, *, centralized: bool = False) -> "AggregatorRule":
+def choose_aggregator(config: LearningConfig, consensus: Consensus) -> "AggregatorRule":
     """The rule for a federation that learns ``config``.
 
     Args:
         config: the learning task.
-        asked: the founder's choice, one of :data:`AGGREGATOR_CHOICES`.
-        centralized: whether only the aggregator produces blocks.
+        consensus: the founder's choices.
 
     Raises:
         ConfigurationError: the rule or method does not exist, or they contradict each other.
     """
     from fedchain.chain.genesis import AggregatorRule, Contributor
 
+    asked, centralized = consensus.aggregator, consensus.centralized
     if asked not in AGGREGATOR_CHOICES:
         raise unknown_name("aggregator", asked, AGGREGATOR_CHOICES)
     method = build_method(config.method, dict(config.hyperparameters))
     by_aggregator = Contributor.AGGREGATOR.value
     phases = [phase.name for phase in (*method.setup, *method.phases) if phase.by.value == by_aggregator]
     wanted = method.aggregator if phases else AggregatorRule.NONE.value
-    rule = AggregatorRule(wanted if asked == AUTO else asked)
+    rule = AggregatorRule(wanted if asked == "auto" else asked)
     if rule is AggregatorRule.NONE and (phases or centralized):
         needs = f"phase '{phases[0]}' of {config.method}" if phases else "centralized"
         raise ConfigurationError(f"aggregator is none, but {needs} needs one; use fixed, rotating or dedicated")

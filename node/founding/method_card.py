@@ -149,13 +149,10 @@ def _hyperparameter_cards(kind: type[Method]) -> list[HyperparameterCard]:
 
 def _texts(kind: type) -> dict[str, str]:
     """The docstring under each field, from the nearest class that has one; an unreadable source is an error."""
-    found: dict[str, str] = {}
-    for parent in reversed(kind.__mro__):
-        try:
-            found |= field_texts(parent) if issubclass(parent, Method) else {}
-        except (OSError, TypeError) as error:
-            raise ConfigurationError(f"the source of {parent.__name__} cannot be read: {error}") from None
-    return found
+    try:
+        return field_texts(kind)
+    except (OSError, TypeError) as error:
+        raise ConfigurationError(f"the source of {kind.__name__} cannot be read: {error}") from None
 
 
 def _paragraph(text: str) -> str:

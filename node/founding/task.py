@@ -47,9 +47,6 @@ LATER_HYPERPARAMETERS = frozenset(
 )
 """Hyper-parameters of methods to which the same applies."""
 
-DURATION_MAX_S = 1e9
-"""Longest duration in a genesis document."""
-
 OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes"})
 """Fields that are agreed on if the members' data are their own: no data set is divided among them."""
 
@@ -235,13 +232,6 @@ def found_federation(
         phases=round_phases(rules),
         **consensus,
     )
-
-
-def milliseconds(name: str, seconds: float) -> int:
-    """A duration in whole milliseconds. Raises ConfigurationError unless it is above 0 and at most the limit."""
-    if not 0 < seconds <= DURATION_MAX_S:
-        raise ConfigurationError(f"{name} is {seconds}, it must be above 0 and at most {DURATION_MAX_S:g}")
-    return round(seconds * 1000)
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:

@@ -8,9 +8,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, assert_never
+from typing import assert_never
 
-from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
@@ -20,8 +19,9 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import NodeConfigError
 from fedchain.node.custody.dealing import deal_keys, install_share
-from fedchain.node.founding.aggregator import count_members
-from fedchain.node.founding.task import found_federation, milliseconds
+from fedchain.node.founding.aggregator import choose_aggregator, count_members
+from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.task import found_federation
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.watch import Watch, status_table
 from fedchain.terminal import Console
@@ -86,12 +86,8 @@ def name_aggregator(rule: AggregatorRule, count: int) -> str:
 def found_testnet(
     folder: Path,
     config: LearningConfig,
-    rounds: int,
-    *,
-    mining_s: float,
-    attempts: int,
+    consensus: Consensus,
     modules: Path | None = None,
-    **consensus: Any,
 ) -> list[LocalNode]:
     """Write keys, genesis document and folders of nodes without starting them: one for each of the task's clients,
     and one for a dedicated aggregator.
@@ -99,25 +95,21 @@ def found_testnet(
     Args:
         folder: the folder to create.
         config: the learning task.
-        rounds: number of rounds after which the federation ends.
-        mining_s: target mining time in seconds.
-        attempts: expected number of hashes for the first block.
+        consensus: what its members agree on.
         modules: folder of the method's module, if nodes would not find it otherwise.
-        consensus: further fields of the genesis document.
 
     Raises:
         NodeConfigError: the folder exists, or these are too many nodes for one machine.
     """
     if config.clients > PEERS_MAX:
         raise NodeConfigError(f"peers is {config.clients}, at most {PEERS_MAX} processes are started on one machine")
-    target_mining_time_ms = milliseconds("mining_s", mining_s)
+    rule = choose_aggregator(config, consensus)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise NodeConfigError(f"{folder} exists already; name another folder with --out") from None
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
-    rule = consensus.get("aggregator", AggregatorRule.NONE)
     keys = [PrivateKey.generate() for _ in range(count_members(config, rule))]
     config, dealing = deal_keys(config, [key.public_key for key in keys], os.urandom)
     genesis = found_federation(
@@ -126,10 +118,8 @@ def found_testnet(
         [key.public_key for key in keys],
         name="testnet",
         created_ms=time.time_ns() // 1_000_000,
-        rounds=rounds,
-        initial_bits=bits_from_attempts(attempts),
-        target_mining_time_ms=target_mining_time_ms,
-        **consensus,
+        aggregator=rule,
+        **consensus.to_genesis(),
     )
     (folder / GENESIS_FILE).write_bytes(genesis.encode())
     nodes: list[LocalNode] = []

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedchain.chain.difficulty import bits_from_attempts
-from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state, may_close_empty, posts_required
@@ -148,25 +147,8 @@ def found_federation(
 
 def consensus_of(scenario: Scenario) -> dict[str, Any]:
     """Fields of the genesis document that a scenario determines, apart from the task and its members."""
-    return {
-        "name": scenario.name,
-        "created_ms": EPOCH_MS,
-        "rounds": scenario.rounds,
-        "aggregator": scenario.aggregator_rule,
-        "centralized": scenario.centralized,
-        "proof_function": scenario.proof_function,
-        "initial_bits": bits_from_attempts(scenario.mining_attempts),
-        "target_mining_time_ms": round(scenario.mining_s * 1000),
-        "fault_model": FaultModel(scenario.fault_model),
-        "contribution_quorum": scenario.contribution_quorum,
-        "round_interval_ms": round(scenario.round_interval_s * 1000),
-        "phase_timeout_ms": round(scenario.phase_timeout_s * 1000),
-        "phase_floor_ms": round(scenario.phase_floor_s * 1000),
-        "vote_timeout_ms": round(scenario.vote_timeout_s * 1000),
-        "retention_blocks": scenario.retention_blocks,
-        "committee_size": scenario.committee_size,
-        "contributors_per_round": scenario.contributors_per_round,
-    }
+    named = {"name": scenario.name, "created_ms": EPOCH_MS, "aggregator": scenario.aggregator_rule}
+    return scenario.to_genesis() | named
 
 
 def simulation_keys(scenario: Scenario) -> list[PrivateKey]:

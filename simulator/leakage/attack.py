@@ -34,6 +34,7 @@ from fedchain.learning.seeding import derive
 from fedchain.learning.task.data_source import load_examples
 from fedchain.simulator.leakage.federation import Federation, Handful, Seen, common_model, own_encoder
 from fedchain.simulator.leakage.scores import Scores, join, mean_images, score_prototype, score_update
+from fedchain.simulator.leakage.settings import Inversion
 from fedchain.simulator.scenario import Scenario
 
 OBJECTIVES: tuple[Objective, ...] = ("cosine", "l2", "closed-form")
@@ -52,18 +53,6 @@ class Setting:
     """Hyper-parameters that differ from the method's defaults."""
     informed: bool = False
     """Whether the attacker models the terms that FedReg adds to a step; otherwise it assumes a plain step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Victims:
-    """The clients that are attacked."""
-
-    clients: int
-    """Number of clients; one post of each is attacked."""
-    batch_size: int = 1
-    """Examples of the one local step, B."""
-    rounds: int = 0
-    """Rounds of training before the post."""
 
 
 SETTINGS = (
@@ -138,15 +127,14 @@ def view_of(config: LearningConfig) -> View:
 
 
 def attack_methods(
-    scenario: Scenario, settings: Sequence[Setting], victims: Victims, *, noise: float, search: Search
+    scenario: Scenario, settings: Sequence[Setting], options: Inversion, search: Search
 ) -> Iterator[Finding]:
     """Attack the clients' posts under each of the methods: parameters of a common model, or prototypes.
 
     Args:
         scenario: data, model and seed; its method and hyper-parameters are those of `settings`.
         settings: the methods.
-        victims: the clients that are attacked.
-        noise: multiplier of the noise on prototypes; see :func:`attack_prototypes`.
+        options: the clients that are attacked, and the noise on prototypes.
         search: settings of the search for images.
 
     Raises:
@@ -155,9 +143,10 @@ def attack_methods(
     for setting in settings:
         own = replace(scenario, method=setting.method, hyperparameters=setting.hyperparameters)
         if posts_prototypes(own):
-            yield from attack_prototypes(own, COUNTS, noise=noise, rounds=max(1, victims.rounds), search=search)
+            rounds = max(1, options.rounds_before)
+            yield from attack_prototypes(own, COUNTS, noise=options.noise, rounds=rounds, search=search)
         else:
-            yield from attack_updates(own, setting, victims, OBJECTIVES, search)
+            yield from attack_updates(own, setting, options, OBJECTIVES, search)
 
 
 def posts_prototypes(scenario: Scenario) -> bool:
@@ -167,24 +156,24 @@ def posts_prototypes(scenario: Scenario) -> bool:
 
 
 def attack_updates(
-    scenario: Scenario, setting: Setting, victims: Victims, objectives: Sequence[Objective], search: Search
+    scenario: Scenario, setting: Setting, victims: Inversion, objectives: Sequence[Objective], search: Search
 ) -> Iterator[Finding]:
     """Attack the posts of clients that took one local step on a batch, after some rounds of training.
 
     Raises:
         ConfigurationError: the method posts no parameters of a common model, or a search needs images.
     """
-    number = victims.rounds + 1
-    (*_, (_, knowledge)) = Federation(scenario).play(victims.rounds)
-    step = {"batch_size": victims.batch_size, "local_steps": 1, "local_epochs": 0}
+    number = victims.rounds_before + 1
+    (*_, (_, knowledge)) = Federation(scenario).play(victims.rounds_before)
+    step = {"batch_size": victims.victim_batch, "local_steps": 1, "local_epochs": 0}
     single = replace(scenario, hyperparameters={**scenario.hyperparameters, **step})
-    federation = Federation(single, partial(Handful, examples=victims.batch_size))
+    federation = Federation(single, partial(Handful, examples=victims.victim_batch))
     learner, view = federation.learner, view_of(scenario.learning_config())
     common = common_model(learner, federation.rules, 0, number, knowledge)
-    seen = [federation.watch(client, number, knowledge) for client in range(victims.clients)]
+    seen = [federation.watch(client, number, knowledge) for client in range(victims.images)]
     attacker = Attacker(common, learner.method, view, search, setting.informed)
     for objective in objectives:
-        if objective == "closed-form" and not has_closed_form(common, victims.batch_size):
+        if objective == "closed-form" and not has_closed_form(common, victims.victim_batch):
             continue
         scores = []
         for client, post in enumerate(seen):

@@ -15,27 +15,13 @@ from fedchain.learning.training.adamw import AdamWSchedule
 from fedchain.simulator.leakage.attack import Finding, view_of
 from fedchain.simulator.leakage.federation import Federation
 from fedchain.simulator.leakage.scores import score_pairs
+from fedchain.simulator.leakage.settings import Inversion
 from fedchain.simulator.scenario import Scenario
 
 VICTIM, ATTACKER = 0, 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoding:
-    """Resources and settings of the attacker."""
-
-    images: int
-    """Number of the victim's images that are attacked, the last ones."""
-
-    known_pairs: int = 0
-    """Number of the victim's images, the first ones, that the attacker has obtained and trains on in addition to its
-    own; a stronger assumption than membership."""
-
-    passes: int = 20
-    """Number of passes of the decoder's training over the pairs."""
-
-
-def attack_encrypted(scenario: Scenario, decoding: Decoding) -> Iterator[Finding]:
+def attack_encrypted(scenario: Scenario, options: Inversion) -> Iterator[Finding]:
     """Let two members make their encrypted data, and let the second recover the first one's images.
 
     The findings are: the posted images undecoded; those of a decoder trained on the attacker's own pairs; and, if
@@ -50,8 +36,8 @@ def attack_encrypted(scenario: Scenario, decoding: Decoding) -> Iterator[Finding
     if not isinstance(method, FedEds) or not method.sharing:
         raise ConfigurationError("encrypted images are posted by fededs, with sharing")
     victim, attacker = (_made_by(federation, member, method) for member in (VICTIM, ATTACKER))
-    count = min(decoding.images, len(victim.images))
-    known = min(decoding.known_pairs, len(victim.images) - count)
+    count = min(options.images, len(victim.images))
+    known = min(options.known_pairs, len(victim.images) - count)
     targets = slice(len(victim.images) - count, None)
     encrypted, labels = victim.encrypted[targets], victim.labels[targets]
     baseline, recovered = view.class_means[labels], (victim.teacher[targets].argmax(dim=1) == labels).float()
@@ -66,7 +52,7 @@ def attack_encrypted(scenario: Scenario, decoding: Decoding) -> Iterator[Finding
         mine = torch.cat([attacker.encrypted, victim.encrypted[:pairs]])
         theirs = torch.cat([attacker.images, victim.images[:pairs]])
         schedule = AdamWSchedule(
-            learning_rate=method.encryptor_rate, epochs=decoding.passes, batch_size=method.batch_size
+            learning_rate=method.encryptor_rate, epochs=options.passes, batch_size=method.batch_size
         )
         generator = torch.Generator().manual_seed(derive(scenario.seed, "decoder", pairs))
         decoder = train_decoder(mine, theirs, method.encryptor_width, schedule, generator)

@@ -1,7 +1,7 @@
 """Attacks by a member of a federation on the posts of a stored chain, a simulation's or a node's."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -14,7 +14,7 @@ from fedchain.files.places import chain_folder
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import Search
-from fedchain.learning.leakage.gradient_inversion import Objective, has_closed_form
+from fedchain.learning.leakage.gradient_inversion import has_closed_form
 from fedchain.learning.models.base import Model
 from fedchain.learning.seeding import derive
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
@@ -22,20 +22,12 @@ from fedchain.learning.training.loop import draw_batches
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.stores import Stores
 from fedchain.node.founding.task import learning_from_genesis
-from fedchain.simulator.leakage.attack import Attacker, Finding, attack_prototype_post, view_of
+from fedchain.simulator.leakage.attack import OBJECTIVES, Attacker, Finding, attack_prototype_post, view_of
 from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_encoder, read_post
+from fedchain.simulator.leakage.settings import Inversion
 
 
-def attack_stored(
-    folder: Path,
-    round_number: int,
-    sender: str,
-    attacker: str,
-    *,
-    data_dir: str,
-    objectives: Sequence[Objective],
-    search: Search,
-) -> Iterator[Finding]:
+def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: str) -> Iterator[Finding]:
     """Attack one member's post of a round with the knowledge of another member.
 
     The images that are found are compared with the sender's images, which follow from the seed of the genesis document,
@@ -43,12 +35,9 @@ def attack_stored(
 
     Args:
         folder: a run's or a node's folder.
-        round_number: round of the post.
-        sender: the member that posted, by its address or the end of it.
-        attacker: the member that attacks, likewise; empty for the first of the other members.
-        data_dir: folder of the data sets.
-        objectives: the attacks on parameters to try.
+        options: the post, and the member that reads it.
         search: settings of the search for images.
+        data_dir: folder of the data sets.
 
     Raises:
         ChainError: the folder holds no chain, or not that post.
@@ -62,8 +51,9 @@ def attack_stored(
         # A model that is trained again for the attack gets noise of its own, which nobody sees.
         stores = Stores(secrets_of=lambda member: Secrets(member, os.urandom(ROOT_SIZE)))
         learner = Learner(config, members=members, stores=stores)
-        victim = members.index(find_member(sender, members))
-        reader = members.index(find_member(attacker, members)) if attacker else int(victim == 0)
+        victim = members.index(find_member(options.sender, members))
+        reader = members.index(find_member(options.attacker, members)) if options.attacker else int(victim == 0)
+        round_number = options.round
         payload = explorer.payload(round_number, PHASE, members[victim])
         post = _see(learner, victim, round_number, rules, payload)
         generator = torch.Generator().manual_seed(derive(config.seed, "attack", victim))
@@ -72,7 +62,7 @@ def attack_stored(
             _expect_one_step(learner, victim, round_number)
             knowledge = explorer.known_before(round_number, PHASE)
             common = common_model(learner, rules, reader, round_number, knowledge)
-            for objective in objectives:
+            for objective in OBJECTIVES:
                 if objective != "closed-form" or has_closed_form(common, len(post.labels)):
                     scores = Attacker(common, method, view, search).attack(post, objective, generator)
                     yield Finding(name, objective, scores)

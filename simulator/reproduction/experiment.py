@@ -237,7 +237,10 @@ class Run:
         return key_of(self.scenario)
 
 
-_LATER = (("private_seed", 0), ("classes", 0), ("feature_shift", "none"), ("task", ""), ("round_interval_s", 0.0))
+_LATER = {
+    **{"private_seed": 0, "classes": 0, "feature_shift": "none", "task": "", "round_interval_s": 0.0},
+    **{"omission_slack_s": 2.0, "payload_mib_max": 0, "inline_kib_max": 64},
+}
 """Scenario values that the names of older results leave out, with their values then."""
 
 
@@ -251,7 +254,7 @@ def key_of(scenario: Scenario) -> str:
         config = scenario.learning_config()
         values["classes_avg"], values["classes_std"] = class_range(config, config.dataset_info.classes)
     values["aggregator"] = scenario.aggregator_rule.value
-    for name, default in _LATER:
+    for name, default in _LATER.items():
         if values[name] == default:
             del values[name]
     text = json.dumps(values, sort_keys=True)

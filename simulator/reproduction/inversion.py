@@ -7,14 +7,15 @@ step on one example from the initial model, as such posts reveal most.
 from typing import Any
 
 from fedchain.learning.leakage.descent import Search
-from fedchain.simulator.leakage.attack import Setting, Victims, attack_updates
+from fedchain.simulator.leakage.attack import Setting, attack_updates
 from fedchain.simulator.leakage.federation import Federation
 from fedchain.simulator.leakage.report import row_of
+from fedchain.simulator.leakage.settings import Inversion
 from fedchain.simulator.reproduction.experiment import INVERSION_METRICS
 from fedchain.simulator.reproduction.parallel import OnRound
 from fedchain.simulator.scenario import Scenario
 
-VICTIMS = Victims(clients=10)
+VICTIMS = Inversion(images=10)
 """One image of each of the first ten clients."""
 
 SEARCH = Search(iterations=400)

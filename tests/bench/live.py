@@ -13,6 +13,7 @@ from rich.table import Table
 from fedchain.chain.storage.database import DATABASE
 from fedchain.files.layout import CHAIN_FOLDER, LOG_FILE
 from fedchain.learning.config import LearningConfig
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
 from tests.bench.web import load_text, served
@@ -42,7 +43,11 @@ def bench_live(*, quick: bool) -> Table:
     title = f"A new block on an open page; {load_text()}"
     table = Table(f"{PEERS} nodes; after it is final", "p50", "p99", "most", "target", title=title, box=None)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        nodes = found_testnet(Path(name) / "net", LearningConfig(clients=PEERS), rounds, mining_s=2.0, attempts=4_000)
+        nodes = found_testnet(
+            Path(name) / "net",
+            LearningConfig(clients=PEERS),
+            Consensus(rounds=rounds, mining_s=2.0, mining_attempts=4_000),
+        )
         stack.callback(stop_all, nodes)
         for node in nodes:
             node.start()

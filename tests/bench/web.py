@@ -149,13 +149,15 @@ def _peak_mb(pid: int) -> float:
 
 def _node_cpu(watched_s: float) -> tuple[float, float]:
     """CPU of one node of four that waits for the others, as a share of a core: alone, and with open tabs."""
+    from fedchain.node.founding.consensus import Consensus
     from fedchain.node.operating.local_node import stop_all
     from fedchain.node.operating.status import ask_status
     from fedchain.node.operating.testnet import found_testnet
 
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name) / "net"
-        node = found_testnet(folder, LearningConfig(clients=4), 1, mining_s=2.0, attempts=4_000)[0]
+        consensus = Consensus(rounds=1, mining_s=2.0, mining_attempts=4_000)
+        node = found_testnet(folder, LearningConfig(clients=4), consensus)[0]
         node.start()
         stack.callback(stop_all, [node])
         assert node.process is not None

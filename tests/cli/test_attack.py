@@ -12,7 +12,7 @@ from tests.support.simulator.leaking import invert, sets
         ((".",), "give both or neither"),
         ((".", *sets(sender="x", learning_rate=1)), "learning_rate is not taken"),
         (sets(sender="x"), "give both or neither"),
-        (sets(images=0), "images is 0, it must be between 1 and 1000"),
+        (sets(images=0), "images is 0, it must be between 1 and 1,000"),
         (sets(iterations="many"), "attack iterations is 'many', it must be of type int"),
         (sets(learning_rate=1), "learning_rate: this is for one method, and none is named by --method"),
         (("--method", "fedavg", *sets(informed="true", images=1)), "an informed attack needs FedReg, not FedAvg"),

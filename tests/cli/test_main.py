@@ -183,8 +183,8 @@ genesis new {0}/new --member nobody
 genesis new {0}/new
 genesis new {0}/genesis --member {1}
 genesis new {0}/none/new --member {1}
-genesis new {0}/new --member {1} --set attempts=0
-genesis new {0}/new --member {1} --set attempts=99999999999999999999999
+genesis new {0}/new --member {1} --set mining_attempts=0
+genesis new {0}/new --member {1} --set mining_attempts=99999999999999999999999
 genesis new {0}/new --member {1} --set phase_timeout_s=1 --set phase_floor_s=5
 genesis new {0}/new --member {1} --name 
 genesis new {0}/new --member {1} --set fault_model=brave

@@ -104,10 +104,10 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
         (("--member", "nobody"), "nobody"),
         (("--set", "contribution_quorum=4"), "contribution_quorum"),
         (("--rounds", "-1"), "rounds"),
-        (("--set", "mining_s=0"), "mining_s is 0.0, it must be above 0"),
+        (("--set", "mining_s=0"), "mining_s is 0, it must be between 0.004 and 1,000,000"),
         (("--set", "mining_s=nan"), "mining_s is nan"),
         (("--set", "phase_timeout_s=inf"), "phase_timeout_s is inf"),
-        (("--set", "attempts=0"), "attempts"),
+        (("--set", "mining_attempts=0"), "attempts"),
     ],
     ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",
 )
@@ -126,8 +126,8 @@ def test_a_federation_that_cannot_be_is_not_founded(tmp_path: Path, words: tuple
         (("--set", "local_steps=2.5"), "dfpl.local_steps must be int, not float (2.5)"),
         (("--set", "learning_rate=-1"), "learning_rate must lie in (0.0, 1000.0], not -1.0"),
         (("--peers", "65"), "peers is 65, at most 64 processes are started on one machine"),
-        (("--set", "mining_s=nan"), "mining_s is nan, it must be above 0 and at most 1e+09"),
-        (("--set", "timeout_s=nan"), "timeout_s is nan, it must be above 0 and at most 1e+09"),
+        (("--set", "mining_s=nan"), "--set mining_s is nan, it must be between 0.004 and 1,000,000"),
+        (("--set", "timeout_s=nan"), "--set timeout_s is nan, it must be between 0.001 and 1,000,000,000"),
     ],
     ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",
 )

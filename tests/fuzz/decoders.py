@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import tomli_w
@@ -49,7 +49,7 @@ from fedchain.learning.round import OffChain
 from fedchain.network.libp2p.addresses import decode_exchange, encode_exchange, is_address, seen_from
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
-from fedchain.simulator.disturbances import FAULT_KINDS, Fault
+from fedchain.simulator.disturbances import Fault, FaultKind
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 from tests.crypto.threshold.dealt import SENDERS, random_source, small_key
 from tests.fuzz.engine import Session, Target
@@ -302,7 +302,7 @@ def _open_entries() -> Session:
 
 def _open_scenario() -> Session:
     """A scenario that is taken is the same again when it is written and read."""
-    faults = tuple(Fault(at_s=1.0 + place, kind=kind, peers=(place,)) for place, kind in enumerate(FAULT_KINDS))
+    faults = tuple(Fault(at_s=1.0 + place, kind=kind, peers=(place,)) for place, kind in enumerate(get_args(FaultKind)))
     full = Scenario(hyperparameters={"learning_rate": 0.5, "local_steps": 3}, faults=faults, loss=0.1, degree=4)
     seeds = [b"", b"peers = 3\nrounds = 1\nname = 'x'\n", tomli_w.dumps(full.to_dict()).encode()]
     folder = TemporaryDirectory(prefix="fedchain-fuzz-")

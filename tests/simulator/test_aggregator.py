@@ -13,7 +13,8 @@ from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.round import Tensors
-from fedchain.simulator.disturbances import Fault, Traitors
+from fedchain.node.founding.consensus import Aggregator
+from fedchain.simulator.disturbances import Fault, FaultKind, Traitors
 from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
 from fedchain.simulator.leakage.federation import Federation as WithoutChain
 from fedchain.simulator.reproduction.experiment import key_of
@@ -91,7 +92,7 @@ def test_bytes_are_counted_by_who_fetches_them(dedicated: tuple[Simulation, Outc
 
 
 @pytest.mark.parametrize("rule", ["fixed", "rotating"])
-def test_with_each_rule_the_same_comes_of_it(rule: str, dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
+def test_with_each_rule_the_same_comes_of_it(rule: Aggregator, dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
     simulation, outcome, _ = play(replace(TALLY, aggregator=rule, contribution_quorum=3))
     assert len(simulation.peers) == 3
     assert outcome.knowledge_root == dedicated[1].knowledge_root
@@ -121,7 +122,7 @@ def test_where_they_take_turns_the_next_one_goes_on_from_what_was_posted() -> No
 
 @pytest.mark.parametrize("kind", ["crash", "kill"])
 def test_killed_in_the_middle_of_its_phase_it_comes_back_and_nothing_is_lost(
-    kind: str, dedicated: tuple[Simulation, Outcome, Tensors]
+    kind: FaultKind, dedicated: tuple[Simulation, Outcome, Tensors]
 ) -> None:
     span = dedicated[0].recorder.timeline[3, 2]
     assert span.started is not None
@@ -216,6 +217,8 @@ def test_where_most_peers_sleep_the_only_producer_is_awake() -> None:
 
 
 @pytest.mark.parametrize("rule", ["dedicated", "fixed", "rotating"])
-def test_without_a_chain_the_same_peer_aggregates(rule: str, dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
+def test_without_a_chain_the_same_peer_aggregates(
+    rule: Aggregator, dedicated: tuple[Simulation, Outcome, Tensors]
+) -> None:
     *_, (number, knowledge) = WithoutChain(replace(TALLY, aggregator=rule)).play(3)
     assert (number, sha256(knowledge).hex()) == (3, dedicated[1].knowledge_root)

@@ -57,7 +57,7 @@ def test_training_takes_the_time_of_the_phase_that_trains(outcome: Outcome) -> N
 
 
 def test_a_peer_that_is_killed_between_the_phases_changes_nothing(outcome: Outcome) -> None:
-    faults = tuple(Fault(at_s=at_s, kind=kind, peers=(3,)) for at_s, kind in ((4.0, "kill"), (11.0, "restart")))
+    faults = (Fault(at_s=4.0, kind="kill", peers=(3,)), Fault(at_s=11.0, kind="restart", peers=(3,)))
     assert (
         run(replace(SCENARIO, rounds=1, faults=faults)).knowledge_root
         == run(replace(SCENARIO, rounds=1)).knowledge_root

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedchain.chain.certificate import certify
 from fedchain.chain.exceptions import NotFound, StoreError
-from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import FINALS, to_row
@@ -23,6 +23,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, KEY_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import NodeConfigError
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode
 from fedchain.node.operating.status import ask
 from fedchain.node.operating.testnet import found_testnet
@@ -36,14 +37,14 @@ class Net:
 
     def __init__(self, folder: Path, *, has_parts: bool) -> None:
         # Payloads do not travel inside of posts: they have to be fetched.
-        consensus: dict[str, Any] = {"phase_timeout_ms": 2_000, "inline_size_max": 0}
+        consensus: dict[str, Any] = {"phase_timeout_s": 2.0, "inline_kib_max": 0}
         if has_parts:
             config = LearningConfig(method="tests.support.learning.relay:Relay", partition="iid", clients=MEMBERS)
-            consensus["aggregator"] = AggregatorRule.FIXED
+            consensus["aggregator"] = "fixed"
         else:
             settings = {"hyperparameters": {"local_steps": 1}, "partition": "iid", "clients": MEMBERS}
             config = LearningConfig(method="dfpl", dataset="digits", **settings)  # type: ignore[arg-type]
-        everybody = found_testnet(folder, config, 0, mining_s=0.5, attempts=200, **consensus)
+        everybody = found_testnet(folder, config, Consensus(rounds=0, mining_s=0.5, mining_attempts=200, **consensus))
         self.nodes, self.attacker = everybody[:-1], everybody[-1]
         self.genesis = Genesis.decode((folder / GENESIS_FILE).read_bytes())
         self.key = PrivateKey.load(self.attacker.folder / "key.pem")

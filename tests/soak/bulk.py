@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.client import Client
@@ -20,6 +19,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.payload.bulk import AGGREGATOR
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.round import Round, Tensors
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet, free_ports
 from tests.soak._figures import Figures, campaign
@@ -56,11 +56,7 @@ def main() -> None:
         nodes = found_testnet(
             folder / "net",
             config,
-            ROUNDS,
-            mining_s=1.0,
-            attempts=4_000,
-            phase_timeout_ms=120_000,
-            aggregator=AggregatorRule.FIXED,
+            Consensus(rounds=ROUNDS, mining_s=1.0, mining_attempts=4_000, phase_timeout_s=120.0, aggregator="fixed"),
         )
         peaks: dict[str, float] = {}
         aggregator, metrics = nodes[0], f"127.0.0.1:{free_ports(1)[0]}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedchain.crypto.address import public_key_from_address
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import found_testnet
@@ -61,7 +62,9 @@ class Confined:
 def found(folder: Path, size_kib: int) -> tuple[list[LocalNode], Confined]:
     """A federation, and its first member's node with a small disk."""
     nodes = found_testnet(
-        folder, replace(DIGITS, clients=NODES), rounds=0, mining_s=0.2, attempts=500, phase_timeout_ms=4_000
+        folder,
+        replace(DIGITS, clients=NODES),
+        Consensus(rounds=0, mining_s=0.2, mining_attempts=500, phase_timeout_s=4.0),
     )
     node = nodes[0]
     disk = folder / "disk"

@@ -17,6 +17,7 @@ import trio
 
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
 from fedchain.node.shell.run import read_genesis
@@ -124,10 +125,7 @@ async def story(folder: Path, kills: int, rounds: int, seed: int) -> tuple[list[
     everyone = found_testnet(
         folder,
         replace(DIGITS, clients=NODES + 2),
-        rounds=rounds,
-        mining_s=MINING_S,
-        attempts=12_000,
-        phase_timeout_ms=round(PHASE_TIMEOUT_S * 1000),
+        Consensus(rounds=rounds, mining_s=MINING_S, mining_attempts=12_000, phase_timeout_s=PHASE_TIMEOUT_S),
     )
     nodes, late, listener = everyone[:NODES], everyone[NODES], everyone[NODES + 1]
     genesis = read_genesis(folder / GENESIS_FILE)

@@ -20,6 +20,7 @@ from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release, total_epsilon
 from fedchain.node.custody.ledger_file import open_ledger
 from fedchain.node.custody.secrets_file import secrets_path
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
 from fedchain.node.shell.run import read_genesis
@@ -55,7 +56,9 @@ def main() -> None:
             hyperparameters={**SETTINGS, "epsilon_budget": budget},
         )
         net = folder / "net"
-        nodes = found_testnet(net, config, ROUNDS, mining_s=1.0, attempts=4_000, phase_timeout_ms=10_000)
+        nodes = found_testnet(
+            net, config, Consensus(rounds=ROUNDS, mining_s=1.0, mining_attempts=4_000, phase_timeout_s=10.0)
+        )
         spend_before(nodes[SPENT], net / GENESIS_FILE, releases)
         try:
             for node in nodes:

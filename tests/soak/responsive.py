@@ -16,6 +16,7 @@ import trio
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.config import LearningConfig
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
 from fedchain.node.shell.run import read_genesis
@@ -44,11 +45,7 @@ async def measured(folder: Path, config: LearningConfig, seconds: float, *, busy
     *nodes, listener = found_testnet(
         folder,
         replace(config, clients=NODES + 1),
-        rounds=1,
-        mining_s=0.5,
-        attempts=HASHES if busy else 500,
-        phase_timeout_ms=2_000,
-        **endless,
+        Consensus(rounds=1, mining_s=0.5, mining_attempts=HASHES if busy else 500, phase_timeout_s=2.0, **endless),
     )
     try:
         for node in nodes:

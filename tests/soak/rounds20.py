@@ -23,6 +23,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import public_key_from_address
 from fedchain.files.layout import CHAIN_FOLDER
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
 from tests.soak._figures import Figures, campaign, percentile
@@ -142,7 +143,9 @@ def main() -> None:
     with campaign("rounds20") as (figures, folder):
         config = replace(DIGITS, clients=options.nodes)
         nodes = found_testnet(
-            folder / "net", config, options.rounds, mining_s=2.0, attempts=4_000, phase_timeout_ms=300_000
+            folder / "net",
+            config,
+            Consensus(rounds=options.rounds, mining_s=2.0, mining_attempts=4_000, phase_timeout_s=300.0),
         )
         figures.show(f"{options.nodes} nodes closed {options.rounds} rounds in {run(nodes, options.timeout_s):.1f} s")
         judge(figures, nodes, options.rounds)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.chain.block import Block
-from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
@@ -23,6 +23,7 @@ from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.aggregator import choose_aggregator
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
@@ -65,18 +66,20 @@ def compare(
 ) -> None:
     """Let processes learn, whatever is done to them meanwhile, and then simulate them undisturbed."""
     config = LearningConfig(method=method, clients=PEERS, hyperparameters=SETTINGS.get(method, {}), **TASKS[method])
-    rule = choose_aggregator(config)
+    rule = choose_aggregator(config, Consensus())
     nodes = found_testnet(
         net,
         config,
-        ROUNDS,
-        mining_s=MINING_S,
-        attempts=ATTEMPTS,
-        fault_model=FaultModel.CRASH,
-        contribution_quorum=PEERS,
-        phase_timeout_ms=120_000,
-        aggregator=rule,
-        centralized=rule is not AggregatorRule.NONE,
+        Consensus(
+            rounds=ROUNDS,
+            mining_s=MINING_S,
+            mining_attempts=ATTEMPTS,
+            fault_model="crash",
+            contribution_quorum=PEERS,
+            phase_timeout_s=120.0,
+            aggregator=rule.value,
+            centralized=rule is not AggregatorRule.NONE,
+        ),
     )
     try:
         for node in nodes:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
 from tests.soak._figures import Figures, campaign
@@ -32,7 +33,9 @@ START_S = 180.0
 
 def found(folder: Path) -> list[LocalNode]:
     """Five nodes, each of which listens at an address of its own and knows all others."""
-    nodes = found_testnet(folder, replace(DIGITS, clients=NODES), 0, mining_s=1.0, attempts=4_000)
+    nodes = found_testnet(
+        folder, replace(DIGITS, clients=NODES), Consensus(rounds=0, mining_s=1.0, mining_attempts=4_000)
+    )
     places = []
     for node in nodes:
         words = node.command

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import found_testnet, free_ports
@@ -70,7 +71,9 @@ def judge_federations(figures: Figures, seeds: Sequence[int]) -> None:
 def copy_machine(figures: Figures, folder: Path, draw: Random) -> None:
     """Copy a member's machine while its node is stopped, and start both; then one alone."""
     config = replace(DIGITS, clients=NODES)
-    nodes = found_testnet(folder, config, 10_000, mining_s=MINING_S, attempts=16_000, phase_timeout_ms=15_000)
+    nodes = found_testnet(
+        folder, config, Consensus(rounds=10_000, mining_s=MINING_S, mining_attempts=16_000, phase_timeout_s=15.0)
+    )
     others, owner = nodes[:-1], nodes[-1]  # the last one is told of the others
     twin = _twin_of(owner)
     try:

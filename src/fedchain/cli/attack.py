@@ -40,7 +40,7 @@ def _group() -> None:
 
 def _rows() -> Iterator[Row]:
     yield from rows_of(Inversion)
-    yield from (row for row in scenario_rows() if row[0] not in _FIXED)
+    yield from (row for row in scenario_rows() if row.name not in _FIXED)
 
 
 @attack_app.command(cls=GroupedCommand)
@@ -66,7 +66,6 @@ def inversion(
     with clear_errors(ScenarioError):
         own, others = divide(setting or [], {item.name for item in fields(Inversion)})
         options = build(Inversion, own, "attack", ScenarioError)
-        options.validate()
         folder = target if target is not None and target.is_dir() else None
         if (folder is None) != (not options.sender):
             raise ScenarioError("a stored chain's folder and --set sender=… name a post together; give both or neither")
@@ -103,40 +102,29 @@ def _scenario(path: Path | None, method: str, options: Inversion, settings: Mapp
 
 def _methods(scenario: Scenario, options: Inversion, *, is_given: bool) -> Found:
     """Attack posts of the scenario's method, or of the usual ones."""
-    from fedchain.simulator.leakage.attack import SETTINGS, Setting, Victims, attack_methods
+    from fedchain.simulator.leakage.attack import SETTINGS, Setting, attack_methods
 
     name = scenario.method
     own = Setting(name=name, method=name, hyperparameters=scenario.hyperparameters, informed=options.informed)
-    victims = Victims(clients=options.images, batch_size=options.victim_batch, rounds=options.rounds_before)
     asked = (own,) if is_given else SETTINGS
-    title = f"{scenario.dataset}: one step on {victims.batch_size}, after {victims.rounds} rounds"
-    return title, attack_methods(scenario, asked, victims, noise=options.noise, search=_search(options))
+    title = f"{scenario.dataset}: one step on {options.victim_batch}, after {options.rounds_before} rounds"
+    return title, attack_methods(scenario, asked, options, _search(options))
 
 
 def _encrypted(scenario: Scenario, options: Inversion) -> Found:
     """Attack the encrypted images of FedEDS."""
-    from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
+    from fedchain.simulator.leakage.encrypted import attack_encrypted
 
-    decoding = Decoding(images=options.images, known_pairs=options.known_pairs, passes=options.passes)
-    return f"{scenario.dataset}: encrypted images of FedEDS", attack_encrypted(scenario, decoding)
+    return f"{scenario.dataset}: encrypted images of FedEDS", attack_encrypted(scenario, options)
 
 
 def _stored(folder: Path, options: Inversion, settings: Mapping[str, Any]) -> Found:
     """Attack a post of a stored chain, which names its own task: of the scenario's settings it takes ``data_dir``."""
-    from fedchain.simulator.leakage.attack import OBJECTIVES
     from fedchain.simulator.leakage.stored import attack_stored
 
     if unknown := settings.keys() - {"data_dir"}:
         raise ScenarioError(f"a chain says by itself what was learned; {', '.join(sorted(unknown))} is not taken")
-    found = attack_stored(
-        folder,
-        options.round,
-        options.sender,
-        options.attacker,
-        data_dir=str(settings.get("data_dir", "")),
-        objectives=OBJECTIVES,
-        search=_search(options),
-    )
+    found = attack_stored(folder, options, _search(options), str(settings.get("data_dir", "")))
     return f"what {options.sender} posted in round {options.round}", found
 
 

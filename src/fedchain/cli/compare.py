@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from fedchain.cli.simulate import SETTABLE, scenario_options, under_headings
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
 from fedchain.simulator.scenario import ScenarioError
+
+if TYPE_CHECKING:
+    from fedchain.simulator.reproduction.experiment import Experiment
 
 EXPERIMENT_FILE = "experiment.toml"
 """Name of the experiment's file in the folder of the results: `fedchain reproduce` takes it."""
@@ -32,17 +35,15 @@ def compare_command() -> Callable[..., None]:
         with clear_errors(ScenarioError):
             if scenario_file is not None:
                 values = read_toml(scenario_file, ScenarioError) | values
-            _compare(
+            experiment = _experiment(
                 [name.strip() for name in (methods or "").split(",") if name.strip()],
                 seeds or _SEEDS,
                 values,
                 settings or [],
                 sweeps or [],
                 metrics or ["taa"],
-                jobs or _JOBS,
-                out,
-                download=bool(download),
             )
+            _run(experiment, jobs or _JOBS, out, download=bool(download))
 
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario that all runs share.")),
@@ -95,37 +96,37 @@ def compare_command() -> Callable[..., None]:
     return compare
 
 
-def _compare(
+def _experiment(
     methods: list[str],
     seeds: int,
     values: dict[str, Any],
     settings: list[str],
     sweeps: list[str],
     metrics: list[str],
-    jobs: int,
-    out: Path | None,
-    *,
-    download: bool,
-) -> None:
-    """Build the experiment, and run those of its runs that are missing."""
+) -> "Experiment":
+    """The experiment that compares the methods, each of whose runs is possible."""
     from fedchain.learning.registry import use_current_folder
-    from fedchain.simulator.reproduction.compare import build_comparison, write_experiment
+    from fedchain.simulator.reproduction.compare import build_comparison
     from fedchain.simulator.reproduction.experiment import validate_experiment
 
     use_current_folder()
     shared = {"workers": 1, **values}
     stated = dict(shared.pop("hyperparameters", {}))
     given, hyperparameters = divide(settings, SETTABLE)
-    shared = given | shared
-    experiment = build_comparison(methods, seeds, shared, stated | hyperparameters, sweeps, metrics)
+    experiment = build_comparison(methods, seeds, given | shared, stated | hyperparameters, sweeps, metrics)
     validate_experiment(experiment)
-    runs = list(experiment.runs({}))
-    if download:
-        for dataset in sorted({run.scenario.dataset for run in runs}):
-            download_files(dataset, shared.get("data_dir", ""))
+    list(experiment.runs({}))  # it raises an error for a run that is impossible
+    return experiment
 
+
+def _run(experiment: "Experiment", jobs: int, out: Path | None, *, download: bool) -> None:
+    """Run those of its runs that are missing."""
+    from fedchain.simulator.reproduction.compare import write_experiment
     from fedchain.simulator.reproduction.reproduce import reproduce
 
+    if download:
+        for dataset in sorted({run.scenario.dataset for run in experiment.runs({})}):
+            download_files(dataset, experiment.scenario.get("data_dir", ""))
     folder = out or RUNS_FOLDER / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / EXPERIMENT_FILE).write_text(write_experiment(experiment), encoding="utf-8")

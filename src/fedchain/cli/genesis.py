@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from fedchain.cli.common.command import GroupedCommand, clear_errors
-from fedchain.cli.common.consensus_options import CONSENSUS
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
-from fedchain.node.founding.aggregator import AUTO, choose_aggregator
+from fedchain.node.founding.aggregator import choose_aggregator
+from fedchain.node.founding.consensus import Consensus
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
@@ -19,7 +19,7 @@ genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
 
 @genesis_app.command("new", cls=GroupedCommand)
-@with_learning_options(CONSENSUS)
+@with_learning_options(Consensus)
 def new_genesis(
     path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
     *,
@@ -30,7 +30,7 @@ def new_genesis(
     rounds: Annotated[
         int, typer.Option(help="The federation ends after this many rounds; 0: never.", rich_help_panel="Federation")
     ] = 0,
-    chosen: Chosen,
+    chosen: Chosen[Consensus],
 ) -> None:
     """Write the founding document of a federation, and print its chain id.
 
@@ -43,7 +43,6 @@ def new_genesis(
         from dataclasses import replace
 
         from fedchain.chain.genesis import AggregatorRule
-        from fedchain.cli.common.consensus_options import consensus_fields
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import LearningConfig
@@ -57,12 +56,14 @@ def new_genesis(
         if not name.isprintable() or not 0 < len(name) <= NAME_SIZE_MAX:
             raise NodeConfigError(f"name must have 1 to {NAME_SIZE_MAX} printable characters")
         words, consensus = chosen()
-        aggregator, centralized = consensus.pop("aggregator", AUTO), consensus.pop("centralized", False)
-        agreed = consensus_fields({**consensus, "rounds": rounds})
+        consensus = replace(consensus, rounds=rounds)
+        if (floor_s := consensus.phase_floor_s) > (timeout_s := consensus.phase_timeout_s):
+            waits = f"at least {floor_s:g} s (phase_floor_s) and at most {timeout_s:g} s (phase_timeout_s)"
+            raise NodeConfigError(f"a phase would wait {waits}")
         config = LearningConfig(clients=len(member), **{**words, "method": importable_name(words["method"])})
         if config.task:
             use_current_folder()
-        rule = choose_aggregator(config, aggregator, centralized=centralized)
+        rule = choose_aggregator(config, consensus)
         if rule is AggregatorRule.DEDICATED and len(member) == 1:
             raise NodeConfigError(
                 f"{config.method} has a dedicated aggregator, the last member: name those with data, too"
@@ -79,8 +80,7 @@ def new_genesis(
             name=name,
             created_ms=time.time_ns() // 1_000_000,
             aggregator=rule,
-            centralized=centralized,
-            **agreed,
+            **consensus.to_genesis(),
         )
         if dealing is not None:  # first: shares without a document are of no harm
             _write_new(sealed, dealing.encode())

@@ -4,6 +4,7 @@ Nothing heavy is imported before a command runs.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,24 @@ def _shared(
     """The options of several commands."""
 
 
+@dataclass(frozen=True, slots=True)
+class Which:
+    """The shared options that say which model is meant."""
+
+    member: str
+    aggregate: bool
+    round_number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The shared options that say where data and code are."""
+
+    data_dir: str
+    task: str
+    method: str
+
+
 model_app = Sharing(_shared, help="Take trained models out of a run or a node, and measure them.")
 
 
@@ -55,9 +74,7 @@ model_app = Sharing(_shared, help="Take trained models out of a run or a node, a
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option("--out", help="File to write: model.safetensors.", show_default=False)],
-    member: str,
-    aggregate: bool,
-    round_number: int | None,
+    which: Which,
     method: str,
 ) -> None:
     """Write a model as a safetensors file, which load_state_dict of the module itself takes as it is.
@@ -69,7 +86,7 @@ def export(
 
         if out.exists():
             raise ScenarioError(f"{out} exists already; nothing is overwritten")
-        model = choose(open_models(folder, method=method), member, round_number, aggregate=aggregate)
+        model = choose(open_models(folder, method=method), which)
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(model.to_file())
         typer.echo(f"wrote {out}: {describe(model)}")
@@ -82,12 +99,8 @@ def evaluate(
         Path | None, typer.Option(help="Measure this safetensors file, on the data of --member or of all.")
     ] = None,
     *,
-    member: str,
-    aggregate: bool,
-    round_number: int | None,
-    data_dir: str,
-    task: str,
-    method: str,
+    which: Which,
+    own: Own,
     as_json: bool,
 ) -> None:
     """Measure a model as its run did: a member's on its own test set, the common one on everybody's.
@@ -99,15 +112,15 @@ def evaluate(
         from fedchain.simulator.trained.measure import measure, measure_trained
         from fedchain.simulator.trained.origins import read_file
 
-        models = open_models(folder, data_dir, task, method)
+        models = open_models(folder, own.data_dir, own.task, own.method)
         if file is None:
-            model = choose(models, member, round_number, aggregate=aggregate)
+            model = choose(models, which)
             origin, measured = model.origin, measure_trained(models, models.learner(), model)
             what, reported = describe(model), {"accuracy": origin.accuracy, "test_accuracy": origin.test_accuracy}
         else:
-            if aggregate or round_number is not None:
+            if which.aggregate or which.round_number is not None:
                 raise ScenarioError("--file is measured as it is: leave out --aggregate and --round")
-            sites = (models.find(member),) if member else models.sites
+            sites = (models.find(which.member),) if which.member else models.sites
             measured = measure(models.learner(), read_file(file).state, sites[0], sites)
             what, reported = str(file), {"accuracy": None, "test_accuracy": None}
         found = {"accuracy": measured.accuracy, "test_accuracy": measured.test_accuracy}
@@ -120,8 +133,8 @@ def evaluate(
         else:
             typer.echo(what)
             count, first = len(measured.sites), measured.sites[0]
-            own = f"member {first}'s test set" if count == 1 else f"the members' test sets (mean over {count})"
-            for name, place in (("accuracy", own), ("test_accuracy", "the whole test set")):
+            whose = f"member {first}'s test set" if count == 1 else f"the members' test sets (mean over {count})"
+            for name, place in (("accuracy", whose), ("test_accuracy", "the whole test set")):
                 if (value := found[name]) is not None:
                     said = "" if name not in known else f"; the run measured {_as_measured(known[name], value)}"
                     typer.echo(f"accuracy  {value!r} ({100 * value:.2f} %) on {place}{said}")
@@ -132,9 +145,7 @@ def evaluate(
 @model_app.command("cross-site")
 def cross_site(
     folder: Folder,
-    data_dir: str,
-    task: str,
-    method: str,
+    own: Own,
     as_json: bool,
 ) -> None:
     """Measure every member's model, and the common one, on every member's own test set.
@@ -147,7 +158,7 @@ def cross_site(
         from fedchain.simulator.trained.folders import open_models
         from fedchain.simulator.trained.measure import measure_cross_site
 
-        models = open_models(folder, data_dir, task, method)
+        models = open_models(folder, own.data_dir, own.task, own.method)
         chosen = [models.member(member) for member in models.kept]
         try:
             chosen.append(models.aggregate())
@@ -168,7 +179,7 @@ def cross_site(
         Console().print(Fitted(cross_site_table(matrix, title)))
 
 
-def choose(models: "ModelFolder", member: str, round_number: int | None, *, aggregate: bool) -> "TrainedModel":
+def choose(models: "ModelFolder", which: Which) -> "TrainedModel":
     """The model that was asked for; if neither is named and there is one local model, that one.
 
     Raises:
@@ -177,15 +188,15 @@ def choose(models: "ModelFolder", member: str, round_number: int | None, *, aggr
     """
     from fedchain.learning.exceptions import ConfigurationError
 
-    if aggregate and member:
+    if which.aggregate and which.member:
         raise ScenarioError("--member and --aggregate name two models; give one of them")
     try:
-        if aggregate:
-            return models.aggregate(round_number)
-        if member:
-            return models.member(models.find(member), round_number)
+        if which.aggregate:
+            return models.aggregate(which.round_number)
+        if which.member:
+            return models.member(models.find(which.member), which.round_number)
         if len(models.kept) == 1:
-            return models.member(models.kept[0], round_number)
+            return models.member(models.kept[0], which.round_number)
     except ConfigurationError:
         _validate_any(models)
         raise

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,6 @@ import typer
 from fedchain.cli.bans import bans, unban
 from fedchain.cli.check import check
 from fedchain.cli.common.command import clear_errors
-from fedchain.cli.common.consensus_options import CONSENSUS, PRODUCTION
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.cli.common.shared import Sharing
@@ -20,16 +20,8 @@ from fedchain.cli.keys import unlock_key
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import choose_aggregator
+from fedchain.node.founding.consensus import Attempts, Blocks, Consensus, MiningTime, Timeout
 from fedchain.wording import counted
-
-TESTNET = {
-    **PRODUCTION,
-    **{name: CONSENSUS[name] for name in ("round_interval_s", "phase_timeout_s")},
-    "mining_s": (2.0, CONSENSUS["mining_s"][1]),
-    "timeout_s": (600.0, "Seconds within which the last round has to be closed; the run fails otherwise."),
-    "data_dir": ("", "Folder of the data set; default: FEDCHAIN_DATA."),
-}
-"""Settings of a test network that ``--set`` takes beside those of learning: default and help by name."""
 
 
 def _shared(
@@ -106,6 +98,19 @@ def status(
             typer.echo(line)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestnetSettings(Consensus):
+    """Settings of a test network beside those of learning."""
+
+    mining_s: MiningTime = 2.0
+    mining_attempts: Attempts = 4_000
+    retention_blocks: Blocks = 0
+    timeout_s: Timeout = 600.0
+    """Seconds within which the last round has to be closed; the run fails otherwise."""
+    data_dir: str = ""
+    """Folder of the data set; default: FEDCHAIN_DATA."""
+
+
 class Action(StrEnum):
     """Actions on a test network."""
 
@@ -114,7 +119,7 @@ class Action(StrEnum):
 
 
 @node_app.command("testnet")
-@with_learning_options(TESTNET)
+@with_learning_options(TestnetSettings)
 def run_local(
     action: Annotated[Action, typer.Argument(help="stop: stop the nodes of --out, or of all under runs.")] = Action.RUN,
     *,
@@ -123,7 +128,7 @@ def run_local(
         typer.Option(min=1, help="Nodes with data; a dedicated aggregator is one more.", rich_help_panel="Federation"),
     ] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.", rich_help_panel="Federation")] = 5,
-    chosen: Chosen,
+    chosen: Chosen[TestnetSettings],
     out: Annotated[
         Path | None, typer.Option(help="Folder to create; default: runs/testnet.", rich_help_panel="Output")
     ] = None,
@@ -141,30 +146,21 @@ def run_local(
             return
         from fedchain.learning.config import LearningConfig
         from fedchain.learning.registry import importable_name, is_file_path
-        from fedchain.node.founding.task import milliseconds, with_shapes
+        from fedchain.node.founding.task import with_shapes
         from fedchain.node.operating.testnet import found_testnet, run_testnet
 
-        words, given = chosen()
-        settings = {name: default for name, (default, _) in TESTNET.items()} | given
+        words, settings = chosen()
         method, words["method"] = words["method"], importable_name(words["method"])
-        config = with_shapes(LearningConfig(clients=peers, data_dir=settings["data_dir"], **words))
-        centralized, interval_s = settings["centralized"], settings["round_interval_s"]
-        rule = choose_aggregator(config, settings["aggregator"], centralized=centralized)
+        config = with_shapes(LearningConfig(clients=peers, data_dir=settings.data_dir, **words))
+        rule = choose_aggregator(config, settings)
         config.validate()
-        timeout_s = milliseconds("timeout_s", settings["timeout_s"]) / 1000
         nodes = found_testnet(
             out or free_folder("testnet"),
             config,
-            rounds,
-            mining_s=settings["mining_s"],
-            attempts=4_000,
+            replace(settings, rounds=rounds),
             modules=Path(method.rpartition(":")[0]).resolve().parent if is_file_path(method) else None,
-            aggregator=rule,
-            round_interval_ms=milliseconds("round_interval_s", interval_s) if interval_s else 0,
-            phase_timeout_ms=milliseconds("phase_timeout_s", settings["phase_timeout_s"]),
-            centralized=centralized,
         )
-        is_one_chain = run_testnet(nodes, rule, timeout_s, shows_logs=log)
+        is_one_chain = run_testnet(nodes, rule, settings.timeout_s, shows_logs=log)
         if not is_one_chain:
             raise typer.Exit(EXIT_DIFFERENT)
 

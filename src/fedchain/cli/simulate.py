@@ -14,7 +14,7 @@ from fedchain.cli.common.learning_options import help_text, optional
 from fedchain.cli.common.settings import SET_HELP, Row, Set, divide, listing, rows_of, settings_option
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.files.layout import RUNS_FOLDER
-from fedchain.files.tables import build
+from fedchain.files.tables import build, type_of
 from fedchain.simulator.planning.options import PlanOptions
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
@@ -102,10 +102,7 @@ def simulate_command() -> Callable[..., None]:
 
 def scenario_rows() -> Iterator[Row]:
     """The fields of a scenario that ``--set`` takes, as rows of ``--settings``."""
-    texts = field_help(Scenario)
-    for item in fields(Scenario):
-        if item.name in SETTABLE:
-            yield item.name, item.default, texts[item.name]
+    return rows_of(Scenario, SETTABLE, field_help(Scenario))
 
 
 def under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -125,7 +122,7 @@ def scenario_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
         if item.name in NAMED and item.name not in without:
             option = item.name.replace("_", "-")
             name = f"--{option}/--no-{option}" if item.type is bool else f"--{option}"
-            parameters.append(optional(item.name, item.type, typer.Option(name, help=help_text(item, texts))))
+            parameters.append(optional(item.name, type_of(item.type), typer.Option(name, help=help_text(item, texts))))
     return parameters
 
 
@@ -257,9 +254,6 @@ def plan(
     with clear_errors(ScenarioError):
         given, others = divide(setting or [], PLANNED)
         options = replace(build(PlanOptions, given, "plan", ScenarioError), total_s=t_sum, out=out)
-        for name, high in (("rounds_max", 10_000), ("seeds", 1_000)):
-            if not 1 <= (value := getattr(options, name)) <= high:
-                raise ScenarioError(f"{name} is {value}, it must be between 1 and {high}")
         scenario = load_scenario(scenario_file, with_settings({}, others))
         if options.chi is not None and not 0 < options.chi < float("inf"):
             raise ScenarioError(f"chi is {options.chi}, it must be above 0")

@@ -2,16 +2,18 @@
 
 import ast
 import inspect
+from dataclasses import is_dataclass
 from itertools import pairwise
 
 
 def field_texts(kind: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass that has one."""
-    (definition,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(definition, ast.ClassDef)
+    """The docstring of each field of a dataclass, from the nearest class that has one; OSError without a source."""
     texts: dict[str, str] = {}
-    for statement, following in pairwise(definition.body):
-        match statement, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                texts[name] = inspect.cleandoc(text)
+    for parent in filter(is_dataclass, reversed(kind.__mro__)):
+        (definition,) = ast.parse(inspect.getsource(parent)).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, following in pairwise(definition.body):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = inspect.cleandoc(text)
     return texts

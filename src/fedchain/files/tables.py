@@ -1,11 +1,11 @@
-"""Tables of TOML files, made into dataclasses. Errors in them are reported in one line, with their place."""
+"""Tables of settings, made into dataclasses. Errors in them are reported in one line, with their place."""
 
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from fedchain.wording import nearest_name
 
@@ -13,6 +13,18 @@ Table = TypeVar("Table")
 
 INTEGER_BITS = 64
 """Most bits of an integer; TOML guarantees no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The values that a number may have, as part of a field's type: ``Annotated[int, Range(1, 64)]``."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        low, high = (f"{int(value) if value == int(value) else value:,}" for value in (self.low, self.high))
+        return f"between {low} and {high}"
 
 
 def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
@@ -30,21 +42,38 @@ def build(kind: type[Table], table: Any, name: str, refuse: Callable[[str], Exce
 
     Args:
         kind: the dataclass; its fields may be numbers, texts, truth values, arrays, tables and other such dataclasses.
+            Numbers have the range, and texts are among the words, that their type says.
         table: its values by name.
         name: the table's name in messages.
         refuse: makes the error of one line.
 
     Raises:
-        Exception: made by ``refuse``, for a key that is unknown or missing, or a value of the wrong type.
+        Exception: made by ``refuse``, for a key that is unknown or missing, or a value of the wrong type or range.
     """
     import msgspec  # imported only when a table is read
 
-    for place, text in _overlooked(kind, table, name):
-        raise refuse(f"{place} {text}")
+    validate(kind, table, name, refuse)
     try:
         return msgspec.convert(table, kind, strict=True)
     except msgspec.ValidationError as error:
         raise refuse(_explain(str(error), table, name)) from None
+
+
+def validate(kind: type, table: Any, name: str, refuse: Callable[[str], Exception]) -> None:
+    """Raise the error for a number out of its range, or a text that is not among the allowed ones.
+
+    Args:
+        kind: the dataclass.
+        table: its values by name, or one of it.
+        name, refuse: as for :func:`build`.
+    """
+    for place, text in _overlooked(kind, table, name):
+        raise refuse(f"{place} {text}".strip())
+
+
+def type_of(annotation: Any) -> Any:
+    """The type of a field, without its range."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -56,8 +85,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
     """Faults in a table and its inner tables that msgspec does not refuse, or not as clearly: unknown keys, integers of
-    too many bits, and texts that are not among the allowed ones.
+    too many bits, numbers out of range, and texts that are not among the allowed ones.
     """
+    if is_dataclass(table):
+        table = {item.name: getattr(table, item.name) for item in fields(table)}
     if not isinstance(table, Mapping):
         return
     known = {item.name: item for item in fields(kind)}
@@ -67,6 +98,9 @@ def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
             continue
         if (bits := _bits(value)) > INTEGER_BITS:
             yield f"{name} {key}", f"holds an integer of {bits} bits, at most {INTEGER_BITS} are allowed"
+        for limits in getattr(known[key].type, "__metadata__", ()):
+            if type(value) in (int, float) and not limits.low <= value <= limits.high:
+                yield f"{name} {key}", f"is {value}, it must be {limits}"
         (inner, *_) = get_args(known[key].type) or (None,)
         for kinds, texts in ((known[key].type, [value]), (inner, value)):
             if get_origin(kinds) is Literal and isinstance(texts, list | tuple):

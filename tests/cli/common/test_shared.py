@@ -1,5 +1,6 @@
 """Options of a group: before and after a command's name, and only where a command takes them."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
@@ -27,6 +28,19 @@ def say(
     typer.echo(f"{word}{end} {level} {list(names or ())} {loud}")
 
 
+@dataclass(frozen=True)
+class Voice:
+    """Two of the options."""
+
+    level: int
+    loud: bool
+
+
+@app.command()
+def sing(word: str, *, voice: Voice, names: list[str] | None) -> None:
+    typer.echo(f"{word} {voice.level} {list(names or ())} {voice.loud}")
+
+
 @app.command()
 def hear(*, loud: bool) -> None:
     typer.echo(str(loud))
@@ -45,6 +59,7 @@ def run(line: str) -> Result:
         ("--level 3 --loud say --level 0 a --end !", "a! 0 [] True"),
         ("say -- --loud", "--loud. 1 [] False"),
         ("--level 3 hear", "False"),
+        ("--level 3 sing a --loud --name x", "a 3 ['x'] True"),
     ],
 )
 def test_an_option_stands_before_or_after_the_command(line: str, shown: str) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from fedchain.learning.methods.scaffold import Scaffold, ScaffoldState
 from fedchain.learning.models.vectors import read_vector
-from fedchain.learning.round import Round
+from fedchain.learning.round import OffChain, Round
 from fedchain.learning.training.loop import draw_batches
 from tests.support.learning.federation import (
     Federation,
@@ -51,6 +51,22 @@ def test_scaffold_divides_the_change_of_c_by_all_clients() -> None:
     known = model_of([0.0]) | {"control": np.array([1.0, 1.0], np.float32)}
     found = aggregate(Scaffold(), payloads, known, clients=6)
     assert found["control"].tolist() == [1.5, float(np.float32(1 - 4 / 6))]
+
+
+def test_rules_divide_by_the_clients_of_the_occasion() -> None:
+    federation = Federation(config("scaffold"))
+    made = [federation.learner.contribute(client, "update", 1, b"").payload for client in range(3)]
+    posts = [(federation.members[client], payload) for client, payload in enumerate(made)]
+    founding, later = (
+        federation.rules.read_knowledge(
+            federation.rules.aggregate(OffChain("update", 1, federation.members, clients), b"", posts)
+        )
+        for clients in (0, 6)
+    )
+    assert founding is not None
+    assert later is not None
+    assert np.any(founding["control"])
+    np.testing.assert_allclose(later["control"], founding["control"] / 2, rtol=1e-6)
 
 
 def test_scaffolds_c_is_the_mean_of_all_c_i_though_clients_skip_rounds() -> None:

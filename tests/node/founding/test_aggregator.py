@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.knowledge import occasion_of
 from fedchain.chain.state import genesis_state
 from fedchain.crypto.address import address
 from fedchain.learning.application import Application
@@ -19,7 +20,8 @@ from fedchain.learning.worker.learner import Learner
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Contributed
-from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator
+from fedchain.node.founding.aggregator import choose_aggregator
+from fedchain.node.founding.consensus import AGGREGATOR_CHOICES, Aggregator, Consensus
 from fedchain.node.founding.task import found_federation, learning_from_genesis, rules_of
 from fedchain.node.operating.testnet import name_aggregator
 from fedchain.node.workers.process import Trainer
@@ -35,7 +37,7 @@ WORDS = [word for member in MEMBERS for word in ("--member", member)]
 
 
 def test_every_rule_can_be_asked_for() -> None:
-    assert (AUTO, *(rule.value for rule in AggregatorRule)) == AGGREGATOR_CHOICES
+    assert ("auto", *(rule.value for rule in AggregatorRule)) == AGGREGATOR_CHOICES
 
 
 @pytest.mark.parametrize(
@@ -50,9 +52,9 @@ def test_every_rule_can_be_asked_for() -> None:
     ],
 )
 def test_the_method_s_own_rule_is_taken_unless_another_is_asked_for(
-    config: LearningConfig, asked: str, centralized: bool, expected: str
+    config: LearningConfig, asked: Aggregator, centralized: bool, expected: str
 ) -> None:
-    assert choose_aggregator(config, asked, centralized=centralized).value == expected
+    assert choose_aggregator(config, Consensus(aggregator=asked, centralized=centralized)).value == expected
 
 
 @pytest.mark.parametrize(
@@ -72,10 +74,10 @@ def test_the_method_s_own_rule_is_taken_unless_another_is_asked_for(
     ],
 )
 def test_what_contradicts_itself_is_refused(
-    config: LearningConfig, asked: str, centralized: bool, message: str
+    config: LearningConfig, asked: Aggregator, centralized: bool, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        choose_aggregator(config, asked, centralized=centralized)
+        choose_aggregator(config, Consensus(aggregator=asked, centralized=centralized))
 
 
 def test_a_federation_is_founded_with_its_last_member_as_aggregator(tmp_path: Path) -> None:
@@ -85,6 +87,7 @@ def test_a_federation_is_founded_with_its_last_member_as_aggregator(tmp_path: Pa
     assert document.aggregator is AggregatorRule.DEDICATED
     assert address(genesis_state(document).roster.aggregator_of(1) or b"") == MEMBERS[-1]
     assert learning_from_genesis(document).clients == 3
+    assert occasion_of(document, genesis_state(document)).clients == 3
     assert rules_of(document).phases == (("count", "participant", 0), ("announce", "aggregator", 0))
     done("genesis", "new", tmp_path / "fixed", *WORDS, "--method", TALLY.method, "--set", "aggregator=fixed")
     fixed = Genesis.decode((tmp_path / "fixed").read_bytes())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
@@ -20,6 +20,7 @@ from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.worker.plan import LearnerPlan, Named
 from fedchain.node.custody.dealing import read_share
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
@@ -51,14 +52,16 @@ def test_a_node_is_killed_between_the_phases_and_shares_open_what_a_simulation_k
     nodes = found_testnet(
         folder,
         CONFIG,
-        rounds=1,
-        mining_s=1.0,
-        attempts=4_000,
-        proof_function="sha256d",
-        fault_model=FaultModel.CRASH,
-        contribution_quorum=PEERS,
-        phase_floor_ms=1_000,
-        phase_timeout_ms=3_000,
+        Consensus(
+            rounds=1,
+            mining_s=1.0,
+            mining_attempts=4_000,
+            proof_function="sha256d",
+            fault_model="crash",
+            contribution_quorum=PEERS,
+            phase_floor_s=1.0,
+            phase_timeout_s=3.0,
+        ),
     )
     try:
         for node in nodes:

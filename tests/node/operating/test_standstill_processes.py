@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.console import check_line
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
@@ -57,7 +58,7 @@ def test_two_of_four_killed_is_a_standstill_until_one_is_back(tmp_path: Path) ->
     folder = tmp_path / "net"
     config = replace(DIGITS, clients=4)
     # A phase waits for the member that stays away until its timeout.
-    nodes = found_testnet(folder, config, rounds=0, mining_s=0.5, attempts=1_000, phase_timeout_ms=4_000)
+    nodes = found_testnet(folder, config, Consensus(rounds=0, mining_s=0.5, mining_attempts=1_000, phase_timeout_s=4.0))
     (port,) = free_ports(1)
     nodes[0].command += ["--set", f"metrics=127.0.0.1:{port}"]
     try:

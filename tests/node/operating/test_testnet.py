@@ -28,6 +28,7 @@ from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.plan import LearnerPlan
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
@@ -131,7 +132,7 @@ def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) 
 
 @pytest.mark.long
 def test_a_node_keeps_trying_to_reach_the_one_it_was_told_of(tmp_path: Path) -> None:
-    first, second = found_testnet(tmp_path / "net", DIGITS, rounds=0, mining_s=1.0, attempts=4_000)
+    first, second = found_testnet(tmp_path / "net", DIGITS, Consensus(rounds=0, mining_s=1.0, mining_attempts=4_000))
     try:
         second.start()
         wait_until(
@@ -150,11 +151,7 @@ def told(folder: Path) -> Iterator[Story]:
     nodes = found_testnet(
         folder,
         replace(DIGITS, clients=PEERS),
-        rounds=0,
-        mining_s=1.0,
-        attempts=4_000,
-        phase_timeout_ms=4_000,
-        retention_blocks=RETENTION,
+        Consensus(rounds=0, mining_s=1.0, mining_attempts=4_000, phase_timeout_s=4.0, retention_blocks=RETENTION),
     )
     (port,) = free_ports(1)
     nodes[INTERRUPTED].command += ["--set", f"metrics=127.0.0.1:{port}"]

@@ -11,9 +11,10 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import Search
-from fedchain.simulator.leakage.attack import Setting, Victims, attack_methods, attack_prototypes
+from fedchain.simulator.leakage.attack import Setting, attack_methods, attack_prototypes
 from fedchain.simulator.leakage.federation import Federation, own_encoder
 from fedchain.simulator.leakage.report import row_of
+from fedchain.simulator.leakage.settings import Inversion
 from tests.support.simulator.leaking import QUICK, SCENARIO
 from tests.support.simulator.leaking import chains as chains
 
@@ -21,16 +22,16 @@ from tests.support.simulator.leaking import chains as chains
 def test_one_step_of_plain_parameters_shows_the_image_and_rounds_of_training_do_not_help() -> None:
     settings = [Setting(name="FedAvg", method="fedavg")]
     for rounds in (0, 1):
-        victims = Victims(clients=2, rounds=rounds)
-        found = {item.attack: item for item in attack_methods(SCENARIO, settings, victims, noise=1.0, search=QUICK)}
+        victims = Inversion(images=2, rounds_before=rounds)
+        found = {item.attack: item for item in attack_methods(SCENARIO, settings, victims, QUICK)}
         assert set(found) == {"cosine", "l2", "closed-form"}
         assert row_of(found["closed-form"]).psnr > 90
         assert row_of(found["closed-form"]).labels_recovered == 1.0
 
 
 def test_several_examples_have_no_closed_form() -> None:
-    settings, victims = [Setting(name="FedAvg", method="fedavg")], Victims(clients=1, batch_size=2)
-    found = list(attack_methods(SCENARIO, settings, victims, noise=1.0, search=QUICK))
+    settings, victims = [Setting(name="FedAvg", method="fedavg")], Inversion(images=1, victim_batch=2)
+    found = list(attack_methods(SCENARIO, settings, victims, QUICK))
     assert [item.attack for item in found] == ["cosine", "l2"]
     assert found[0].scores.found.shape == (2, 1, 8, 8)
 
@@ -55,10 +56,10 @@ def test_fedph_s_prototypes_are_inverted_as_the_means_of_unit_vectors_that_they_
 
 def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no common model"):
-        next(attack_methods(SCENARIO, [Setting(name="-", method="solo")], Victims(clients=1), noise=0, search=QUICK))
+        next(attack_methods(SCENARIO, [Setting(name="-", method="solo")], Inversion(images=1), QUICK))
     wrong = [Setting(name="-", method="fedavg", informed=True)]
     with pytest.raises(ConfigurationError, match="needs FedReg, not FedAvg"):
-        next(attack_methods(SCENARIO, wrong, Victims(clients=1), noise=0, search=QUICK))
+        next(attack_methods(SCENARIO, wrong, Inversion(images=1), QUICK))
 
 
 def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[Path, list[bytes]]]) -> None:

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
+from fedchain.simulator.leakage.encrypted import attack_encrypted
 from fedchain.simulator.leakage.report import row_of
+from fedchain.simulator.leakage.settings import Inversion
 from tests.support.simulator.leaking import SCENARIO
 from tests.support.simulator.leaking import chains as chains
 
@@ -22,7 +23,7 @@ ENCRYPTED = replace(
 
 
 def test_encrypted_images_are_decoded_with_what_an_attacker_has() -> None:
-    findings = list(attack_encrypted(ENCRYPTED, Decoding(images=12, known_pairs=100, passes=4)))
+    findings = list(attack_encrypted(ENCRYPTED, Inversion(images=12, known_pairs=100, passes=4)))
     assert [finding.attack for finding in findings] == [
         "as posted",
         "own encryptor",
@@ -35,7 +36,7 @@ def test_encrypted_images_are_decoded_with_what_an_attacker_has() -> None:
         assert not torch.equal(finding.scores.found, finding.scores.originals)
     assert len({row_of(finding).psnr for finding in findings}) == 3
     assert [row_of(finding).labels_recovered for finding in findings] == [row_of(findings[0]).labels_recovered] * 3
-    again = list(attack_encrypted(ENCRYPTED, Decoding(images=12, known_pairs=100, passes=4)))
+    again = list(attack_encrypted(ENCRYPTED, Inversion(images=12, known_pairs=100, passes=4)))
     assert [row_of(finding) for finding in again] == [row_of(finding) for finding in findings]
 
 
@@ -43,4 +44,4 @@ def test_encrypted_images_are_decoded_with_what_an_attacker_has() -> None:
 def test_only_what_is_encrypted_can_be_decoded(hyperparameters: dict[str, Any] | None) -> None:
     other = ENCRYPTED if hyperparameters else replace(ENCRYPTED, method="fedavg")
     with pytest.raises(ConfigurationError, match="posted by fededs, with sharing"):
-        next(attack_encrypted(replace(other, hyperparameters=hyperparameters or {}), Decoding(images=1)))
+        next(attack_encrypted(replace(other, hyperparameters=hyperparameters or {}), Inversion(images=1)))

@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.learning.leakage.descent import Search
-from fedchain.simulator.leakage.attack import Victims
+from fedchain.simulator.leakage.settings import Inversion
 from fedchain.simulator.reproduction import inversion
 from fedchain.simulator.reproduction.experiment import INVERSION_METRICS
 from fedchain.simulator.reproduction.inversion import run_inversion
@@ -15,7 +15,7 @@ SCENARIO = Scenario(
 
 
 def test_the_last_row_holds_what_posts_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inversion, "VICTIMS", Victims(clients=2))
+    monkeypatch.setattr(inversion, "VICTIMS", Inversion(images=2))
     monkeypatch.setattr(inversion, "SEARCH", Search(iterations=200))
     closed: list[int] = []
     rows = run_inversion(SCENARIO, closed.append)["rows"]

@@ -15,6 +15,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import BAN_FILE, GENESIS_FILE
 from fedchain.learning.config import LearningConfig
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import found_testnet
@@ -103,9 +104,11 @@ def target(members: int, height: int = 0, **options: Any) -> Iterator[Target]:
     """
     settings: dict[str, Any] = {"hyperparameters": {"local_steps": 1}, "partition": "iid", "clients": members}
     config = LearningConfig(method="dfpl", dataset="digits", **settings)
-    consensus = {"phase_timeout_ms": 2_000, **options}
+    consensus = {"phase_timeout_s": 2.0, **options}
     with TemporaryDirectory(prefix="fedchain-soak-") as folder:
-        nodes = found_testnet(Path(folder, "nodes"), config, 0, mining_s=0.5, attempts=200, **consensus)
+        nodes = found_testnet(
+            Path(folder, "nodes"), config, Consensus(rounds=0, mining_s=0.5, mining_attempts=200, **consensus)
+        )
         keys = [PrivateKey.load(node.folder / "key.pem") for node in nodes]
         genesis = Genesis.decode(Path(folder, "nodes", GENESIS_FILE).read_bytes())
         found = Target(nodes, keys, genesis)

@@ -18,7 +18,7 @@ from fedchain.node.core.node import STATUS_PEERS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
-from fedchain.simulator.disturbances import Clock, Fault, Traitors
+from fedchain.simulator.disturbances import Clock, Fault, FaultKind, Traitors
 from fedchain.simulator.engine.network import Conditions
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
@@ -292,7 +292,8 @@ def _crashes(draw: Random, honest: Sequence[int]) -> list[Fault]:
     faults = []
     for number in honest:
         if draw.random() < 0.2:
-            kind, at_s = draw.choice(("crash", "kill")), draw.uniform(0.3, CHAOS_S - 1)
+            kinds: tuple[FaultKind, ...] = ("crash", "kill")
+            kind, at_s = draw.choice(kinds), draw.uniform(0.3, CHAOS_S - 1)
             faults.append(Fault(at_s=at_s, kind=kind, peers=(number,)))
             back_s = min(CHAOS_S, at_s + draw.uniform(0.1, 6.0))
             faults.append(Fault(at_s=back_s, kind="restart", peers=(number,)))

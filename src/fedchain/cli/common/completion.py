@@ -4,7 +4,10 @@ The modules that know the names are imported only when the shell asks for them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedchain.cli.common.settings import Row
 
 
 def methods() -> Iterable[str]:
@@ -35,43 +38,11 @@ def partitions() -> Iterable[str]:
     return PARTITIONS
 
 
-def aggregators() -> Iterable[str]:
-    """All rules by which a federation has an aggregator."""
-    from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES
-
-    return AGGREGATOR_CHOICES
-
-
-def fault_models() -> Iterable[str]:
-    """The faults that a federation may tolerate."""
-    from fedchain.chain.genesis import FaultModel
-
-    return [item.value for item in FaultModel]
-
-
 def experiments() -> Iterable[str]:
     """The experiments that come with the program."""
     from fedchain.simulator.reproduction.library import experiment_files
 
     return experiment_files()
-
-
-def node_settings() -> Iterable[str]:
-    """The settings of a node."""
-    from dataclasses import fields
-
-    from fedchain.node.config import NodeConfig
-
-    return {item.name for item in fields(NodeConfig)}
-
-
-def task_settings() -> Iterable[str]:
-    """The settings of a learning task, which every command with ``--set`` that trains takes."""
-    from dataclasses import fields
-
-    from fedchain.learning.config import LearningConfig
-
-    return {item.name for item in fields(LearningConfig)}
 
 
 OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
@@ -80,13 +51,8 @@ OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "dataset": datasets,
     "model": models,
     "partition": partitions,
-    "aggregator": aggregators,
-    "fault_model": fault_models,
 }
 """Functions that know the names, by the name of the parameter, for all commands."""
-
-OF_NODES = ("start", "check")
-"""Commands whose ``--set`` takes the settings of a node."""
 
 ARGUMENTS: Mapping[tuple[str, str], Callable[[], Iterable[str]]] = {
     ("methods", "name"): methods,
@@ -101,9 +67,8 @@ def offer_names(command: Any) -> None:
         offer_names(below)
     for parameter in command.params:
         if "--set" in parameter.opts:
-            parameter._custom_shell_complete = _offer_settings(
-                node_settings if command.name in OF_NODES else task_settings
-            )
+            listed = [item.callback.rows for item in command.params if item.name == "settings"]
+            parameter._custom_shell_complete = _offer_settings(listed[0] if listed else _simulated)
             continue
         known = ARGUMENTS.get((command.name, parameter.name)) or OPTIONS.get(parameter.name)
         if known is not None and parameter.metavar != "FILE.py:Class":  # these take files alone
@@ -119,12 +84,19 @@ def _offer(known: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list
     return complete
 
 
-def _offer_settings(known: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list[str]]:
+def _simulated() -> Iterable["Row"]:
+    from fedchain.cli.simulate import scenario_rows
+
+    return scenario_rows()
+
+
+def _offer_settings(rows: Callable[[], Iterable["Row"]]) -> Callable[[Any, Any, str], list[str]]:
     def complete(ctx: Any, parameter: Any, incomplete: str) -> list[str]:
         name, separator, begun = incomplete.partition("=")
+        known = {row.name: row.choices for row in rows()}
         if separator:  # values, of a name that has known ones
-            values = OPTIONS.get(name, tuple)()
+            values = OPTIONS[name]() if name in OPTIONS else known.get(name, ())
             return [f"{name}={value}" for value in sorted(values) if value.startswith(begun)]
-        return [f"{setting}=" for setting in sorted(known()) if setting.startswith(name)]
+        return [f"{setting}=" for setting in sorted(known) if setting.startswith(name)]
 
     return complete

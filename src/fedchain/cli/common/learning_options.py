@@ -2,14 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
-from typing import Annotated, Any
+from dataclasses import asdict, fields, make_dataclass
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from fedchain.cli.common.command import METHOD_HELP, TASK_HELP, with_parameters
-from fedchain.cli.common.settings import Row, Set, divide, listing, rows_of, typed
+from fedchain.cli.common.settings import Row, Set, divide, listing, rows_of
 from fedchain.files.field_texts import field_texts
+from fedchain.files.tables import build
 from fedchain.learning.config import OWN, LearningConfig
 
 OTHERWISE = frozenset(
@@ -26,9 +27,14 @@ SETTABLE = tuple(item.name for item in fields(LearningConfig) if item.name not i
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-Chosen = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
-"""Returns the fields of the learning task, and the other settings that were given; raises ConfigurationError or
-NodeConfigError."""
+Others = TypeVar("Others")
+
+Chosen = Callable[[], tuple[dict[str, Any], Others]]
+"""Returns the fields of the learning task, and the other settings; raises ConfigurationError or NodeConfigError."""
+
+_Agreed = make_dataclass(
+    "_Agreed", [(item.name, item.type, item.default) for item in fields(LearningConfig) if item.name in SETTABLE]
+)
 
 
 def _words(
@@ -41,15 +47,15 @@ def _words(
     """The options of another form."""
 
 
-def with_learning_options(others: Mapping[str, tuple[Any, str]]) -> Decorator:
+def with_learning_options(others: type[Others]) -> Decorator:
     """Give a command options for its learning task, and ``--set`` for everything else, in place of ``chosen``.
 
     Args:
-        others: further settings that ``--set`` takes: default and help of each, by name.
+        others: further settings that ``--set`` takes: the fields of this dataclass but ``rounds``, an option's.
     """
     asked = inspect.signature(_words).parameters
     texts, by_name = field_texts(LearningConfig), {item.name: item for item in fields(LearningConfig)}
-    defaults = {name: by_name[name].default for name in SETTABLE} | {name: item[0] for name, item in others.items()}
+    further = {item.name for item in fields(others)} - {"rounds"}  # type: ignore[arg-type]
     added = [
         optional(
             name,
@@ -61,21 +67,22 @@ def with_learning_options(others: Mapping[str, tuple[Any, str]]) -> Decorator:
 
     def rows() -> Iterator[Row]:
         yield from rows_of(LearningConfig, SETTABLE)
-        yield from ((name, *item) for name, item in others.items())
+        yield from rows_of(others, further)
 
-    def read(words: Mapping[str, Any], named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def read(words: Mapping[str, Any], named: dict[str, Any]) -> tuple[dict[str, Any], Others]:
         from fedchain.node.config import NodeConfigError
 
-        given, hyperparameters = divide(words["setting"] or [], defaults)
-        given = {name: typed(name, value, defaults[name], NodeConfigError) for name, value in given.items()}
+        given, hyperparameters = divide(words["setting"] or [], {*SETTABLE, *further})
+        learned = {name: value for name, value in given.items() if name in SETTABLE}
+        agreed: Any = build(_Agreed, learned, "--set", NodeConfigError)
         task = {
             "method": words["method"],
             "hyperparameters": hyperparameters,
             "dataset": words["dataset"] or (OWN if words["task"] else LearningConfig().dataset),
             "task": words["task"],
         }
-        learned = {name: value for name, value in given.items() if name in SETTABLE}
-        return task | named | learned, {name: value for name, value in given.items() if name in others}
+        rest = {name: value for name, value in given.items() if name in further}
+        return task | named | asdict(agreed), build(others, rest, "--set", NodeConfigError)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def wrapped(**given: Any) -> None:

@@ -6,14 +6,23 @@ Few settings have an option of their own; ``--settings`` lists the others.
 import inspect
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 
 from fedchain.files.field_texts import field_texts
 
-Row = tuple[str, Any, str]
-"""Name, default and help of a setting."""
+
+class Row(NamedTuple):
+    """A setting."""
+
+    name: str
+    default: Any
+    text: str
+    """Its help, with its range if it has one."""
+    choices: tuple[str, ...]
+    """The values that it may have; empty if they are not counted."""
+
 
 SET_HELP = "Any other setting, as `--settings` lists them, or a hyper-parameter of the method; repeat it."
 
@@ -23,13 +32,6 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Settings")
 ]
 """The option that gives a setting."""
-
-_KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a text"),
-}
 
 
 def divide(settings: Sequence[str], known: Container[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -54,20 +56,14 @@ def divide(settings: Sequence[str], known: Container[str]) -> tuple[dict[str, An
     )
 
 
-def typed(name: str, value: Any, default: Any, refuse: Callable[[str], Exception]) -> Any:
-    """The value of a setting, if it is of its default's type; an integer may stand for a float."""
-    kinds, words = _KINDS[type(default)]
-    if type(value) not in kinds:
-        raise refuse(f"{name} is {value!r}, it must be {words}")
-    return float(value) if type(default) is float else value
-
-
-def rows_of(kind: type, names: Container[str] | None = None) -> Iterator[Row]:
-    """Fields of a record as rows of ``--settings``, their docstrings as help: all, or those of these names."""
-    texts = field_texts(kind)
+def rows_of(kind: type, names: Container[str] | None = None, texts: Mapping[str, str] | None = None) -> Iterator[Row]:
+    """Fields of a record as rows of ``--settings``, by default all, with their docstrings as help."""
+    texts = texts or field_texts(kind)
     for item in fields(kind):
         if names is None or item.name in names:
-            yield item.name, item.default, texts[item.name]
+            choices = get_args(item.type) if get_origin(item.type) is Literal else ()
+            ranges = [f" [{limits}]" for limits in getattr(item.type, "__metadata__", ())]
+            yield Row(item.name, item.default, "".join([texts[item.name], *ranges]), choices)
 
 
 def settings_option(rows: Callable[[], Iterable[Row]]) -> Any:
@@ -78,11 +74,12 @@ def settings_option(rows: Callable[[], Iterable[Row]]) -> Any:
 
     def show(is_asked: bool) -> None:
         if is_asked:
-            for name, default, text in sorted(rows()):
+            for name, default, text, _ in sorted(rows()):
                 shown = str(default).lower() if isinstance(default, bool) else "-" if default == "" else str(default)
                 typer.echo(f"{name:24}{shown:14}{' '.join(text.split())}")
             raise typer.Exit()
 
+    show.rows = rows  # type: ignore[attr-defined]  # the shell's completion asks for them
     return typer.Option("--settings", help=SETTINGS_HELP, rich_help_panel="Settings", is_eager=True, callback=show)
 
 

@@ -1,10 +1,13 @@
 """Options that several commands of a group have: declared once, by the group, and taken before or after their names.
 
-The group's callback declares them. A command takes those that its function has a parameter for, and no others.
+The group's callback declares them. A command takes those that its function has a parameter for, and no others. A
+parameter whose annotation is a dataclass takes several: those of the names of its fields.
 """
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import update_wrapper
 from typing import Any
 
 import typer
@@ -33,7 +36,8 @@ class SharingGroup(TyperGroup):
         options = {item.name: item for item in self.params}
         for command in self.commands.values():
             if isinstance(command, SharingCommand):
-                command.shared = [options[name] for name in getattr(command.callback, "takes", ())]
+                taken = getattr(command.callback, "takes", ())
+                command.shared = [option for name, option in options.items() if name in taken]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """A value given before a command's name is the command's default."""
@@ -61,10 +65,20 @@ class Sharing(typer.Typer):
         add = super().command(name, cls=SharingCommand, **given)
 
         def added(function: Any) -> Any:
-            asked = inspect.signature(function)
-            own = [item for item in asked.parameters.values() if item.name not in self._names]
-            function.takes = [item for item in asked.parameters if item in self._names]
-            function.__signature__ = asked.replace(parameters=own)
-            return add(function)
+            asked = inspect.signature(function, eval_str=True)
+            records: dict[str, Any] = {
+                name: item.annotation for name, item in asked.parameters.items() if is_dataclass(item.annotation)
+            }
+            parts = {name: [item.name for item in fields(kind)] for name, kind in records.items()}
+            own = [item for name, item in asked.parameters.items() if name not in {*records, *self._names}]
+
+            def called(**given: Any) -> None:
+                built = {name: records[name](**{part: given.pop(part) for part in parts[name]}) for name in records}
+                function(**given, **built)
+
+            command: Any = update_wrapper(called, function)
+            command.takes = self._names & {part for name in asked.parameters for part in parts.get(name, [name])}
+            command.__signature__ = asked.replace(parameters=own)
+            return add(command)
 
         return added

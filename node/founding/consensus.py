@@ -1,0 +1,90 @@
+"""The settings of consensus: what members agree on beside their learning task, in units for people.
+
+Scenarios, ``genesis new`` and test networks have them under these names, with these ranges and docstrings.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from fedchain.files.tables import Range
+
+Aggregator = Literal["auto", "none", "fixed", "rotating", "dedicated"]
+
+AGGREGATOR_CHOICES: tuple[Aggregator, ...] = get_args(Aggregator)
+"""The rules of :class:`fedchain.chain.genesis.AggregatorRule`, and to leave it to the method."""
+
+Members = Annotated[int, Range(0, 100_000)]
+"""A number of members; the genesis document bounds it by those that there are."""
+
+Seconds = Annotated[float, Range(0, 1e9)]
+
+MiningTime = Annotated[float, Range(0.004, 1e6)]
+"""Seconds, at least four milliseconds."""
+
+Attempts = Annotated[int, Range(1, 2**40)]
+
+Blocks = Annotated[int, Range(0, 2**32)]
+
+Timeout = Annotated[float, Range(0.001, 1e9)]
+"""Seconds, at least one millisecond."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consensus:
+    """Everything that a genesis document says beside the members and their task; times are virtual in a simulation."""
+
+    rounds: Blocks = 0
+    """Number of rounds after which the federation ends, R; 0: it does not end."""
+    fault_model: Literal["byzantine", "crash"] = "byzantine"
+    """Faults of members to tolerate: byzantine (fewer than a third, any fault) or crash (fewer than half stop)."""
+    aggregator: Aggregator = "auto"
+    """Designated aggregator: none, fixed (the first member), rotating (each in turn), dedicated (the last member, which
+    has no data) or auto (what the method wants)."""
+    centralized: bool = False
+    """Only the designated aggregator produces blocks that count posts."""
+    round_interval_s: Seconds = 0.0
+    """Seconds from the end of a round to the beginning of the next one, at least."""
+    contributors_per_round: Members = 0
+    """Members that contribute in a round, drawn by the chain; 0: all."""
+    contribution_quorum: Members = 0
+    """Fewest posts that close a phase; 0: a quorum of the phase's contributors."""
+    phase_timeout_s: Timeout = 60.0
+    """Seconds that a phase waits for expected posts, at most."""
+    phase_floor_s: Seconds = 5.0
+    """Seconds that a phase waits at least, however fast earlier rounds were."""
+    vote_timeout_s: Annotated[float, Range(0.001, 1e6)] = 1.0
+    """Seconds that the first attempt to decide a block waits for votes."""
+    omission_slack_s: Annotated[float, Range(0, 1e6)] = 2.0
+    """A peer does not vote for a block that leaves out a post which it has held for so many seconds."""
+    committee_size: Members = 0
+    """Members that vote on a block, drawn by the chain; 0: all."""
+    mining_s: MiningTime = 4.0
+    """Seconds that mining a block takes, on average (DFPL: β)."""
+    mining_attempts: Attempts = 8_000
+    """Hashes behind the first block, on average; the difficulty of later ones follows mining_s."""
+    proof_function: Literal["scrypt", "sha256d"] = "scrypt"
+    """Hash of the proof of work: scrypt or sha256d."""
+    payload_mib_max: Annotated[int, Range(0, 1024)] = 0
+    """Mebibytes of one post at most; 0: as much as the model needs, at least 64."""
+    inline_kib_max: Annotated[int, Range(0, 256)] = 64
+    """Kibibytes up to which a post travels inside the message that announces it."""
+    retention_blocks: Blocks = 1_000
+    """Blocks up to the head whose payloads are kept; 0: all."""
+
+    def to_genesis(self) -> dict[str, Any]:
+        """The fields of a genesis document in its own units, but for the aggregator: the task has a say in that."""
+        from fedchain.chain.difficulty import bits_from_attempts
+        from fedchain.chain.genesis import FaultModel
+
+        same: tuple[str, ...] = ("rounds", "centralized", "proof_function", "retention_blocks")
+        same += ("committee_size", "contributors_per_round", "contribution_quorum")
+        times = ("round_interval", "phase_timeout", "phase_floor", "vote_timeout", "omission_slack")
+        return {
+            **{name: getattr(self, name) for name in same},
+            **{f"{name}_ms": round(getattr(self, f"{name}_s") * 1000) for name in times},
+            **({"payload_size_max": self.payload_mib_max * 2**20} if self.payload_mib_max else {}),
+            "inline_size_max": self.inline_kib_max * 2**10,
+            "target_mining_time_ms": round(self.mining_s * 1000),
+            "initial_bits": bits_from_attempts(self.mining_attempts),
+            "fault_model": FaultModel(self.fault_model),
+        }

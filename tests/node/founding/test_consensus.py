@@ -1,0 +1,46 @@
+"""Each field of a genesis document that members agree on has a setting, and the settings' defaults are its own."""
+
+import re
+from dataclasses import fields
+from typing import Annotated, get_origin
+
+import pytest
+
+from fedchain.chain.genesis import Genesis
+from fedchain.cli.common.settings import rows_of
+from fedchain.files.field_texts import field_texts
+from fedchain.files.tables import validate
+from fedchain.node.founding.consensus import Consensus
+from fedchain.simulator.scenario import Scenario, ScenarioError
+
+OTHERWISE = {"version", "name", "created_ms", "members", "learning", "setup", "phases", "aggregator"}
+"""Fields that options of their own say, or that follow from the method."""
+
+
+def test_every_field_has_a_setting() -> None:
+    found = Consensus(payload_mib_max=1).to_genesis()
+    assert {item.name for item in fields(Genesis) if item.init} == OTHERWISE | found.keys()
+    by_name = {item.name: item.default for item in fields(Genesis)}
+    differ = {name for name, value in found.items() if value != by_name[name]}
+    assert differ == {"initial_bits", "payload_size_max", "retention_blocks"}
+
+
+def test_a_number_of_every_setting_has_a_range_and_its_default_is_in_it() -> None:
+    validate(Consensus, Consensus(), "it", ValueError)
+    for item in fields(Consensus):
+        assert type(item.default) in (bool, str) or get_origin(item.type) is Annotated, item.name
+
+
+def test_what_set_takes_is_listed_with_its_range() -> None:
+    rows = {row.name: row for row in rows_of(Consensus)}
+    assert rows["inline_kib_max"].text.endswith(" announces it. [between 0 and 256]")
+    assert (rows["fault_model"].choices, rows["centralized"].choices) == (("byzantine", "crash"), ())
+
+
+def test_a_scenario_has_the_same_settings_and_says_the_same_of_them() -> None:
+    known, said = field_texts(Consensus), field_texts(Scenario)
+    assert {name for name in known if said[name] != known[name]} == {"mining_attempts", "retention_blocks", "rounds"}
+    assert Scenario(inline_kib_max=3).to_genesis()["inline_size_max"] == 3 * 2**10
+    refusal = "scenario vote_timeout_s is 0.0, it must be between 0.001 and 1,000,000"
+    with pytest.raises(ScenarioError, match=re.escape(refusal)):
+        Scenario(vote_timeout_s=0.0).validate()
