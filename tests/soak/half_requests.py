@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 from fedchain.files.layout import SOCKET
+from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import stop_all
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import found_testnet, free_ports
