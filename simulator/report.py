@@ -24,7 +24,7 @@ from fedchain.files.layout import (
 from fedchain.files.members import members_text
 from fedchain.node.shell.timeline import newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
 from fedchain.simulator.resuming.record import Record, RecordError
 from fedchain.simulator.scenario import Scenario, ScenarioError

@@ -34,14 +34,9 @@ from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
-from fedchain.simulator.engine.simulation import (
-    Outcome,
-    Progress,
-    Simulation,
-    Supervision,
-    found_federation,
-    simulation_keys,
-)
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Progress, Simulation, Supervision
+from fedchain.simulator.founding import found_federation, simulation_keys
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.resuming.recorded_answers import RecordedAnswers

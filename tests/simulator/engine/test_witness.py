@@ -2,7 +2,7 @@
 
 from fedchain.crypto.address import address
 from fedchain.simulator.disturbances import Fault, Traitors
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from tests.support.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
 
 

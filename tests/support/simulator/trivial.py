@@ -23,14 +23,9 @@ from fedchain.learning.executors.inline import Done
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.simulation import (
-    Outcome,
-    Simulation,
-    Supervision,
-    consensus_of,
-    found_federation,
-    simulation_keys,
-)
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Simulation, Supervision
+from fedchain.simulator.founding import consensus_of, found_federation, simulation_keys
 from fedchain.simulator.scenario import Scenario
 
 _PAYLOAD = Struct("<3I")  # client + 1, round, first bytes of the hash of the knowledge
