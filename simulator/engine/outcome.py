@@ -42,4 +42,4 @@ class Outcome:
     knowledge: bytes = field(default=b"", repr=False)
     """The final knowledge itself, as the learning method's rules read it."""
     seen: list[SeenBlock] = field(default_factory=list)
-    """Observations of blocks before they were final, by the peer whose chain is kept."""
+    """Observations of blocks before they were final, by all honest peers."""

@@ -23,6 +23,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
+from fedchain.network.messages import CandidateMessage
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
 from fedchain.simulator.disturbances import Fault
@@ -50,10 +51,13 @@ OBJECTS_PER_PEER = 20
 objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
 
 CHAIN_KEEPER = 0
-"""Number of the peer that a run keeps the chain of, and the observations of each block."""
+"""Number of the peer that a run keeps the chain of."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers have, after the last round, to agree on one head."""
+
+OnRound = Callable[[RoundMetrics, Witness], None]
+"""Called when a round is closed, with its row and with what the peers have seen so far."""
 
 
 @dataclass(slots=True)
@@ -71,7 +75,7 @@ class Progress:
     head: str = ""
     """First bytes of its hash, in hexadecimal."""
     not_taken: int = 0
-    """Valid blocks that did not become final, so far."""
+    """Valid candidates that were not finalized, so far."""
     peers_up: int = 0
     """Peers that run."""
     last: RoundMetrics | None = None
@@ -82,8 +86,8 @@ class Progress:
 class Supervision:
     """How the caller of a run follows it, ends it, and goes on with it."""
 
-    on_round: Callable[[RoundMetrics], None] = lambda row: None
-    """Called with each round's row when the round is closed."""
+    on_round: OnRound = lambda row, witness: None
+    """Follows the rounds."""
     stop: threading.Event | None = None
     """Ends the run with Interrupted when another thread sets it."""
     record: Record | NoRecord = NO_RECORD
@@ -118,7 +122,8 @@ class Simulation:
         self.loop = VirtualTimeLoop()
         self.traitors = frozenset(number for row in scenario.adversaries for number in row.peers)
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
-        self.recorder, self.witness = Recorder(genesis, self.loop), Witness()
+        self.witness = Witness()
+        self.recorder = Recorder(genesis, self.loop, self.witness)
         self._scenario, self._genesis, self._executor = scenario, genesis, executor
         self._on_round, self._stop, self._record = supervision.on_round, supervision.stop, supervision.record
         self._trace, self._shortfalls = Trace(self.loop), Shortfalls(genesis)
@@ -187,8 +192,8 @@ class Simulation:
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
-        if peer.number == CHAIN_KEEPER and peer.node is not None:
-            self.witness.look(peer.node, event, effects, self.loop.now_ms())
+        if peer.is_honest and peer.node is not None and (effects or _brings_block(event)):
+            self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
         if not effects and isinstance(event, (MessageReceived, PeerConnected)):
             if peer.is_honest and isinstance(event, MessageReceived):
                 self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
@@ -298,7 +303,7 @@ class Simulation:
         self._record.close_round(row.round, self._trace.write(), self.recorder.timeline)
         self.progress.last = row
         self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
-        self._on_round(row)
+        self._on_round(row, self.witness)
 
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
@@ -325,7 +330,7 @@ class Simulation:
         return Outcome(
             rows=rows,
             timeline=self.recorder.timeline,
-            seen=self.witness.blocks,
+            seen=self.witness.blocks(),
             tip=head.block_hash.hex(),
             knowledge_root=head.knowledge_root.hex(),
             trace_hash=self._trace.write().hex(),
@@ -340,6 +345,7 @@ class Simulation:
             totals={
                 "blocks": sum(row.blocks for row in rows),
                 "not_taken": sum(row.not_taken for row in rows),
+                "refused": sum(row.refused for row in rows),
                 "attempts_max": max((row.attempts for row in rows), default=0),
                 "height": head.height,
                 "bytes_sent_per_peer": sum(self.network.sent_bytes) // len(self.peers),
@@ -349,6 +355,10 @@ class Simulation:
                 "bans": sorted(self.network.bans),
             },
         )
+
+
+def _brings_block(event: Event) -> bool:
+    return isinstance(event, MessageReceived) and isinstance(event.message, CandidateMessage)
 
 
 @contextmanager

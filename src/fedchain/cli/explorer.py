@@ -17,13 +17,13 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
-from fedchain.chain.explorer.views import TransactionProof, is_proven
+from fedchain.chain.explorer.views import BlockView, TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
-from fedchain.files.layout import is_simulated
+from fedchain.files.layout import CHAIN_FOLDER, is_simulated
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -210,8 +210,11 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 
 def _command(question: Question) -> Callable[..., None]:
     def command(folder: Path, as_json: bool, **about: Any) -> None:
-        with _open(folder) as explorer:
-            _show(question.ask(explorer, *about.values()), as_json, explorer.genesis, folder)
+        with _store(folder) as store:
+            answer = question.ask(Explorer(store), *about.values())
+            if isinstance(answer, BlockView):
+                answer = _with_rivals(answer, store, folder)
+            _show(answer, as_json, store.genesis, folder)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("folder", keyword, annotation=Folder)]
@@ -222,6 +225,19 @@ def _command(question: Question) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = question.help
     return command
+
+
+def _with_rivals(view: BlockView, store: Store, folder: Path) -> BlockView:
+    """A block with what the folder tells of those that lost to it."""
+    from fedchain.web.rivals import rivals_of, with_rivals
+    from fedchain.web.seen import SeenFile
+
+    height = view.summary.height
+    file = SeenFile(folder.parent if folder.name == CHAIN_FOLDER else folder)
+    file.look()
+    seen = list(file.blocks(height, height))
+    found = rivals_of(store.own_candidates(height, height), {height: seen})
+    return with_rivals(view, found.get(height, ()), seen)
 
 
 @contextmanager

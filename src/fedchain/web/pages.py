@@ -12,6 +12,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of, read_number
 from fedchain.chain.explorer.plain import plain
 from fedchain.chain.explorer.views import (
+    BlockView,
     ChainStatus,
     PeerView,
     Recomputation,
@@ -29,7 +30,7 @@ from fedchain.web.charts import Area, Chart, line_chart
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.measured import Measured, newest
 from fedchain.web.open_round import open_round
-from fedchain.web.rivals import rivals, seen_blocks
+from fedchain.web.rivals import rivals, seen_blocks, with_rivals
 from fedchain.web.timeline import Timed, timed
 
 BLOCKS_A_PAGE = 40
@@ -107,7 +108,7 @@ def blocks(chain: Chain, reading: Reading, question: Question) -> Context:
 
 def block(chain: Chain, reading: Reading, name: str) -> Context:
     """One block in full. Raises NotFound."""
-    view = reading.explorer.block(name)
+    view = block_view(chain, reading, name)
     height, held = view.summary.height, reading.explorer.held
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
     places = {address(key): place for place, key in enumerate(chain.genesis.members)}
@@ -120,6 +121,15 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
         "below": height - 1 if height - 1 in held else None,
         "above": height + 1 if view.is_final and height + 1 in held else None,
     }
+
+
+def block_view(chain: Chain, reading: Reading, name: str) -> BlockView:
+    """One block, with what peers saw of those that lost to it. Raises NotFound."""
+    view = reading.explorer.block(name)
+    height = view.summary.height
+    seen = seen_blocks(chain, height, height)
+    found = rivals(chain, height, height, seen).get(height, ())
+    return with_rivals(view, found, seen.get(height, ()))
 
 
 def members(chain: Chain, reading: Reading, question: Question) -> Context:
