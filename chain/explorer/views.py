@@ -266,6 +266,22 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundPart:
+    """A member's part in a round that is closed."""
+
+    round: int
+    """The round."""
+    state: str
+    """``posted``, ``late``, ``lost`` (its post is in no block), ``absent`` or ``refused``."""
+    height: int
+    """Block that counts its post, or lacks it."""
+    reason: str
+    """The state in words."""
+    accuracy: float | None = None
+    """Accuracy of its model on its own test set after the round's training; None if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class PeerView:
     """A member, and its part in the blocks that are held."""
 
@@ -295,6 +311,8 @@ class PeerView:
     """By how much its clock was ahead of the medians, as the median of its precommits; None if it has none."""
     conviction: Conviction | None
     """Its crime, if it was convicted."""
+    rounds: tuple[RoundPart, ...] = ()
+    """Its part in the newest closed rounds, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

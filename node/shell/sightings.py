@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
-from fedchain.chain.exceptions import AlreadyKnown, Refused, UnknownParent
+from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidPayload, InvalidPost, Refused, UnknownParent
 from fedchain.chain.storage.store import Candidate
 from fedchain.chain.vote import NIL, VoteKind
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
-from fedchain.network.messages import CandidateMessage
-from fedchain.node.core.effects import Effect, Persist, Refuse
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse
 from fedchain.node.core.events import Computed, Event, MessageReceived
 from fedchain.node.core.node import Node
-from fedchain.node.shell.timeline import FailedAttempt, SeenBlock, SeenCandidate, TrainingResult, members_text
+from fedchain.node.shell.timeline import FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult, members_text
 
 BLOCKS_MAX = 64
 """Most blocks of one height that are noted before a peer found them valid."""
@@ -57,6 +58,7 @@ class Sightings:
         self._blocks: dict[Hash, _Sighting] = {}
         self._failed: dict[int, dict[str, int]] = {}  # by attempt
         self._attempts: dict[int | None, int] = {}  # newest attempt of each peer
+        self._posts: dict[PublicKey, SeenPost] = {}  # by sender
 
     @property
     def valid(self) -> frozenset[Hash]:
@@ -107,10 +109,19 @@ class Sightings:
                 peers, reason = self._failed.setdefault(attempt, {}), _why_failed(node, attempt)
                 peers[reason] = peers.get(reason, 0) | _bit(number)
 
+    def post(self, sender: PublicKey, number: int, now_ms: int, reason: str = "") -> None:
+        """A member's post was sent or received; ``reason`` if it was refused as its sender's fault."""
+        known = self._posts.get(sender)
+        if known is None or (reason and not known.reason):
+            after_ms = max(0, now_ms - self.since_ms) if known is None else known.after_ms
+            self._posts[sender] = SeenPost(number, after_ms, reason[:REASON_SIZE_MAX])
+
     def end(self, block_hash: Hash, final_ms: int) -> SeenBlock | None:
         """The observations of the block that became final; None if there are none."""
-        if self._trained_ms is None and self._training is None and not self._blocks:
+        if self._trained_ms is None and self._training is None and not self._blocks and not self._posts:
             return None
+        final = self._blocks.get(block_hash)
+        counted = {post.sender for post in final.block.transactions} if final is not None else set()
         return SeenBlock(
             self.height,
             block_hash.hex(),
@@ -119,6 +130,7 @@ class Sightings:
             tuple(map(self._told, self._blocks.values())),
             self._training,
             tuple(FailedAttempt(attempt, _texts(why)) for attempt, why in sorted(self._failed.items())),
+            tuple(post for sender, post in self._posts.items() if sender not in counted),
         )
 
     def _told(self, item: _Sighting) -> SeenCandidate:
@@ -166,12 +178,43 @@ def observe(
             for record in effect.records:
                 if isinstance(record, Candidate) and (found := of(record.block.header.height)) is not None:
                     found.accept(number, record.block, now_ms)
+    _observe_posts(of, number, node, event, effects, now_ms)
     if (found := of(node.head.height + 1)) is not None:
         if isinstance(event, Computed):
             for entry in node.ledger.entries.values():
                 if entry.refuted is not None:
                     found.refuse(number, entry.hash, entry.refuted)
         found.follow(number, node)
+
+
+def _observe_posts(
+    of: Callable[[int], Sightings | None],
+    number: int | None,
+    node: Node,
+    event: Event,
+    effects: Sequence[Effect],
+    now_ms: int,
+) -> None:
+    """Note posts that a peer sent or received, and those that it blames on their senders."""
+    told = [
+        (effect.message.post, "")
+        for effect in effects
+        if isinstance(effect, Publish) and isinstance(effect.message, PostMessage)
+    ]
+    if isinstance(event, MessageReceived) and isinstance(event.message, PostMessage):
+        faults = [effect.error for effect in effects if isinstance(effect, Blame | Refuse)]
+        faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload | Equivocation)]
+        told.append((event.message.post, str(faults[0]) if faults else ""))
+    if not told:
+        return
+    head, settled = node.head, node.ledger.settled
+    heights = {(head.round, head.phase): head.height + 1}
+    if settled is not None:  # a post may come when its phase is closed
+        heights[settled.before.round, settled.before.phase] = head.height
+    for post, reason in told:
+        found, seat = of(heights.get((post.round, post.phase), 0)), head.roster.seats.get(post.sender)
+        if found is not None and seat is not None:
+            found.post(post.sender, seat, now_ms, reason)
 
 
 def _why_failed(node: Node, attempt: int) -> str:

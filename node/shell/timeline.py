@@ -64,6 +64,18 @@ class FailedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenPost:
+    """A post for the phase that a block closes, but that the block does not count."""
+
+    member: int
+    """Number of its sender."""
+    after_ms: int
+    """When it was sent or came, in milliseconds after the previous block became final here."""
+    reason: str = ""
+    """Why it was refused, as its sender's fault; empty if it was not."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenBlock:
     """Observations of a final block. Times are in milliseconds."""
 
@@ -81,6 +93,8 @@ class SeenBlock:
     """The last measurements while this peer waited for the block; a slow peer's may be for an earlier round."""
     failed: tuple[FailedAttempt, ...] = ()
     """Attempts that failed."""
+    posts: tuple[SeenPost, ...] = ()
+    """Posts that it does not count."""
 
 
 def members_text(mask: int) -> str:

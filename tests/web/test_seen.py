@@ -97,6 +97,8 @@ def test_a_stopped_node_s_accuracy_is_read_from_its_timeline(tmp_path: Path) -> 
         {"hash": ["ab"]},
         {"more": 1},
         {"failed": 1},
+        {"posts": [{"member": -1, "after_ms": 1}]},
+        {"posts": [{"member": 1, "after_ms": 1, "reason": None}]},
         {"failed": [{"attempt": "1", "why": {}}]},
         {"failed": [{"attempt": 1, "why": {"split": "-1"}}]},
         {"candidates": [asdict(CANDIDATE) | {"seen": "xyz"}]},

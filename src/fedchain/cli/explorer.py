@@ -17,7 +17,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
-from fedchain.chain.explorer.views import BlockView, TransactionProof, is_proven
+from fedchain.chain.explorer.views import BlockView, PeerView, TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
@@ -212,8 +212,8 @@ def _command(question: Question) -> Callable[..., None]:
     def command(folder: Path, as_json: bool, **about: Any) -> None:
         with _store(folder) as store:
             answer = question.ask(Explorer(store), *about.values())
-            if isinstance(answer, BlockView):
-                answer = _with_rivals(answer, store, folder)
+            if isinstance(answer, BlockView | PeerView):
+                answer = _with_observations(answer, folder)
             _show(answer, as_json, store.genesis, folder)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -227,17 +227,24 @@ def _command(question: Question) -> Callable[..., None]:
     return command
 
 
-def _with_rivals(view: BlockView, store: Store, folder: Path) -> BlockView:
-    """A block with what the folder tells of those that lost to it."""
-    from fedchain.web.rivals import rivals_of, with_rivals
-    from fedchain.web.seen import SeenFile
+def _with_observations(view: BlockView | PeerView, folder: Path) -> BlockView | PeerView:
+    """An answer with what the folder tells beside the chain, as pages show it: lost blocks, parts in rounds."""
+    from fedchain.web import pages
+    from fedchain.web.chains import open_chains
+    from fedchain.web.places import find_places
 
-    height = view.summary.height
-    file = SeenFile(folder.parent if folder.name == CHAIN_FOLDER else folder)
-    file.look()
-    seen = list(file.blocks(height, height))
-    found = rivals_of(store.own_candidates(height, height), {height: seen})
-    return with_rivals(view, found.get(height, ()), seen)
+    around = folder.resolve().parent if folder.resolve().name == CHAIN_FOLDER else folder
+    (chain,) = open_chains(find_places([around]), read_rules(()))
+    try:
+        chain.look()
+        while isinstance(view, PeerView) and not chain.read_on():
+            pass
+        with chain.reading() as reading:
+            if isinstance(view, BlockView):
+                return pages.with_observations(chain, view)
+            return pages.with_rounds(chain, reading, view)
+    finally:
+        chain.close()
 
 
 @contextmanager

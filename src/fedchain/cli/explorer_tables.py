@@ -28,7 +28,7 @@ _TOLD = ("contents", "records")
 _INLINE = ("summary", "post")
 """Fields that are replaced by their own fields."""
 
-_ONLY_TABLES = ("prototypes", "parts", "lost", "failed")
+_ONLY_TABLES = ("prototypes", "parts", "lost", "failed", "rounds")
 """Fields that are not shown if they are empty."""
 
 _MEMBERS = ("aggregator", "member", "miner", "reader", "sender")

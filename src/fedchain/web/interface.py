@@ -84,7 +84,8 @@ def _members(chain: Chain, reading: Reading, request: Request) -> Any:
 
 
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:
-    return pages.peer(reading, pages.member_named(chain.genesis, request.path_params["name"]))
+    view = pages.peer(reading, pages.member_named(chain.genesis, request.path_params["name"]))
+    return pages.with_rounds(chain, reading, view)
 
 
 def _round(chain: Chain, reading: Reading, request: Request) -> Any:

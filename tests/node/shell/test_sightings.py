@@ -6,7 +6,7 @@ from fedchain.chain.exceptions import InvalidBlock, LimitReached, UnknownParent
 from fedchain.crypto.address import address
 from fedchain.node.shell import sightings as module
 from fedchain.node.shell.sightings import ELSEWHERE, Sightings
-from fedchain.node.shell.timeline import SeenBlock, TrainingResult
+from fedchain.node.shell.timeline import SeenBlock, SeenPost, TrainingResult
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 
 CHAIN = ChainBuilder(genesis(4))
@@ -56,6 +56,16 @@ def test_what_training_measured_is_noted_with_the_block_that_came_next() -> None
     sightings.measure(TrainingResult(3, 0.75, 1.5))
     seen = ended(sightings)
     assert (seen.height, seen.trained_ms, seen.training) == (5, None, TrainingResult(3, 0.75, 1.5))
+
+
+def test_posts_that_the_block_does_not_count_are_noted_with_when_they_came_or_why_they_were_refused() -> None:
+    sightings, members = Sightings(1, since_ms=100), [key.public_key for key in keys(6)]
+    sightings.see(0, SECOND, 500)
+    for now_ms, reason in ((600, ""), (700, "payload: 3 bytes"), (800, "another")):
+        for number in (0, 4):  # the block counts the first member's
+            sightings.post(members[number], number, now_ms, reason)
+    sightings.post(members[5], 5, 900)
+    assert ended(sightings).posts == (SeenPost(4, 500, "payload: 3 bytes"), SeenPost(5, 800))
 
 
 def test_peers_that_saw_nothing_of_a_block_note_nothing() -> None:

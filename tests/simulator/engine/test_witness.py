@@ -68,6 +68,20 @@ def test_a_liar_s_block_is_refused_and_its_reason_is_told() -> None:
     assert outcome.totals["refused"] == len([item for item in lies if item.refused])
 
 
+def test_posts_in_no_block_are_told_with_their_senders() -> None:
+    """A post that reached nobody in time is the sender's own observation."""
+    faults = (Fault(at_s=0.9, kind="partition", peers=(3,)), Fault(at_s=60.0, kind="heal"))
+    simulation = trivial_simulation(trivial_scenario(rounds=6, phase_timeout_s=6.0, faults=faults))
+    outcome, lonely = simulation.run(), simulation.peers[3].public_key
+    found = {(block.height, post.member) for block in outcome.seen for post in block.posts}
+    assert (1, 3) in found
+    for height, member in found:
+        block, _ = simulation.peers[0].storage.final(height) or (None, None)
+        assert block is not None
+        assert member == 3
+        assert lonely not in {post.sender for post in block.transactions}
+
+
 def test_what_came_while_the_first_peer_was_away_is_told_by_the_others() -> None:
     faults = (Fault(at_s=1.0, kind="crash", peers=(0,)), Fault(at_s=40.0, kind="restart", peers=(0,)))
     outcome = run_trivial(trivial_scenario(rounds=8, faults=faults))
