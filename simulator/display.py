@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.simulation import Outcome, Progress
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Progress
 from fedchain.simulator.palette import title_of
 from fedchain.simulator.scenario import Scenario
 from fedchain.terminal import Facts, Fitted

@@ -1,7 +1,7 @@
 """The run folder: the scenario, the measurements, the chain, and pictures."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from fedchain.files.layout import (
     read_metrics,
 )
 from fedchain.files.members import members_text
-from fedchain.node.shell.timeline import newest_lines
+from fedchain.node.shell.timeline import SeenBlock, newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
 from fedchain.simulator.resuming.record import Record, RecordError
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -94,12 +94,16 @@ class RunFolder:
         """Return the measurements of each round that was closed."""
         return [RoundMetrics(**row) for row in read_metrics(self.path)]
 
-    def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
-        """Write ``metrics.jsonl``, one object a round. A resumed run writes nothing until it is as far as it was."""
+    def write_rows(self, rows: Sequence[RoundMetrics], seen: Callable[[], Sequence[SeenBlock]]) -> None:
+        """Write ``metrics.jsonl``, one object a round, and ``timeline.jsonl``, one a block that ``seen`` returns.
+
+        A resumed run writes nothing until it is as far as it was.
+        """
         if self._rows_count is None:
             self._rows_count = len(self.read_rows())
         if len(rows) >= self._rows_count:
             self._write(METRICS_FILE, "".join(json.dumps(row.to_dict()) + "\n" for row in rows))
+            self._write(TIMELINE_FILE, newest_lines(seen()))
             self._rows_count = len(rows)
 
     def draw(
@@ -112,10 +116,9 @@ class RunFolder:
 
     def write_outcome(self, outcome: Outcome, histogram: NDArray[np.int64], wall_s: float) -> None:
         """Write all files of a finished run; the result comes last, and marks the run as finished."""
-        self.write_rows(outcome.rows)
+        self.write_rows(outcome.rows, lambda: outcome.seen)
         self.draw(outcome.rows, outcome.timeline, histogram)
         self._write(MEMBERS_FILE, members_text(outcome.members))
-        self._write(TIMELINE_FILE, newest_lines(outcome.seen))
         self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
     def _write(self, name: str, content: str | bytes) -> None:

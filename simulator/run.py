@@ -34,14 +34,10 @@ from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
-from fedchain.simulator.engine.simulation import (
-    Outcome,
-    Progress,
-    Simulation,
-    Supervision,
-    found_federation,
-    simulation_keys,
-)
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import OnRound, Progress, Simulation, Supervision
+from fedchain.simulator.engine.witness import Witness
+from fedchain.simulator.founding import found_federation, simulation_keys
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.resuming.recorded_answers import RecordedAnswers
@@ -92,9 +88,9 @@ def run_in_folder(
     """
     begun_s, rows, trackers = time.perf_counter(), list[RoundMetrics](), list[Tracker]()
 
-    def on_closed(row: RoundMetrics) -> None:
+    def on_closed(row: RoundMetrics, witness: Witness) -> None:
         rows.append(row)
-        folder.write_rows(rows)
+        folder.write_rows(rows, witness.blocks)
         for tell in (*trackers, audience.on_round):
             tell(row)
 
@@ -142,7 +138,7 @@ def simulate(
         stop: see :class:`Run`.
     """
     with Run(scenario, learner, record, stop) as run:
-        outcome = run.play(on_round, chain_folder)
+        outcome = run.play(lambda row, witness: on_round(row), chain_folder)
         if models_folder is not None:
             run.write_models(models_folder, outcome)
         return outcome
@@ -207,7 +203,7 @@ class Run:
 
     def play(
         self,
-        on_round: Callable[[RoundMetrics], None],
+        on_round: OnRound,
         chain_folder: Path | None = None,
         watch: Watch = lambda progress: nullcontext(),
     ) -> Outcome:

@@ -153,6 +153,37 @@ class Voter:
 
 
 @dataclass(frozen=True, slots=True)
+class LostBlock:
+    """A block for a height that another block won, as far as peers report it."""
+
+    hash: str
+    """Its identity, in hexadecimal."""
+    miner: str
+    """Address of the member that mined it."""
+    posts: int
+    """Posts that it counts."""
+    knowledge_root: str
+    """The aggregate that it would have left behind: SHA-256 of the knowledge, in hexadecimal."""
+    seen_by: int
+    """Peers that received it."""
+    verdict: str
+    """``not taken``: some peer found it valid; ``refused``: peers refused it, and none found it valid; ``not judged``:
+    none had recomputed it when the height was decided."""
+    reasons: tuple[str, ...]
+    """Why peers refused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttemptView:
+    """An attempt to agree on a block that ended without a decision."""
+
+    attempt: int
+    """Its number, from 0."""
+    reasons: tuple[str, ...]
+    """Why peers left it, by the votes that they held."""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockView:
     """A block in full."""
 
@@ -172,6 +203,10 @@ class BlockView:
     """Certificate that made it final; None for a candidate."""
     voters: tuple[Voter, ...]
     """Members that precommitted it, in the order of their addresses."""
+    lost: tuple[LostBlock, ...] | None = None
+    """Blocks that lost to it; None if no peer's observations are at hand."""
+    failed: tuple[FailedAttemptView, ...] = ()
+    """Attempts before the one in which its voters agreed, as far as peers report why they failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +266,22 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundPart:
+    """A member's part in a round that is closed."""
+
+    round: int
+    """The round."""
+    state: str
+    """``posted``, ``late``, ``lost`` (its post is in no block), ``absent`` or ``refused``."""
+    height: int
+    """Block that counts its post, or lacks it."""
+    reason: str
+    """The state in words."""
+    accuracy: float | None = None
+    """Accuracy of its model on its own test set after the round's training; None if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class PeerView:
     """A member, and its part in the blocks that are held."""
 
@@ -260,6 +311,8 @@ class PeerView:
     """By how much its clock was ahead of the medians, as the median of its precommits; None if it has none."""
     conviction: Conviction | None
     """Its crime, if it was convicted."""
+    rounds: tuple[RoundPart, ...] = ()
+    """Its part in the newest closed rounds, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

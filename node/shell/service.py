@@ -71,7 +71,8 @@ from fedchain.node.operating.standing import standstill
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.outbox import EffectQueue
 from fedchain.node.shell.parts import run_part
-from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult, Watch
+from fedchain.node.shell.sightings import Sightings, observe
+from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult
 from fedchain.node.workers.supervisor import MiningWorker, VerifyingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
@@ -184,7 +185,7 @@ class Service:
         self._wake_at_s: float | None = None
         self._tasks: TaskGroup | None = None
         self._training_turn = anyio.Lock()
-        self._watch = Watch(now().ms)
+        self._sightings = Sightings(self.node.head.height + 1, now().ms)
 
     async def run(self) -> None:
         """Run until cancelled. Raises NodeStopped if going on would contradict statements of this key elsewhere."""
@@ -212,7 +213,10 @@ class Service:
         refused: Refused | None = None
         events = deque([event])
         while events:
-            effects = self.node.handle(events.popleft(), now())
+            handled, moment = events.popleft(), now()
+            effects = self.node.handle(handled, moment)
+            number = self.node.head.roster.seats.get(self.me)
+            observe(self._sightings_of, number, self.node, handled, effects, moment.ms)
             for effect in effects:
                 if isinstance(effect, Refuse):
                     self.activity.refuse(effect.error)
@@ -227,9 +231,8 @@ class Service:
             if self.node.head.roster.members != old.roster.members:
                 self._track()
             self._log_head()
-            self._end_watch(old.height)
+            self._end_sightings()
             self.on_head()
-        self._watch.look(self.node.ledger.entries.values())
         return verdict(refused)
 
     def _track(self) -> None:
@@ -383,10 +386,10 @@ class Service:
             self.activity.training = False
             self.activity.training_s += took_s
         if (effect.round, effect.phase) == (self.node.head.round, self.node.head.phase):
-            self._watch.train(round(1000 * took_s))
+            self._sightings.train(round(1000 * took_s))
         accuracy, epsilon = None if trained.local is None else trained.local.local_accuracy, trained.epsilon
         if accuracy is not None or epsilon is not None:
-            self._watch.measure(TrainingResult(effect.round, accuracy, epsilon))
+            self._sightings.measure(TrainingResult(effect.round, accuracy, epsilon))
         self.activity.failure, self.activity.is_failing = "", False
         self.activity.accuracy = self.activity.accuracy if accuracy is None else accuracy
         self.activity.epsilon = self.activity.epsilon if epsilon is None else epsilon
@@ -406,11 +409,14 @@ class Service:
         self.activity.fail(f"round {effect.round}: {reason}", is_fault=is_fault)
         self.handle(NotContributed(effect.round, effect.phase, str(reason)))
 
-    def _end_watch(self, old_height: int) -> None:
+    def _sightings_of(self, height: int) -> Sightings | None:
+        return self._sightings if height == self._sightings.height else None
+
+    def _end_sightings(self) -> None:
         """The head has moved: note the observations of its block, and watch for the next one."""
-        head, now_ms = self.node.head, now().ms
-        seen = self._watch.end(head.height, head.block_hash, now_ms) if head.height == old_height + 1 else None
-        self._watch = Watch(now_ms)
+        head, now_ms, sightings = self.node.head, now().ms, self._sightings
+        seen = sightings.end(head.block_hash, now_ms) if head.height == sightings.height else None
+        self._sightings = Sightings(head.height + 1, now_ms)
         if seen is not None and self._disk.timeline is not None:
             self._start(self._note_seen, seen)
 

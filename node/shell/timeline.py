@@ -1,28 +1,22 @@
-"""Timeline: a node's observations of each block before it was final, beside its chain, which does not have them.
+"""Timeline: observations of each block before it was final, beside the chain, which does not have them.
 
 A line of ``timeline.jsonl`` is a JSON object about one final block: the time for which this peer trained, its model's
-accuracy then, the candidates and their arrival times, and the time at which one of them became final. A block whose
-making this node did not observe has no line.
+accuracy then, the candidates with their arrival times and what peers made of them, failed attempts to agree, and the
+time at which one candidate became final. A block whose making was not observed has no line. A node writes what it saw
+itself; a simulation writes what all honest peers saw, with times from the first of them.
 """
 
 import json
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-from fedchain.crypto.address import address
-from fedchain.crypto.hashing import Hash
-from fedchain.node.core.ledger import Entry
 
 log = logging.getLogger("fedchain.node")
 
 SIZE_MAX = 8 * 2**20
 """Most bytes of the file; when it would have more, its older half is dropped."""
-
-CANDIDATES_MAX = 64
-"""Most candidates of one height that are noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +33,12 @@ class SeenCandidate:
     """The aggregate that it leaves behind: SHA-256 of the knowledge, in hexadecimal."""
     after_ms: int
     """Time of its arrival, in milliseconds after the previous block became final here."""
+    seen: str = "0"
+    """Members that received it, as a hexadecimal number: bit n stands for member n (:func:`members_in`)."""
+    valid: str = "0"
+    """Members that found it valid, or mined it."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Members that refused it, by their reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,30 @@ class TrainingResult:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt to agree that ended without a decision."""
+
+    attempt: int
+    """Its number, from 0."""
+    why: Mapping[str, str]
+    """Members that left it, by the reason that they saw: hexadecimal numbers as for a candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPost:
+    """A post for the phase that a block closes, but that the block does not count."""
+
+    member: int
+    """Number of its sender."""
+    after_ms: int
+    """When it was sent or came, in milliseconds after the previous block became final here."""
+    reason: str = ""
+    """Why it was refused, as its sender's fault; empty if it was not."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenBlock:
-    """This node's observations of a final block. Times are in milliseconds."""
+    """Observations of a final block. Times are in milliseconds."""
 
     height: int
     """Blocks before it, the genesis document included."""
@@ -69,44 +91,21 @@ class SeenBlock:
     """All candidates for its height, in the order of their arrival."""
     training: TrainingResult | None = None
     """The last measurements while this peer waited for the block; a slow peer's may be for an earlier round."""
+    failed: tuple[FailedAttempt, ...] = ()
+    """Attempts that failed."""
+    posts: tuple[SeenPost, ...] = ()
+    """Posts that it does not count."""
 
 
-@dataclass(slots=True)
-class Watch:
-    """Collects observations of the next block."""
+def members_text(mask: int) -> str:
+    """Members as text: ``mask`` has bit n if member n is meant."""
+    return f"{mask:x}"
 
-    since_ms: int
-    """Time at which the previous block became final here, by the monotonic clock."""
-    _trained_ms: int | None = None
-    _training: TrainingResult | None = None
-    _candidates: dict[Hash, SeenCandidate] = field(default_factory=dict)
 
-    def train(self, took_ms: int) -> None:
-        """Note that this peer has trained for the block."""
-        self._trained_ms = (self._trained_ms or 0) + took_ms
-
-    def measure(self, training: TrainingResult) -> None:
-        """Note measurements after a training for the block, or for an earlier one if this peer is slow."""
-        self._training = training
-
-    def look(self, entries: Iterable[Entry]) -> None:
-        """Note new candidates."""
-        for entry in entries:
-            if entry.hash not in self._candidates and len(self._candidates) < CANDIDATES_MAX:
-                self._candidates[entry.hash] = SeenCandidate(
-                    hash=entry.hash.hex(),
-                    miner=address(entry.block.header.miner),
-                    posts=entry.posts,
-                    knowledge_root=entry.block.header.knowledge_root.hex(),
-                    after_ms=max(0, entry.arrived_ms - self.since_ms),
-                )
-
-    def end(self, height: int, block_hash: Hash, now_ms: int) -> SeenBlock | None:
-        """The block is final; returns the observations of it, or None if there are none."""
-        if self._trained_ms is None and self._training is None and not self._candidates:
-            return None
-        found = tuple(self._candidates.values())
-        return SeenBlock(height, block_hash.hex(), self._trained_ms, now_ms - self.since_ms, found, self._training)
+def members_in(text: str) -> Iterator[int]:
+    """Numbers of the members that a text stands for, ascending. Raises ValueError."""
+    mask = int(text, 16)
+    return (number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
 class TimelineFile:

@@ -68,7 +68,9 @@ class RoundMetrics:
     blocks: int = 0
     """Valid blocks mined for the round."""
     not_taken: int = 0
-    """Valid blocks that did not become final."""
+    """Valid candidates that were not finalized: blocks that some honest peer found valid, while another won."""
+    refused: int = 0
+    """Blocks that some honest peer saw and refused, and that none found valid."""
     attempts: int = 0
     """Number of the attempt in which the members decided, the largest over the round's blocks; 1: the first attempt."""
     training_s: float = 0.0

@@ -14,6 +14,7 @@ from fedchain.node.core.ledger import Ledger
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics, Span
 from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.engine.witness import Witness
 
 
 class Recorder:
@@ -22,15 +23,15 @@ class Recorder:
     Args:
         genesis: the federation's founding document.
         loop: the clock.
+        witness: what the peers saw of each block.
     """
 
-    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop) -> None:
+    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness) -> None:
         self.rows: list[RoundMetrics] = []
         self.timeline: dict[tuple[int, int], Span] = {}
         self.evaluations = EvaluationLog()
-        self._genesis, self._loop = genesis, loop
+        self._genesis, self._loop, self._witness = genesis, loop, witness
         self._sealed_s: dict[Hash, float] = {}
-        self._candidates: dict[int, set[Hash]] = {}  # valid blocks by height
         self._sent_bytes = self._received_bytes = [0] * len(genesis_state(genesis).roster)
 
     def span(self, number: int, round_number: int) -> Span:
@@ -58,7 +59,6 @@ class Recorder:
                 case Persist(records):
                     for record in records:
                         if isinstance(record, Candidate):
-                            self._candidates.setdefault(record.block.header.height, set()).add(record.block.hash)
                             self._sealed_s.setdefault(record.block.hash, now_s)  # a traitor's block: when first known
                 case _:
                     pass
@@ -109,7 +109,7 @@ class Recorder:
 
     def _voting_began_s(self, block: Block, certificate: Certificate) -> float | None:
         """Time at which voting could begin: the seal of the block, or of the first candidate if an attempt failed."""
-        failed = self._candidates.get(block.header.height, set()) if certificate.attempt else set()
+        failed = self._witness.valid(block.header.height) if certificate.attempt else frozenset()
         known_s = [self._sealed_s[item] for item in {block.hash} | failed if item in self._sealed_s]
         return min(known_s, default=None)
 
@@ -117,9 +117,10 @@ class Recorder:
         row.mining_s = sum(certificate.mining_ms for _, certificate in decided) / 1000
         row.attempts = 1 + max(certificate.attempt for _, certificate in decided)
         row.posts = len(decided[-1][0].transactions)
-        valid = [{block.hash} | self._candidates.get(block.header.height, set()) for block, _ in decided]
-        row.blocks = sum(map(len, valid))
-        row.not_taken = row.blocks - len(decided)
+        lost = [self._witness.valid(block.header.height) - {block.hash} for block, _ in decided]
+        row.not_taken = sum(map(len, lost))
+        row.blocks = len(decided) + row.not_taken
+        row.refused = sum(len(self._witness.refused(block.header.height) - {block.hash}) for block, _ in decided)
 
 
 def _round_at(ledger: Ledger, height: int) -> int:

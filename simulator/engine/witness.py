@@ -1,39 +1,58 @@
-"""The witness: one peer's observations of each block before it was final, as a node records them with its chain."""
+"""The witness: observations of each block by all honest peers, before it was final, as nodes record them one by one."""
 
 from collections.abc import Sequence
 
-from fedchain.chain.state import State
+from fedchain.crypto.hashing import Hash
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event
 from fedchain.node.core.node import Node
-from fedchain.node.shell.timeline import SeenBlock, Watch
+from fedchain.node.shell.sightings import Sightings, observe
+from fedchain.node.shell.timeline import SeenBlock
 
 
 class Witness:
-    """Observes a peer's node after each of its events. Times are virtual, in milliseconds."""
+    """Observes nodes after each of their events. Times are virtual, in milliseconds.
+
+    They count from the moment at which the first peer had the block before, so they are the same for all peers.
+    """
 
     def __init__(self) -> None:
-        self.blocks: list[SeenBlock] = []
-        """Observations by ascending height."""
-        self._head: State | None = None
-        self._watch = Watch(0)
-        self._began_training_ms = 0
+        self._heights = [Sightings(1, 0)]  # from height 1 to the open one
+        self._finals: list[tuple[Hash, int] | None] = []  # each height's final block, and when it was first final
+        self._began: dict[int, tuple[int, int]] = {}  # height and time of the last training, by peer
 
-    def look(self, node: Node, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
-        """The node handled an event with these effects."""
-        open_phase = None if self._head is None else (self._head.round, self._head.phase)
-        if isinstance(event, Contributed) and (event.round, event.phase) == open_phase:
-            self._watch.train(now_ms - self._began_training_ms)
+    def look(self, number: int, node: Node, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
+        """A peer's node handled an event with these effects."""
+        observe(self._of, number, node, event, effects, now_ms)
+        open_height = node.head.height + 1
+        height, began_ms = self._began.pop(number, (0, 0)) if isinstance(event, Contributed) else (0, 0)
+        if height == open_height and (found := self._of(height)) is not None:
+            found.train(now_ms - began_ms)
         if any(isinstance(effect, Contribute) for effect in effects):
-            self._began_training_ms = now_ms
-        if node.head is not self._head:
-            self._end(node.head, now_ms)
-        self._watch.look(node.ledger.entries.values())
+            self._began[number] = open_height, now_ms
+        while len(self._heights) < open_height:
+            final = node.ledger.final(len(self._heights))
+            self._finals.append(None if final is None else (final[0].hash, now_ms))
+            self._heights.append(Sightings(len(self._heights) + 1, now_ms))
 
-    def _end(self, head: State, now_ms: int) -> None:
-        """The head has moved, or the peer has restarted, perhaps with the same head."""
-        old_height = self._head.height if self._head is not None else 0
-        seen = self._watch.end(head.height, head.block_hash, now_ms) if head.height == old_height + 1 else None
-        if seen is not None:
-            self.blocks.append(seen)
-        self._head, self._watch = head, Watch(now_ms)
+    def valid(self, height: int) -> frozenset[Hash]:
+        """Blocks for a height that some honest peer found valid."""
+        found = self._of(height)
+        return frozenset() if found is None else found.valid
+
+    def refused(self, height: int) -> frozenset[Hash]:
+        """Blocks for a height that some honest peer refused, and none found valid."""
+        found = self._of(height)
+        return frozenset() if found is None else found.refused
+
+    def blocks(self) -> list[SeenBlock]:
+        """Observations of the final blocks, by ascending height."""
+        told = [
+            sightings.end(*final)
+            for sightings, final in zip(self._heights, self._finals, strict=False)
+            if final is not None
+        ]
+        return [block for block in told if block is not None]
+
+    def _of(self, height: int) -> Sightings | None:
+        return self._heights[height - 1] if 0 < height <= len(self._heights) else None

@@ -18,7 +18,7 @@ from fedchain.learning.payload.codec import decode
 from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.task.data_source import DataSource, Share
 from fedchain.learning.worker.learner import Learner
-from fedchain.simulator.engine.simulation import simulation_keys
+from fedchain.simulator.founding import simulation_keys
 from fedchain.simulator.reproduction.forgetting import draw_clients
 from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario

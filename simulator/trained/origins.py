@@ -9,7 +9,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.worker.model_file import ModelState, read_model, write_model
 from fedchain.learning.worker.model_origin import Origin, read_origin, write_origin
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)

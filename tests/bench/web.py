@@ -93,6 +93,7 @@ def _pages(connection: http.client.HTTPConnection, blocks: int) -> dict[str, Ite
         "rounds": ("/long/rounds?to={}", names),
         "round": ("/long/round/{}", names),
         "members": ("/long/members", [""]),
+        "participation": ("/long/participation?to={}", names),
         "member": ("/long/member/{}", members),
         "knowledge": ("/long/knowledge/{}", names),
         "knowledge, 512 dimensions": ("/wide/knowledge/{}", few),

@@ -15,7 +15,9 @@ from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.round import Tensors
 from fedchain.node.founding.consensus import Aggregator
 from fedchain.simulator.disturbances import Fault, FaultKind, Traitors
-from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Simulation
+from fedchain.simulator.founding import found_federation, simulation_keys
 from fedchain.simulator.leakage.federation import Federation as WithoutChain
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.run import load_learner, simulated_dealing

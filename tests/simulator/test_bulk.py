@@ -16,7 +16,7 @@ from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.round import Tensors
 from fedchain.node.founding.task import rules_of
 from fedchain.simulator.disturbances import Fault
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.simulator.relayed import SCENARIO, posts, run
 from tests.support.simulator.relayed import outcome as outcome

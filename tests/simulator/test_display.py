@@ -7,7 +7,7 @@ from rich.console import Console as RichConsole
 
 from fedchain.simulator.display import round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.scenario import load_scenario
 
 LOCAL = RoundMetrics(round=1, height=1, virtual_s=5.0, taa=0.91667, tal=0.125, test_accuracy=0.25, posts=12_345)

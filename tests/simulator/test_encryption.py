@@ -9,7 +9,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.threshold.share_proof import ShareProof, ShareStatement, is_proven
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.disturbances import Fault, Traitors
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.run import _deal, load_learner, simulate, simulated_dealing
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.simulator.encrypted import SCENARIO, SETTINGS, run

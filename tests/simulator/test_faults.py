@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fedchain.simulator.disturbances import Fault
-from fedchain.simulator.engine.simulation import Outcome, Simulation
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 

@@ -5,7 +5,7 @@ import pytest
 from fedchain.learning.exceptions import ReleaseRefused
 from fedchain.learning.privacy.releases import Release, total_epsilon
 from fedchain.simulator.console import cautions
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.report import PRIVATE_RANDOMNESS, result_of
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.run import load_learner, simulate, simulated_secrets

@@ -12,7 +12,7 @@ from PIL import Image
 from fedchain.files.layout import free_folder
 from fedchain.files.members import MemberAccuracy, read_members
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.palette import title_of
 from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario

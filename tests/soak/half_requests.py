@@ -58,7 +58,7 @@ def besiege(folder: Path, given: argparse.Namespace) -> bool:
     """Whether all ports answer in time, and neither process writes much."""
     port, metrics = free_ports(2)
     nodes = found_testnet(
-        folder, replace(DIGITS, clients=4), rounds=0, mining_s=0.5, attempts=1_000, round_interval_ms=5_000
+        folder, replace(DIGITS, clients=4), Consensus(mining_s=0.5, mining_attempts=1_000, round_interval_s=5.0)
     )
     nodes[0].command = [*limited(given.node_files), *nodes[0].command, "--set", f"metrics=127.0.0.1:{metrics}"]
     command = [

@@ -104,7 +104,8 @@ def pages_of(place: Place) -> list[tuple[str, bool]]:
     tip = place.run.blocks[place.run.tip]
     post = tip.transactions[0].hash.hex()
     plain = ("blocks", "rounds", "round/3", "members", "search?q=2", f"tx/{post}", "genesis", "live/", "live/knowledge")
-    coloured = ("", "block/3", "member/1", "knowledge", f"proof/{post}", "block/99")
+    tables = ("participation", "participation?show=accuracy")
+    coloured = ("", "block/3", "member/1", "knowledge", f"proof/{post}", "block/99", *tables)
     below = [(path if path.startswith("live/") else f"run/{path}", path in coloured) for path in (*plain, *coloured)]
     return [(f"/{path}", is_coloured) for path, is_coloured in (("", False), ("compare", True), *below)]
 

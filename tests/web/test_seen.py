@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.files.layout import TIMELINE_FILE
-from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult
+from fedchain.node.shell.timeline import SeenBlock, SeenCandidate, TimelineFile, TrainingResult
 from fedchain.web.app import Site
 from fedchain.web.chains import open_chains
 from fedchain.web.places import find_places
@@ -19,6 +19,8 @@ from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.sightings import HOME
 from tests.support.web.sightings import net as net
+
+CANDIDATE = SeenCandidate("ab" * 32, "member", 3, "cd" * 32, 5)
 
 
 def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
@@ -41,8 +43,10 @@ def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
 
 
 def test_what_training_measured_is_kept_by_round_and_read_with_lines_that_have_none(tmp_path: Path) -> None:
-    old = asdict(SeenBlock(1, "ab" * 32, 3, 9, ()))
-    del old["training"]
+    old = asdict(SeenBlock(1, "ab" * 32, 3, 9, (CANDIDATE,)))
+    del old["training"], old["failed"]
+    for name in ("seen", "valid", "refused"):
+        del old["candidates"][0][name]
     (tmp_path / TIMELINE_FILE).write_text(json.dumps(old, separators=(",", ":")) + "\n")
     file, writer = SeenFile(tmp_path), TimelineFile(tmp_path / TIMELINE_FILE)
     for height in (2, 3):
@@ -92,6 +96,14 @@ def test_a_stopped_node_s_accuracy_is_read_from_its_timeline(tmp_path: Path) -> 
         {"final_ms": 2**70},
         {"hash": ["ab"]},
         {"more": 1},
+        {"failed": 1},
+        {"posts": [{"member": -1, "after_ms": 1}]},
+        {"posts": [{"member": 1, "after_ms": 1, "reason": None}]},
+        {"failed": [{"attempt": "1", "why": {}}]},
+        {"failed": [{"attempt": 1, "why": {"split": "-1"}}]},
+        {"candidates": [asdict(CANDIDATE) | {"seen": "xyz"}]},
+        {"candidates": [asdict(CANDIDATE) | {"valid": "f" * 5_000}]},
+        {"candidates": [asdict(CANDIDATE) | {"refused": ["late"]}]},
         {"training": 1},
         {"training": {"round": 1}},
         {"training": {"round": "1", "accuracy": None, "epsilon": None}},

@@ -17,11 +17,12 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
-from fedchain.chain.explorer.views import TransactionProof, is_proven
+from fedchain.chain.explorer.views import BlockView, PeerView, TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.files.places import chain_folder, chains_in, is_simulated
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
@@ -209,8 +210,11 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 
 def _command(question: Question) -> Callable[..., None]:
     def command(folder: Path, as_json: bool, **about: Any) -> None:
-        with _open(folder) as explorer:
-            _show(question.ask(explorer, *about.values()), as_json, explorer.genesis, folder)
+        with _store(folder) as store:
+            answer = question.ask(Explorer(store), *about.values())
+            if isinstance(answer, BlockView | PeerView):
+                answer = _with_observations(answer, folder)
+            _show(answer, as_json, store.genesis, folder)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("folder", keyword, annotation=Folder)]
@@ -221,6 +225,26 @@ def _command(question: Question) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = question.help
     return command
+
+
+def _with_observations(view: BlockView | PeerView, folder: Path) -> BlockView | PeerView:
+    """An answer with what the folder tells beside the chain, as pages show it: lost blocks, parts in rounds."""
+    from fedchain.web import pages
+    from fedchain.web.chains import open_chains
+    from fedchain.web.places import find_places
+
+    around = folder.resolve().parent if folder.resolve().name == CHAIN_FOLDER else folder
+    (chain,) = open_chains(find_places([around]), read_rules(()))
+    try:
+        chain.look()
+        while isinstance(view, PeerView) and not chain.read_on():
+            pass
+        with chain.reading() as reading:
+            if isinstance(view, BlockView):
+                return pages.with_observations(chain, view)
+            return pages.with_rounds(chain, reading, view)
+    finally:
+        chain.close()
 
 
 @contextmanager

@@ -28,7 +28,7 @@ _TOLD = ("contents", "records")
 _INLINE = ("summary", "post")
 """Fields that are replaced by their own fields."""
 
-_ONLY_TABLES = ("prototypes", "parts")
+_ONLY_TABLES = ("prototypes", "parts", "lost", "failed", "rounds")
 """Fields that are not shown if they are empty."""
 
 _MEMBERS = ("aggregator", "member", "miner", "reader", "sender")
@@ -49,7 +49,9 @@ _LABELS = {
     "hashes_per_block": "hashes a block",
     "is_final": "final",
     "is_valid": "valid",
+    "failed": "attempts that failed",
     "liars_max": "liars at most",
+    "lost": "blocks that lost",
     "payload_bytes": "payloads",
 }
 _STYLES = {"invalid": "red"}

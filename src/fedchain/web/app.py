@@ -97,6 +97,10 @@ class Site:
             ("block", self._block),
             ("members", lambda chain, reading, request: pages.members(chain, reading, request.query_params)),
             ("member", lambda chain, reading, request: pages.member(chain, reading, request.path_params["name"])),
+            (
+                "participation",
+                lambda chain, reading, request: pages.participation(chain, reading, request.query_params),
+            ),
             ("rounds", lambda chain, reading, request: pages.rounds(chain, reading, request.query_params)),
             ("round", lambda chain, reading, request: pages.round_(chain, reading, request.path_params["name"])),
             ("knowledge", self._knowledge),

@@ -28,7 +28,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "status": lambda chain, reading, request: reading.explorer.status(),
         "blocks": _blocks,
         "block/0": _genesis,
-        "block/{name}": lambda chain, reading, request: reading.explorer.block(request.path_params["name"]),
+        "block/{name}": lambda chain, reading, request: pages.block_view(chain, reading, request.path_params["name"]),
         "tx/{name}": lambda chain, reading, request: pages.find_transaction(reading, request.path_params["name"]),
         "members": _members,
         "member/{name}": _member,
@@ -84,7 +84,8 @@ def _members(chain: Chain, reading: Reading, request: Request) -> Any:
 
 
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:
-    return pages.peer(reading, pages.member_named(chain.genesis, request.path_params["name"]))
+    view = pages.peer(reading, pages.member_named(chain.genesis, request.path_params["name"]))
+    return pages.with_rounds(chain, reading, view)
 
 
 def _round(chain: Chain, reading: Reading, request: Request) -> Any:

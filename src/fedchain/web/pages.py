@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import quantiles
 from typing import Any
 
@@ -12,9 +12,11 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of, read_number
 from fedchain.chain.explorer.plain import plain
 from fedchain.chain.explorer.views import (
+    BlockView,
     ChainStatus,
     PeerView,
     Recomputation,
+    RoundPart,
     TransactionProof,
     TransactionView,
     is_proven,
@@ -26,17 +28,20 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import Area, Chart, line_chart
+from fedchain.web.formats import Names
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.measured import Measured, newest
+from fedchain.web.observed.participation import MEANINGS, SIGNS, Accuracies, grid
+from fedchain.web.observed.participation import participation as parts_in
+from fedchain.web.observed.rivals import rivals, seen_blocks, with_rivals
 from fedchain.web.open_round import open_round
-from fedchain.web.rivals import rivals, seen_blocks
 from fedchain.web.timeline import Timed, timed
 
 BLOCKS_A_PAGE = 40
 """Blocks on one page of the list."""
 
-ROUNDS_A_PAGE = 40
-"""Rounds on one page of the list."""
+ROUNDS_A_PAGE, ROUNDS_IN_TABLE = 40, 100
+"""Rounds on one page of the list, and in the table of members and rounds."""
 
 HEIGHTS_SHOWN = 500
 """Blocks up to the head in the charts of a member."""
@@ -107,7 +112,7 @@ def blocks(chain: Chain, reading: Reading, question: Question) -> Context:
 
 def block(chain: Chain, reading: Reading, name: str) -> Context:
     """One block in full. Raises NotFound."""
-    view = reading.explorer.block(name)
+    view = block_view(chain, reading, name)
     height, held = view.summary.height, reading.explorer.held
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
     places = {address(key): place for place, key in enumerate(chain.genesis.members)}
@@ -120,6 +125,19 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
         "below": height - 1 if height - 1 in held else None,
         "above": height + 1 if view.is_final and height + 1 in held else None,
     }
+
+
+def block_view(chain: Chain, reading: Reading, name: str) -> BlockView:
+    """One block, with what peers saw of those that lost to it. Raises NotFound."""
+    return with_observations(chain, reading.explorer.block(name))
+
+
+def with_observations(chain: Chain, view: BlockView) -> BlockView:
+    """A block with what peers saw of those that lost to it."""
+    height = view.summary.height
+    seen = seen_blocks(chain, height, height)
+    found = rivals(chain, height, height, seen).get(height, ())
+    return with_rivals(view, found, seen.get(height, ()))
 
 
 def members(chain: Chain, reading: Reading, question: Question) -> Context:
@@ -159,18 +177,65 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
     }
 
 
+def participation(chain: Chain, reading: Reading, question: Question, names: Names | None = None) -> Context:
+    """The parts of all members in the newest rounds up to one, as a table of cells."""
+    highest = newest_round(reading)
+    last = min(highest, number_in(question, "to", highest))
+    shown = range(min(MEMBERS_MAX, len(chain.genesis.members)))
+    accuracies = {number: accuracies_of(chain, chain.genesis.members[number]) for number in shown}
+    found = parts_of(chain, reading, accuracies, last)
+    shows_accuracy = question.get("show") == "accuracy"
+    names = names or Names(chain.genesis, chain.key)
+    return {
+        "rows": list(grid(found, names, accuracies if shows_accuracy else None)),
+        "rounds": [part.round for part in reversed(found[0])],
+        "last": last,
+        "newest": highest,
+        "shows_accuracy": shows_accuracy,
+        "signs": SIGNS,
+        "meanings": MEANINGS,
+        "left_out": len(chain.genesis.members) - len(shown),
+    }
+
+
+def parts_of(
+    chain: Chain, reading: Reading, accuracies: Mapping[int, Accuracies], last: int
+) -> dict[int, list[RoundPart]]:
+    """The parts of the members that ``accuracies`` names in the rounds up to the last one, by member."""
+    lines = list(reading.columns.lines_of_rounds(last - ROUNDS_IN_TABLE + 1, last))
+    seen = seen_blocks(chain, lines[0].height, lines[-1].height) if lines else {}
+    return parts_in(chain.genesis, lines, seen, reading.explorer.status().convictions, accuracies)
+
+
+def accuracies_of(chain: Chain, member: PublicKey) -> Accuracies:
+    """A member's accuracies on its own test set, by round."""
+    return {item.round: item.values["taa"] for item in _measured_by(chain, member).values() if "taa" in item.values}
+
+
+def with_rounds(chain: Chain, reading: Reading, view: PeerView) -> PeerView:
+    """A member with its part in the newest rounds."""
+    measured = accuracies_of(chain, view.public_key)
+    found = parts_of(chain, reading, {view.number: measured}, newest_round(reading))[view.number]
+    return replace(view, rounds=tuple(replace(part, accuracy=measured.get(part.round)) for part in found))
+
+
+def newest_round(reading: Reading) -> int:
+    """The round of the highest block that was read; 0 if there is none."""
+    return max((line.round for line in reading.columns.lines(reading.columns.height)), default=0)
+
+
 def rounds(chain: Chain, reading: Reading, question: Question) -> Context:
     """The rounds, newest first."""
     by_round = dict[int, list[Line]]()
     last = number_in(question, "to", 2**62)
-    newest_round = max((line.round for line in reading.columns.lines(reading.columns.height)), default=0)
-    last = min(last, newest_round)
+    highest = newest_round(reading)
+    last = min(last, highest)
     for line in reversed([*reading.columns.lines_of_rounds(last - ROUNDS_A_PAGE + 1, last)]):
         by_round.setdefault(line.round, []).append(line)
     return {
         "rounds": [(number, lines[::-1]) for number, lines in by_round.items()],
         "measured": measured_of(chain),
-        "newest": newest_round,
+        "newest": highest,
         "step": ROUNDS_A_PAGE,
         "chart": accuracy_chart(chain),
         "open_round": None if reading.explorer.state.finished else reading.explorer.state.round,

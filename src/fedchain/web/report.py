@@ -53,10 +53,12 @@ def render_report(chain: Chain) -> str:
         last = reading.explorer.held.stop - 1
         context = pages.home(chain, reading, {}) | pages.members(chain, reading, {})
         context |= pages.genesis(chain, reading, {}) | _knowledge(chain, reading)
+        names = Names(chain.genesis, chain.key, is_report=True, is_virtual=chain.is_simulated)
+        context |= pages.participation(chain, reading, {}, names)
         context["all_blocks"] = pages.timed_blocks(chain, reading, last - BLOCKS_MAX + 1, last)[::-1]
     frame = {
         "chain": chain,
-        "names": Names(chain.genesis, chain.key, is_report=True, is_virtual=chain.is_simulated),
+        "names": names,
         "version": fedchain.__version__,
         "is_report": True,
         "style": Markup(style),

@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.files.layout import TIMELINE_FILE
-from fedchain.node.shell.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate, TrainingResult
+from fedchain.node.shell.timeline import SIZE_MAX, FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult
 
 BLOCKS_AT_ONCE = 1_024
 """Most blocks that are read for one page."""
+
+CANDIDATES_MAX, ATTEMPTS_MAX, REASONS_MAX, REASON_SIZE_MAX = 1_024, 64, 64, 400
+"""Most candidates and failed attempts of a height, most reasons of each, and most characters of one."""
+
+POSTS_MAX = 10_000
+"""Most posts that a block does not count."""
+
+MEMBERS_SIZE_MAX = 4_096
+"""Most hexadecimal digits of a number whose bits are members."""
 
 EPSILON_MAX = 1e12
 """Largest epsilon that is believed; a larger one was not measured."""
@@ -100,16 +109,41 @@ def _read_line(line: bytes) -> SeenBlock | None:
         candidates = tuple(SeenCandidate(**item) for item in found.pop("candidates")[:CANDIDATES_MAX])
         training = found.pop("training", None)  # lines of earlier versions have none
         block = SeenBlock(
-            **found, candidates=candidates, training=None if training is None else TrainingResult(**training)
+            failed=tuple(FailedAttempt(**item) for item in found.pop("failed", [])[:ATTEMPTS_MAX]),
+            posts=tuple(SeenPost(**item) for item in found.pop("posts", [])[:POSTS_MAX]),
+            **found,
+            candidates=candidates,
+            training=None if training is None else TrainingResult(**training),
         )
     except (ValueError, RecursionError, TypeError, AttributeError, KeyError):
         return None
     numbers = [block.height, block.final_ms, *([] if block.trained_ms is None else [block.trained_ms])]
     numbers += [number for item in candidates for number in (item.posts, item.after_ms)]
+    numbers += [number for post in block.posts for number in (post.member, post.after_ms)]
     texts = [block.hash, *(text for item in candidates for text in (item.hash, item.miner, item.knowledge_root))]
     is_sound = all(type(number) is int and 0 <= number < 2**62 for number in numbers)
     is_sound = is_sound and all(isinstance(text, str) and len(text) <= 100 for text in texts)
+    is_sound = is_sound and all(_are_members(text) for item in candidates for text in (item.seen, item.valid))
+    is_sound = is_sound and all(_is_text(post.reason) for post in block.posts)
+    told = [*(item.refused for item in candidates), *(item.why for item in block.failed)]
+    is_sound = is_sound and all(map(_are_reasons, told)) and all(type(item.attempt) is int for item in block.failed)
     return block if is_sound and (block.training is None or _is_sound(block.training)) else None
+
+
+def _are_reasons(why: Any) -> bool:
+    return (
+        isinstance(why, dict)
+        and len(why) <= REASONS_MAX
+        and all(_is_text(reason) and _are_members(text) for reason, text in why.items())
+    )
+
+
+def _is_text(text: Any) -> bool:
+    return isinstance(text, str) and len(text) <= REASON_SIZE_MAX
+
+
+def _are_members(text: Any) -> bool:
+    return isinstance(text, str) and len(text) <= MEMBERS_SIZE_MAX and re.fullmatch("[0-9a-f]+", text) is not None
 
 
 def _is_sound(training: TrainingResult) -> bool:

@@ -13,7 +13,7 @@ from fedchain.node.core.deadlines import INTERVALS_FROM
 from fedchain.node.shell.timeline import SeenBlock
 from fedchain.web.charts import Segment, bar
 from fedchain.web.measured import Measured
-from fedchain.web.rivals import Rival, Seen
+from fedchain.web.observed.rivals import Rival, Seen
 
 LONGEST_DRAWN = 4
 """The longest bar of a list, in medians of their lengths."""

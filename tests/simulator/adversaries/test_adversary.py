@@ -6,7 +6,8 @@ import pytest
 
 from fedchain.node.core.notices import ClockOff
 from fedchain.simulator.disturbances import Clock, Fault
-from fedchain.simulator.engine.simulation import Outcome, Simulation
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
 from tests.support.simulator.attacks import attacked, miners
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation

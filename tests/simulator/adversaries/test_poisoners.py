@@ -15,7 +15,7 @@ from fedchain.learning.round import Tensors
 from fedchain.simulator.adversaries import poisoners
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, _put_together, _take_apart
 from fedchain.simulator.disturbances import Traitors
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario, ScenarioError
 

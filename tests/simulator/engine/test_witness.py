@@ -1,24 +1,25 @@
 """A run's record of its blocks before they were final."""
 
+from collections.abc import Sequence
+
 from fedchain.crypto.address import address
+from fedchain.node.shell.sightings import ELSEWHERE
+from fedchain.node.shell.timeline import SeenBlock, SeenCandidate, members_in
 from fedchain.simulator.disturbances import Fault, Traitors
-from fedchain.simulator.engine.simulation import Outcome
-from tests.support.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
+from tests.support.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation, troubled_scenario
 
 
-def heights(outcome: Outcome) -> list[int]:
-    return [block.height for block in outcome.seen]
+def lost(seen: Sequence[SeenBlock]) -> list[SeenCandidate]:
+    return [item for block in seen for item in block.candidates if item.hash != block.hash]
 
 
 def test_candidates_of_all_peers_are_told_with_the_one_that_became_final() -> None:
     # To mine takes no time, and to tell the others does: everybody mines every block.
     simulation = trivial_simulation(trivial_scenario(mining_s=0.004))
     outcome = simulation.run()
-    assert heights(outcome) == [1, 2, 3]
+    assert [block.height for block in outcome.seen] == [1, 2, 3]
     members = {address(peer.public_key) for peer in simulation.peers}
     assert {item.miner for block in outcome.seen for item in block.candidates} == members
-    known = sum(len(block.candidates) - 1 for block in outcome.seen)
-    assert 3 < known <= outcome.totals["not_taken"]
     for block in outcome.seen:
         assert block.hash in {item.hash for item in block.candidates}
         assert 0 <= min(item.after_ms for item in block.candidates) <= block.final_ms
@@ -27,26 +28,63 @@ def test_candidates_of_all_peers_are_told_with_the_one_that_became_final() -> No
     assert outcome.seen[-1].hash == outcome.tip
 
 
-def test_a_liar_s_block_that_lost_is_told() -> None:
+def test_lost_blocks_of_a_troubled_run_are_those_that_its_metrics_count() -> None:
+    """The first peer alone does not tell of them all: some came to it when the height was decided."""
+    outcome = run_trivial(troubled_scenario())
+    told = lost(outcome.seen)
+    valid = [item for item in told if list(members_in(item.valid))]
+    refused = [item for item in told if item.refused and item not in valid]
+    assert (len(valid), len(refused)) == (outcome.totals["not_taken"], outcome.totals["refused"])
+    assert (outcome.totals["not_taken"], outcome.totals["refused"]) == (
+        sum(row.not_taken for row in outcome.rows),
+        sum(row.refused for row in outcome.rows),
+    )
+    assert len(valid) >= 3
+    assert not all(0 in members_in(item.valid) for item in valid), "peer 0 took only some"
+    assert any(ELSEWHERE in item.refused for item in told)
+
+
+def test_attempts_that_failed_are_told_with_their_reasons() -> None:
+    outcome = run_trivial(troubled_scenario())
+    failed = [attempt for block in outcome.seen for attempt in block.failed]
+    assert failed
+    assert max(row.attempts for row in outcome.rows) > 1
+    for attempt in failed:
+        for reason, peers in attempt.why.items():
+            assert reason
+            assert {*members_in(peers)} <= {0, 1, 2, 3, 4, 5}, "a liar's view is not told"
+
+
+def test_a_liar_s_block_is_refused_and_its_reason_is_told() -> None:
     """Honest miners differ, too: there is a true aggregate for each choice of posts, and each is another one."""
     simulation = trivial_simulation(
         trivial_scenario(mining_s=0.004, adversaries=(Traitors(behaviour="false-aggregator", peers=(3,)),))
     )
     outcome, liar = simulation.run(), address(simulation.peers[3].public_key)
-    lies = 0
-    for block in outcome.seen:
-        true = {item.knowledge_root for item in block.candidates if item.miner != liar}
-        false = {item.knowledge_root for item in block.candidates if item.miner == liar}
-        assert true.isdisjoint(false)
-        assert block.hash in {item.hash for item in block.candidates if item.miner != liar}
-        lies += len(false)
+    lies = [item for item in lost(outcome.seen) if item.miner == liar]
     assert lies, "it mined, and was told of"
+    assert {item.valid for item in lies} == {"0"}
+    assert any(reason.startswith("knowledge root") for item in lies for reason in item.refused)
+    assert outcome.totals["refused"] == len([item for item in lies if item.refused])
 
 
-def test_what_came_while_the_peer_was_away_is_not_told() -> None:
+def test_posts_in_no_block_are_told_with_their_senders() -> None:
+    """A post that reached nobody in time is the sender's own observation."""
+    faults = (Fault(at_s=0.9, kind="partition", peers=(3,)), Fault(at_s=60.0, kind="heal"))
+    simulation = trivial_simulation(trivial_scenario(rounds=6, phase_timeout_s=6.0, faults=faults))
+    outcome, lonely = simulation.run(), simulation.peers[3].public_key
+    found = {(block.height, post.member) for block in outcome.seen for post in block.posts}
+    assert (1, 3) in found
+    for height, member in found:
+        block, _ = simulation.peers[0].storage.final(height) or (None, None)
+        assert block is not None
+        assert member == 3
+        assert lonely not in {post.sender for post in block.transactions}
+
+
+def test_what_came_while_the_first_peer_was_away_is_told_by_the_others() -> None:
     faults = (Fault(at_s=1.0, kind="crash", peers=(0,)), Fault(at_s=40.0, kind="restart", peers=(0,)))
     outcome = run_trivial(trivial_scenario(rounds=8, faults=faults))
-    seen = heights(outcome)
-    assert seen == sorted(set(seen))
-    assert seen[-1] == 8
-    assert set(range(1, 9)) - set(seen), "it slept through some"
+    assert [block.height for block in outcome.seen] == [*range(1, 9)]
+    away = [block for block in outcome.seen for item in block.candidates if 0 not in members_in(item.seen)]
+    assert away, "it slept through some"

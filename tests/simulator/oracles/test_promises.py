@@ -4,7 +4,8 @@ from fedchain.chain.post import sign_post
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.effects import Publish
 from fedchain.node.core.events import Tick
-from fedchain.simulator.engine.simulation import Simulation, simulation_keys
+from fedchain.simulator.engine.simulation import Simulation
+from fedchain.simulator.founding import simulation_keys
 from tests.support.simulator.checked import SCENARIO
 from tests.support.simulator.checked import simulation as simulation
 

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
-from fedchain.files.layout import RECORD_FOLDER
+from fedchain.files.layout import RECORD_FOLDER, TIMELINE_FILE
 from fedchain.files.members import read_members
+from fedchain.node.shell.timeline import SeenBlock, newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
@@ -132,13 +133,15 @@ def test_own_code_that_was_changed_is_another_run(tmp_path: Path) -> None:
 def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
     scenario = trivial_scenario()
     rows = [RoundMetrics(round=number, height=number, virtual_s=float(number), taa=0.5, tal=1.0) for number in (1, 2)]
+    seen = [SeenBlock(number, "ab" * 32, None, 9, ()) for number in (1, 2)]
     first, again = RunFolder(tmp_path / "run", scenario), RunFolder(tmp_path / "run", scenario, is_resumed=True)
     with closing(first.open_record(IDENTITY, is_resumed=False)) as record:
-        first.write_rows(rows)  # while another process prepares to go on
+        first.write_rows(rows, lambda: seen)  # while another process prepares to go on
         record.close_round(1, bytes(32), {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)})
     with closing(again.open_record(IDENTITY, is_resumed=True)):
-        again.write_rows(rows[:1])
+        again.write_rows(rows[:1], lambda: seen[:1])
     assert again.read_rows() == rows
+    assert (tmp_path / "run" / TIMELINE_FILE).read_bytes() == newest_lines(seen)
     with reading_timeline(tmp_path / "run" / RECORD_FOLDER) as timeline:
         assert timeline == {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)}
         again.draw(again.read_rows(), timeline, np.eye(3, dtype=np.int64))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.crypto.threshold.dealer import KEY_BITS_MIN_TESTING
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import load_learner, simulate

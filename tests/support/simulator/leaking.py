@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.learning.leakage.descent import Search
-from fedchain.simulator.engine.simulation import simulation_keys
+from fedchain.simulator.founding import simulation_keys
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
-from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 

@@ -22,15 +22,11 @@ from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.simulation import (
-    Outcome,
-    Simulation,
-    Supervision,
-    consensus_of,
-    found_federation,
-    simulation_keys,
-)
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Simulation, Supervision
+from fedchain.simulator.founding import consensus_of, found_federation, simulation_keys
 from fedchain.simulator.scenario import Scenario
 
 _PAYLOAD = Struct("<3I")  # client + 1, round, first bytes of the hash of the knowledge
@@ -115,6 +111,21 @@ def trivial_scenario(**values: Any) -> Scenario:
     return scenario
 
 
+def troubled_scenario(**values: Any) -> Scenario:
+    """A double voter, a member that falls silent, loss, and miners that find blocks at about the same time."""
+    return trivial_scenario(
+        peers=6,
+        rounds=4,
+        seed=1,
+        loss=0.2,
+        mining_s=0.02,
+        phase_timeout_s=6.0,
+        adversaries=(Traitors(behaviour="double-voter", peers=(5,)),),
+        faults=(Fault(at_s=6.0, kind="crash", peers=(2,)),),
+        **values,
+    )
+
+
 def trivial_simulation(
     scenario: Scenario,
     *,
@@ -127,7 +138,9 @@ def trivial_simulation(
     """A simulation of the protocol alone, ready to run; ``founded``: what is to stand in the genesis document."""
     genesis, keys = trivial_genesis(scenario, founded or {}), simulation_keys(scenario)
     rules, executor = rules or TrivialRules(), executor or TrivialExecutor()
-    simulation = Simulation(scenario, genesis, keys, rules, executor, supervision=Supervision(on_round))
+    simulation = Simulation(
+        scenario, genesis, keys, rules, executor, supervision=Supervision(lambda row, _: on_round(row))
+    )
     if store is not None:
         simulation.keep_chain(store)
     return simulation

@@ -1,0 +1,239 @@
+"""Sightings: blocks for one height as peers saw them before one became final, and reasons why attempts at it failed.
+
+A node collects its own; a simulation collects those of all honest peers in one place.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fedchain.chain.block import Block
+from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidPayload, InvalidPost, Refused, UnknownParent
+from fedchain.chain.storage.store import Candidate
+from fedchain.chain.vote import NIL, VoteKind
+from fedchain.crypto.address import address
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse
+from fedchain.node.core.events import Computed, Event, MessageReceived
+from fedchain.node.core.node import Node
+from fedchain.node.shell.timeline import FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult, members_text
+
+BLOCKS_MAX = 64
+"""Most blocks of one height that are noted before a peer found them valid."""
+
+REASONS_MAX, REASON_SIZE_MAX = 8, 200
+"""Most reasons that are noted for one block, and most characters of one."""
+
+ATTEMPTS_MAX = 32
+"""Most attempts of one height whose failure is noted."""
+
+ELSEWHERE = "another height was open when it came"
+"""Why a peer does not take a good block that is too late for it, or too early."""
+
+
+@dataclass(slots=True)
+class _Sighting:
+    """A block, and the peers that saw it. Each bit of a number stands for the member with its number."""
+
+    block: Block
+    arrived_ms: int
+    seen: int = 0
+    valid: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class Sightings:
+    """Collects what is seen at one height.
+
+    Args:
+        height: the height.
+        since_ms: time at which the block before it became final, by the clock of all times here.
+    """
+
+    def __init__(self, height: int, since_ms: int) -> None:
+        self.height, self.since_ms = height, since_ms
+        self._trained_ms: int | None = None
+        self._training: TrainingResult | None = None
+        self._blocks: dict[Hash, _Sighting] = {}
+        self._failed: dict[int, dict[str, int]] = {}  # by attempt
+        self._attempts: dict[int | None, int] = {}  # newest attempt of each peer
+        self._posts: dict[PublicKey, SeenPost] = {}  # by sender
+
+    @property
+    def valid(self) -> frozenset[Hash]:
+        """Blocks that some peer found valid."""
+        return frozenset(block_hash for block_hash, item in self._blocks.items() if item.valid)
+
+    @property
+    def refused(self) -> frozenset[Hash]:
+        """Blocks that some peer refused, and none found valid."""
+        return frozenset(name for name, item in self._blocks.items() if item.refused and not item.valid)
+
+    def train(self, took_ms: int) -> None:
+        """A peer has trained for the block, in some phase after others; the longest training counts."""
+        self._trained_ms = max(self._trained_ms or 0, took_ms)
+
+    def measure(self, training: TrainingResult) -> None:
+        """Note measurements after a training for the block, or for an earlier one if this peer is slow."""
+        self._training = training
+
+    def see(self, number: int | None, block: Block, now_ms: int) -> None:
+        """A peer received a block."""
+        known = self._blocks.get(block.hash)
+        if known is None and len(self._blocks) < BLOCKS_MAX:
+            known = self._blocks[block.hash] = _Sighting(block, now_ms)
+        if known is not None:
+            known.seen |= _bit(number)
+
+    def accept(self, number: int | None, block: Block, now_ms: int) -> None:
+        """A peer found a block valid, or mined it."""
+        known = self._blocks.setdefault(block.hash, _Sighting(block, now_ms))
+        known.seen, known.valid = known.seen | _bit(number), known.valid | _bit(number)
+
+    def refuse(self, number: int | None, block_hash: Hash, error: Refused) -> None:
+        """A peer refused a block; nothing is noted of one that was not noted when it came."""
+        reason = ELSEWHERE if isinstance(error, UnknownParent) and error.rule == "parent" else str(error)
+        reasons = self._blocks[block_hash].refused if block_hash in self._blocks else {}
+        if reason[:REASON_SIZE_MAX] in reasons or len(reasons) < REASONS_MAX:
+            reasons[reason[:REASON_SIZE_MAX]] = reasons.get(reason[:REASON_SIZE_MAX], 0) | _bit(number)
+
+    def follow(self, number: int | None, node: Node) -> None:
+        """Note why attempts failed that a peer has left since the last look."""
+        newest, attempt_now = self._attempts.get(number, 0), node.voting.agreement.attempt
+        if attempt_now <= newest:
+            return
+        self._attempts[number] = attempt_now
+        for attempt in range(max(newest, attempt_now - ATTEMPTS_MAX), attempt_now):
+            if attempt in self._failed or len(self._failed) < ATTEMPTS_MAX:
+                peers, reason = self._failed.setdefault(attempt, {}), _why_failed(node, attempt)
+                peers[reason] = peers.get(reason, 0) | _bit(number)
+
+    def post(self, sender: PublicKey, number: int, now_ms: int, reason: str = "") -> None:
+        """A member's post was sent or received; ``reason`` if it was refused as its sender's fault."""
+        known = self._posts.get(sender)
+        if known is None or (reason and not known.reason):
+            after_ms = max(0, now_ms - self.since_ms) if known is None else known.after_ms
+            self._posts[sender] = SeenPost(number, after_ms, reason[:REASON_SIZE_MAX])
+
+    def end(self, block_hash: Hash, final_ms: int) -> SeenBlock | None:
+        """The observations of the block that became final; None if there are none."""
+        if self._trained_ms is None and self._training is None and not self._blocks and not self._posts:
+            return None
+        final = self._blocks.get(block_hash)
+        counted = {post.sender for post in final.block.transactions} if final is not None else set()
+        return SeenBlock(
+            self.height,
+            block_hash.hex(),
+            self._trained_ms,
+            final_ms - self.since_ms,
+            tuple(map(self._told, self._blocks.values())),
+            self._training,
+            tuple(FailedAttempt(attempt, _texts(why)) for attempt, why in sorted(self._failed.items())),
+            tuple(post for sender, post in self._posts.items() if sender not in counted),
+        )
+
+    def _told(self, item: _Sighting) -> SeenCandidate:
+        header = item.block.header
+        refused = {reason: peers & ~item.valid for reason, peers in item.refused.items()}
+        return SeenCandidate(
+            hash=item.block.hash.hex(),
+            miner=address(header.miner),
+            posts=len(item.block.transactions),
+            knowledge_root=header.knowledge_root.hex(),
+            after_ms=max(0, item.arrived_ms - self.since_ms),
+            seen=members_text(item.seen),
+            valid=members_text(item.valid),
+            refused=_texts({reason: peers for reason, peers in refused.items() if peers}),
+        )
+
+
+def observe(
+    of: Callable[[int], Sightings | None],
+    number: int | None,
+    node: Node,
+    event: Event,
+    effects: Sequence[Effect],
+    now_ms: int,
+) -> None:
+    """A node has handled an event: note what it saw.
+
+    Args:
+        of: returns the sightings of a height; None if nothing is noted of it.
+        number: the node's number among the members; None if it is no member.
+        node: the node.
+        event: the event.
+        effects: what follows from it.
+        now_ms: time of the event.
+    """
+    if isinstance(event, MessageReceived) and isinstance(event.message, CandidateMessage):
+        block = event.message.block
+        if (found := of(block.header.height)) is not None:
+            found.see(number, block, now_ms)
+            for effect in effects:
+                if isinstance(effect, Refuse) and not isinstance(effect.error, AlreadyKnown):
+                    found.refuse(number, block.hash, effect.error)
+    for effect in effects:
+        if isinstance(effect, Persist):
+            for record in effect.records:
+                if isinstance(record, Candidate) and (found := of(record.block.header.height)) is not None:
+                    found.accept(number, record.block, now_ms)
+    _observe_posts(of, number, node, event, effects, now_ms)
+    if (found := of(node.head.height + 1)) is not None:
+        if isinstance(event, Computed):
+            for entry in node.ledger.entries.values():
+                if entry.refuted is not None:
+                    found.refuse(number, entry.hash, entry.refuted)
+        found.follow(number, node)
+
+
+def _observe_posts(
+    of: Callable[[int], Sightings | None],
+    number: int | None,
+    node: Node,
+    event: Event,
+    effects: Sequence[Effect],
+    now_ms: int,
+) -> None:
+    """Note posts that a peer sent or received, and those that it blames on their senders."""
+    told = [
+        (effect.message.post, "")
+        for effect in effects
+        if isinstance(effect, Publish) and isinstance(effect.message, PostMessage)
+    ]
+    if isinstance(event, MessageReceived) and isinstance(event.message, PostMessage):
+        faults = [effect.error for effect in effects if isinstance(effect, Blame | Refuse)]
+        faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload | Equivocation)]
+        told.append((event.message.post, str(faults[0]) if faults else ""))
+    if not told:
+        return
+    head, settled = node.head, node.ledger.settled
+    heights = {(head.round, head.phase): head.height + 1}
+    if settled is not None:  # a post may come when its phase is closed
+        heights[settled.before.round, settled.before.phase] = head.height
+    for post, reason in told:
+        found, seat = of(heights.get((post.round, post.phase), 0)), head.roster.seats.get(post.sender)
+        if found is not None and seat is not None:
+            found.post(post.sender, seat, now_ms, reason)
+
+
+def _why_failed(node: Node, attempt: int) -> str:
+    """Why a peer left an attempt, by the votes that it holds."""
+    ballots, quorum = node.voting.agreement.ballots, node.votes_required()
+    prevotes = ballots.ballot(attempt, VoteKind.PREVOTE)
+    nil = prevotes.tally.get(NIL, 0)
+    if ballots.polka(attempt) is not None:
+        return "too few precommits came in time for the block that a quorum had prevoted"
+    if len(prevotes.first) < quorum:
+        return "others went on to the next attempt before a quorum of prevotes came"
+    if nil >= quorum:
+        return "no block deserved the votes in time"
+    return "no block got a quorum of prevotes: some were for no block" if nil else "prevotes were split between blocks"
+
+
+def _bit(number: int | None) -> int:
+    return 0 if number is None else 1 << number
+
+
+def _texts(peers: dict[str, int]) -> dict[str, str]:
+    return {reason: members_text(mask) for reason, mask in peers.items()}

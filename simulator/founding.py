@@ -1,0 +1,45 @@
+"""Founding a simulated federation: its keys, and the genesis document that a scenario determines."""
+
+from typing import Any
+
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
+from fedchain.node.founding import task
+from fedchain.simulator.engine.clock import EPOCH_MS
+from fedchain.simulator.scenario import Scenario
+
+
+def found_federation(
+    scenario: Scenario, rules: Application, keys: list[PrivateKey], config: LearningConfig | None = None
+) -> Genesis:
+    """The genesis document of a scenario. Its date of creation is the beginning of virtual time.
+
+    Args:
+        scenario: validated.
+        rules: the same task's rules.
+        keys: the members' keys.
+        config: the scenario's task with the keys that were dealt for it; None if none were.
+    """
+    return task.found_federation(
+        config or scenario.learning_config(),
+        rules,
+        [key.public_key for key in keys],
+        **consensus_of(scenario),
+    )
+
+
+def consensus_of(scenario: Scenario) -> dict[str, Any]:
+    """Fields of the genesis document that a scenario determines, apart from the task and its members."""
+    named = {"name": scenario.name, "created_ms": EPOCH_MS, "aggregator": scenario.aggregator_rule}
+    return scenario.to_genesis() | named
+
+
+def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
+    """Keys of the simulated peers: they follow from the scenario's seed, so they protect nothing."""
+    return [
+        PrivateKey(sha256(f"fedchain simulation {scenario.seed} peer {number}".encode()))
+        for number in range(scenario.members)
+    ]

@@ -1,0 +1,147 @@
+"""Participation: what each member did in each round, and why its post is missing, as far as folders tell."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from markupsafe import Markup, escape
+
+from fedchain.chain.explorer.columns import Line
+from fedchain.chain.explorer.units import duration
+from fedchain.chain.explorer.views import Conviction, RoundPart
+from fedchain.chain.genesis import Contributor, Genesis
+from fedchain.crypto.address import address
+from fedchain.node.shell.timeline import SeenBlock, SeenPost
+from fedchain.web.formats import Names
+from fedchain.wording import printable
+
+SIGNS = {"posted": "•", "late": "◔", "lost": "○", "absent": "–", "refused": "✕"}
+"""The sign of each state, the worst last."""
+
+MEANINGS = {
+    "posted": "a block counts its post",
+    "late": "its post, or its training, came after the block",
+    "lost": "its post came before the block, which does not count it",
+    "absent": "no post of it was seen",
+    "refused": "its post was refused as its own fault, or it is convicted",
+}
+
+UNSEEN = "it trained, and no post of it was seen in time"
+"""Why a member's post may be missing although its accuracy is known."""
+
+_RANKS = {state: rank for rank, state in enumerate(SIGNS)}
+
+Accuracies = Mapping[int, float]
+"""Accuracies of a member's model by round, fractions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A phase that was closed, and the fate of posts in it."""
+
+    line: Line
+    senders: set[int]
+    uncounted: Mapping[int, tuple[str, str]]
+    """State and reason of each member whose post came and is not counted."""
+
+
+def participation(
+    genesis: Genesis,
+    lines: Iterable[Line],
+    seen: Mapping[int, Sequence[SeenBlock]],
+    convictions: Sequence[Conviction],
+    accuracies: Mapping[int, Accuracies],
+) -> dict[int, list[RoundPart]]:
+    """The parts of members in rounds, by member, oldest round first.
+
+    Args:
+        genesis: the founding document.
+        lines: final blocks, oldest first.
+        seen: observations of them, by height.
+        convictions: all of the chain.
+        accuracies: accuracies of the members that are asked for, by member and round, as far as they were measured.
+    """
+    seats = {address(member): number for number, member in enumerate(genesis.members)}
+    crimes = {seats[item.member]: (item.height or 0, item.crime) for item in convictions}
+    found: dict[int, list[RoundPart]] = {number: [] for number in accuracies}
+    absent = MEANINGS["absent"] + ("; it may not have been drawn" if genesis.contributors_per_round else "")
+    own = (line for line in lines if line.round and genesis.phases[line.phase].by is not Contributor.AGGREGATOR)
+    for round_number, of_round in groupby(own, key=lambda line: line.round):
+        phases = [_Closed(line, set(line.senders), _uncounted(line, seen.get(line.height, ()))) for line in of_round]
+        last = phases[-1].line.height
+        everywhere = set.intersection(*(phase.senders for phase in phases))
+        counted = RoundPart(round_number, "posted", last, f"block {last} counts its post")
+        for number, parts in found.items():
+            if number in everywhere:
+                parts.append(counted)
+                continue
+            otherwise = ("late", UNSEEN) if round_number in accuracies[number] else ("absent", absent)
+            missed = [
+                (*_missing(number, phase, crimes, otherwise), phase.line.height)
+                for phase in phases
+                if number not in phase.senders
+            ]
+            state, reason, height = max(missed, key=lambda item: _RANKS[item[0]])
+            parts.append(RoundPart(round_number, state, height, reason))
+    return found
+
+
+def _uncounted(line: Line, seen: Sequence[SeenBlock]) -> dict[int, tuple[str, str]]:
+    """State and reason of each member whose post some peer saw and the block does not count."""
+    found, name = dict[int, tuple[str, str]](), line.hash.hex()
+    for block in (block for block in seen if block.hash == name):
+        came_ms = min((item.after_ms for item in block.candidates if item.hash == name), default=block.final_ms)
+        for post in block.posts:
+            state = _judge(post, came_ms)
+            if post.member not in found or state[0] == "refused":
+                found[post.member] = state
+    return found
+
+
+def _judge(post: SeenPost, came_ms: int) -> tuple[str, str]:
+    if post.reason:
+        return "refused", f"its post was refused: {post.reason}"
+    apart = duration(abs(post.after_ms - came_ms))
+    if post.after_ms > came_ms:
+        return "late", f"its post came {apart} after the block"
+    return "lost", f"its post came {apart} before the block, which does not count it"
+
+
+def _missing(
+    number: int, phase: _Closed, crimes: Mapping[int, tuple[int, str]], otherwise: tuple[str, str]
+) -> tuple[str, str]:
+    """State and reason of a member whose post a phase does not count."""
+    height, crime = crimes.get(number, (0, ""))
+    if crime and phase.line.height > height:
+        return "refused", f"convicted: {crime}"
+    return phase.uncounted.get(number, otherwise)
+
+
+def grid(
+    parts: Mapping[int, Sequence[RoundPart]], names: Names, accuracies: Mapping[int, Accuracies] | None = None
+) -> Iterator[tuple[int, Markup]]:
+    """Each member's cells, the newest round first, as one string, since there are thousands.
+
+    They show states, or ``accuracies`` if given.
+    """
+    heights, reasons = set[int](), set[str]()
+    for row in parts.values():
+        heights.update(part.height for part in row)
+        reasons.update(part.reason for part in row)
+    links = {height: names.link(f"block/{height}") for height in heights}
+    texts = {reason: escape(printable(reason)) for reason in reasons}
+    for number, row in parts.items():
+        cells = list[str]()
+        for part in reversed(row):
+            reason, link = texts[part.reason], links[part.height]
+            if accuracies is None:
+                cells.append(
+                    f'<td class="{part.state}"><a href="{link}" aria-label="{part.state}" title="{reason}">'
+                    f"{SIGNS[part.state]}</a></td>"
+                )
+            elif (measured := accuracies[number].get(part.round)) is None:
+                cells.append(f'<td class="c0"><a href="{link}" aria-label="not known" title="{reason}">–</a></td>')
+            else:
+                shade, text = round(10 * min(1.0, max(0.0, measured))), f"{100 * measured:.0f}"
+                cells.append(f'<td class="c{shade}"><a href="{link}" title="{part.state}: {reason}">{text}</a></td>')
+        yield number, Markup("".join(cells))

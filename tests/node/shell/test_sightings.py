@@ -1,0 +1,87 @@
+"""Observations of blocks before one of them is final."""
+
+import pytest
+
+from fedchain.chain.exceptions import InvalidBlock, LimitReached, UnknownParent
+from fedchain.crypto.address import address
+from fedchain.node.shell import sightings as module
+from fedchain.node.shell.sightings import ELSEWHERE, Sightings
+from fedchain.node.shell.timeline import SeenBlock, SeenPost, TrainingResult
+from tests.support.chain.builders import ChainBuilder, genesis, keys
+
+CHAIN = ChainBuilder(genesis(4))
+FIRST, SECOND, THIRD = (CHAIN.extend(CHAIN.genesis.chain_id, miner=keys(4)[number]) for number in range(3))
+
+
+def ended(sightings: Sightings, now_ms: int = 2_000) -> SeenBlock:
+    seen = sightings.end(SECOND.hash, now_ms)
+    assert seen is not None
+    return seen
+
+
+def test_every_block_is_noted_with_when_it_first_came_and_who_saw_it() -> None:
+    sightings = Sightings(1, since_ms=1_000)
+    sightings.see(0, FIRST, 1_500)
+    sightings.see(3, FIRST, 1_600)
+    sightings.accept(1, SECOND, 1_700)
+    sightings.train(80)
+    sightings.train(40)
+    seen = ended(sightings)
+    assert (seen.height, seen.hash, seen.trained_ms, seen.final_ms) == (1, SECOND.hash.hex(), 80, 1_000)
+    members = [address(key.public_key) for key in keys(4)]
+    assert [(item.hash, item.miner, item.posts, item.after_ms, item.seen, item.valid) for item in seen.candidates] == [
+        (FIRST.hash.hex(), members[0], 4, 500, "9", "0"),
+        (SECOND.hash.hex(), members[1], 4, 700, "2", "2"),
+    ]
+    assert seen.candidates[0].knowledge_root == FIRST.header.knowledge_root.hex()
+
+
+def test_a_block_is_refused_where_it_is_not_valid_and_for_its_reason() -> None:
+    sightings = Sightings(1, 0)
+    for number in range(4):
+        sightings.see(number, FIRST, 5)
+        sightings.see(number, THIRD, 5)
+    for number, error in ((0, InvalidBlock("bits", "3 found, 4 expected")), (1, UnknownParent("parent", "not open"))):
+        sightings.refuse(number, FIRST.hash, error)
+        sightings.refuse(number, THIRD.hash, error)
+    sightings.accept(0, FIRST, 9)
+    assert (set(sightings.valid), set(sightings.refused)) == ({FIRST.hash}, {THIRD.hash})
+    first, third = ended(sightings).candidates
+    assert (first.valid, first.refused) == ("1", {ELSEWHERE: "2"})
+    assert (third.valid, third.refused) == ("0", {"bits: 3 found, 4 expected": "1", ELSEWHERE: "2"})
+
+
+def test_what_training_measured_is_noted_with_the_block_that_came_next() -> None:
+    sightings = Sightings(5, 0)
+    sightings.measure(TrainingResult(3, 0.75, 1.5))
+    seen = ended(sightings)
+    assert (seen.height, seen.trained_ms, seen.training) == (5, None, TrainingResult(3, 0.75, 1.5))
+
+
+def test_posts_that_the_block_does_not_count_are_noted_with_when_they_came_or_why_they_were_refused() -> None:
+    sightings, members = Sightings(1, since_ms=100), [key.public_key for key in keys(6)]
+    sightings.see(0, SECOND, 500)
+    for now_ms, reason in ((600, ""), (700, "payload: 3 bytes"), (800, "another")):
+        for number in (0, 4):  # the block counts the first member's
+            sightings.post(members[number], number, now_ms, reason)
+    sightings.post(members[5], 5, 900)
+    assert ended(sightings).posts == (SeenPost(4, 500, "payload: 3 bytes"), SeenPost(5, 800))
+
+
+def test_peers_that_saw_nothing_of_a_block_note_nothing() -> None:
+    assert Sightings(1, 0).end(bytes(32), 10) is None
+
+
+def test_what_liars_send_is_bounded_and_valid_blocks_are_all_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCKS_MAX", 1)
+    sightings = Sightings(1, 0)
+    for block in (FIRST, SECOND, THIRD):
+        sightings.see(0, block, 1)
+    sightings.accept(0, THIRD, 2)
+    for number in range(20):
+        sightings.refuse(0, FIRST.hash, LimitReached("candidates", "x" * number * 100))
+        sightings.refuse(0, SECOND.hash, LimitReached("candidates", "it was not noted"))
+    first, third = ended(sightings).candidates
+    assert (first.hash, third.hash) == (FIRST.hash.hex(), THIRD.hash.hex())
+    assert max(map(len, first.refused)) <= module.REASON_SIZE_MAX
+    assert len(first.refused) <= module.REASONS_MAX

@@ -1,0 +1,34 @@
+"""The network and the peers that a scenario describes."""
+
+import pytest
+
+from fedchain.simulator.disturbances import Clock, Traitors
+from fedchain.simulator.engine.construction import pace_of
+from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
+
+
+def test_liars_and_wrong_clocks_are_those_of_the_scenario() -> None:
+    simulation = trivial_simulation(
+        trivial_scenario(
+            clocks=(Clock(peers=(1,), offset_s=2.0), Clock(peers=(1, 2), offset_s=1.0)),
+            adversaries=(Traitors(behaviour="silent", peers=(3,)),),
+        )
+    )
+    honest = simulation.peers[0].clock_ms()
+    assert [peer.clock_ms() - honest for peer in simulation.peers] == [0, 3000, 1000, 0]
+    assert [peer.is_honest for peer in simulation.peers] == [True, True, True, False]
+    assert [peer.number for peer in simulation.peers] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_checks_are_shared_where_the_scenario_says_so(shared: bool) -> None:
+    simulation = trivial_simulation(trivial_scenario(shared_verification=shared))
+    assert len({id(peer.checks) for peer in simulation.peers}) == (1 if shared else 4)
+
+
+def test_all_that_mine_at_once_share_the_time_that_a_block_takes() -> None:
+    assert pace_of(trivial_scenario(mining_s=2.0)).hashes_per_s == 4 / (2.0 * 4)
+    drawn = trivial_scenario(
+        mining_s=2.0, peers=40, contributors_per_round=6, committee_size=4, idle_sleep=True, shared_verification=True
+    )
+    assert pace_of(drawn).hashes_per_s == 4 / (2.0 * 10)

@@ -1,0 +1,24 @@
+"""The federation that a scenario founds."""
+
+from fedchain.learning.application import Application
+from fedchain.simulator.engine.clock import EPOCH_MS
+from fedchain.simulator.founding import consensus_of, found_federation, simulation_keys
+from fedchain.simulator.scenario import Scenario
+
+
+def test_keys_follow_from_the_seed_alone() -> None:
+    keys = [key.public_key for key in simulation_keys(Scenario(peers=3, seed=1))]
+    assert len(set(keys)) == 3
+    assert keys == [key.public_key for key in simulation_keys(Scenario(peers=3, seed=1, rounds=9))]
+    assert not {*keys} & {key.public_key for key in simulation_keys(Scenario(peers=3, seed=2))}
+
+
+def test_the_document_says_what_the_scenario_determines() -> None:
+    scenario = Scenario(peers=3, mining_s=0.25, phase_timeout_s=7.5, rounds=5)
+    keys = simulation_keys(scenario)
+    genesis = found_federation(scenario, Application(scenario.learning_config()), keys)
+    assert genesis.members == tuple(key.public_key for key in keys)
+    assert (genesis.created_ms, genesis.rounds) == (EPOCH_MS, 5)
+    assert (genesis.target_mining_time_ms, genesis.phase_timeout_ms) == (250, 7500)
+    for name, value in consensus_of(scenario).items():
+        assert getattr(genesis, name) == value
