@@ -72,3 +72,19 @@ def test_an_area_lies_between_its_limits_and_within_the_axes() -> None:
     (band,) = chart.bands
     assert band.points == "0.0,0.0 1000.0,75.0 1000.0,150.0 0.0,225.0"
     assert band.last == "50.0 % – 75.0 %"
+
+
+def test_marks_stand_where_their_moments_are_and_one_place_has_one() -> None:
+    moments = [
+        (0.0, "too early"),
+        (2.0, "peer 1 crashes"),
+        (2.0, "peer 2 crashes"),
+        (5.0, "peer 1 returns"),
+        (9.0, "late"),
+    ]
+    chart = line_chart("a", [("b", [(1.0, 0.5), (5.0, 0.6)])], x_name="round", marks=moments)
+    assert chart is not None
+    assert [(mark.place, mark.text) for mark in chart.marks] == [
+        (25.0, "peer 1 crashes; peer 2 crashes"),
+        (100.0, "peer 1 returns"),
+    ]

@@ -6,7 +6,7 @@ Drawings stretch with the page and their labels are text beside them, so both ca
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
 from typing import TypeVar
 
 WIDTH, HEIGHT = 1000, 300
@@ -61,6 +61,16 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment: a vertical line, whose text stands below the chart under the same number."""
+
+    text: str
+    """What happened then."""
+    place: float
+    """Distance from the left, in hundredths of the width."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Lines over common axes."""
 
@@ -80,6 +90,8 @@ class Chart:
     """Lines that are not drawn: more could not be told apart."""
     bands: tuple[Band, ...] = ()
     """Areas behind the lines; a later one lies on the earlier ones."""
+    marks: tuple[Mark, ...] = ()
+    """Moments, left to right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,7 @@ def line_chart(
     unit: str = "",
     low: float | None = None,
     areas: Sequence[Area] = (),
+    marks: Sequence[tuple[float, str]] = (),
 ) -> Chart | None:
     """A chart of the series that have points, limited to the first ``STYLES`` of them; None if there is none.
 
@@ -123,6 +136,7 @@ def line_chart(
         unit: unit of y; with ``%``, fractions are shown in hundredths.
         low: a y that the axis includes even if no value is so low.
         areas: areas behind the lines.
+        marks: x and text of moments, in the order of x; those left or right of all lines are left out.
     """
     found = [(label, thin(points)) for label, points in series if points]
     if not found:
@@ -164,6 +178,7 @@ def line_chart(
         x_name=x_name,
         rows=_rows(shown, unit),
         left_out=len(found) - len(shown),
+        marks=tuple(_marks(marks, x_low, x_high)),
     )
 
 
@@ -206,6 +221,13 @@ def _ticks(low: float, high: float) -> Iterator[Tick]:
         if TICKS_APART <= place <= 100 - TICKS_APART:
             yield Tick(f"{value:,.0f}", round(place, 2), "middle")
     yield Tick(f"{high:,.0f}", 100.0, "end")
+
+
+def _marks(moments: Sequence[tuple[float, str]], low: float, high: float) -> Iterator[Mark]:
+    """One mark for each x between the limits: texts at the same x are joined."""
+    for x, same in groupby(moments, key=lambda moment: moment[0]):
+        if low <= x <= high and low < high:
+            yield Mark("; ".join(text for _, text in same), round(100 * (x - low) / (high - low), 2))
 
 
 def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...]:
