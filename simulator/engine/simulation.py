@@ -364,6 +364,7 @@ class Simulation:
         """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""
         if isinstance(made, Contribution):
             if peer.is_honest:  # results of traitors are not reported
+                self.recorder.on_trained(peer, effect.round)
                 self.recorder.evaluations.add(peer.number, effect.round, effect.phase, made)
             for other, reason in made.skipped:
                 said = f"peer {peer.number}, round {effect.round}: nothing of peer {other} is used: {reason}"
