@@ -455,7 +455,6 @@ class Simulation:
             peer = self.peers[number]
             if fault.kind == "crash":
                 peer.crash()
-                self.recorder.timeline.pop((number, self.progress.round), None)
             elif fault.kind == "kill":
                 peer.kill_pending = peer.node is not None
             elif fault.kind == "restart":
