@@ -85,6 +85,6 @@ def test_marks_stand_where_their_moments_are_and_one_place_has_one() -> None:
     chart = line_chart("a", [("b", [(1.0, 0.5), (5.0, 0.6)])], x_name="round", marks=moments)
     assert chart is not None
     assert [(mark.place, mark.text) for mark in chart.marks] == [
-        (25.0, "peer 1 crashes; peer 2 crashes"),
-        (100.0, "peer 1 returns"),
+        (25.0, "round 2: peer 1 crashes; peer 2 crashes"),
+        (100.0, "round 5: peer 1 returns"),
     ]

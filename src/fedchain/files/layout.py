@@ -50,10 +50,13 @@ def node_folders(network: Path) -> list[Path]:
     return [node_folder(network, number) for number in sorted(int(text) for text in numbers if text.isdecimal())]
 
 
-def is_simulated(folder: Path) -> bool:
-    """Whether a simulation made the chain in a run's folder, or in the folder of the chain itself."""
+def scenario_file(folder: Path) -> Path | None:
+    """The scenario of a run's folder, or of the folder of its chain; None if no simulation made the chain."""
     path = folder.resolve()
-    return any((place / SCENARIO_FILE).exists() for place in (path, path.parent if path.name == CHAIN_FOLDER else path))
+    if (folder / SCENARIO_FILE).exists():
+        return folder / SCENARIO_FILE
+    is_inside = path.name == CHAIN_FOLDER and (path.parent / SCENARIO_FILE).exists()
+    return path.parent / SCENARIO_FILE if is_inside else None
 
 
 def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:

@@ -178,7 +178,7 @@ def line_chart(
         x_name=x_name,
         rows=_rows(shown, unit),
         left_out=len(found) - len(shown),
-        marks=tuple(_marks(marks, x_low, x_high)),
+        marks=tuple(_marks(marks, x_low, x_high, x_name)),
     )
 
 
@@ -223,11 +223,13 @@ def _ticks(low: float, high: float) -> Iterator[Tick]:
     yield Tick(f"{high:,.0f}", 100.0, "end")
 
 
-def _marks(moments: Sequence[tuple[float, str]], low: float, high: float) -> Iterator[Mark]:
+def _marks(moments: Sequence[tuple[float, str]], low: float, high: float, x_name: str) -> Iterator[Mark]:
     """One mark for each x between the limits: texts at the same x are joined."""
     for x, same in groupby(moments, key=lambda moment: moment[0]):
         if low <= x <= high and low < high:
-            yield Mark("; ".join(text for _, text in same), round(100 * (x - low) / (high - low), 2))
+            yield Mark(
+                f"{x_name} {x:,.0f}: {'; '.join(text for _, text in same)}", round(100 * (x - low) / (high - low), 2)
+            )
 
 
 def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...]:
