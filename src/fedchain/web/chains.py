@@ -27,9 +27,9 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.operating.status import ask_status
 from fedchain.simulator.scenario import ScenarioError
+from fedchain.web.course.scenario import ScenarioView, read_scenario
 from fedchain.web.measured import MeasuredFile
 from fedchain.web.places import Place, distinct_titles, slugs
-from fedchain.web.scenario import ScenarioView, read_scenario
 from fedchain.web.seen import SeenFile
 
 RulesOf = Callable[[Genesis], KnowledgeRules]

@@ -65,7 +65,7 @@ class Mark:
     """A moment: a vertical line, whose text stands below the chart under the same number."""
 
     text: str
-    """What happened then."""
+    """The event."""
     place: float
     """Distance from the left, in hundredths of the width."""
 

@@ -27,11 +27,11 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import Area, Chart, line_chart
+from fedchain.web.course.scenario import placed, rows_of
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.measured import Measured, newest
 from fedchain.web.open_round import open_round
 from fedchain.web.rivals import rivals, seen_blocks
-from fedchain.web.scenario import placed, rows_of
 from fedchain.web.timeline import Timed, timed
 
 BLOCKS_A_PAGE = 40
@@ -437,7 +437,7 @@ def measured_of(chain: Chain) -> dict[int, Measured]:
 
 
 def happened(chain: Chain, reading: Reading, peer: int | None = None) -> list[tuple[Line, int, str]]:
-    """What went wrong or right again in a simulation, with all peers or one; empty for any other chain.
+    """Faults of a simulation and their ends, of all peers or one; empty for any other chain.
 
     Each is the block that was made meanwhile, the time in virtual milliseconds, and a text.
     """
@@ -456,7 +456,7 @@ def marks_by_round(chain: Chain, reading: Reading, peer: int | None = None) -> l
 
 
 def troubles_of(chain: Chain, reading: Reading, peer: int | None = None) -> list[Any]:
-    """What went wrong with all peers or one of a simulation, in words; see :func:`rows_of`."""
+    """The troubles of all peers of a simulation or of one, in words; see :func:`rows_of`."""
     if chain.scenario is None:
         return []
     found = chain.scenario.troubles if peer is None else chain.scenario.of_peer(peer)

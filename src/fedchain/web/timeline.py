@@ -38,7 +38,7 @@ class Timed:
     lost: tuple[Rival, ...]
     """Blocks for its height that did not become final."""
     moments: tuple[tuple[float, str], ...] = ()
-    """What went wrong meanwhile: the place on the bar, in thousandths of the drawing, and a text."""
+    """Faults of the scenario meanwhile: the place on the bar, in thousandths of the drawing, and a text."""
 
     def with_moments(self, found: Iterable[tuple[int, str]]) -> "Timed":
         """The same with moments: milliseconds since the block before, and texts."""

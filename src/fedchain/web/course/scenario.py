@@ -29,7 +29,7 @@ STATES = {
     "clock": ("wrong by the clock", ""),
     "lying": ("not following the protocol", ""),
 }
-"""What peers are while a trouble lasts, and when it is over."""
+"""The state of peers while a trouble lasts, and their state after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Setting:
     name: str
     value: str
     help: str
-    """What it means; empty for a hyper-parameter."""
+    """Its meaning; empty for a hyper-parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Moment:
     at_ms: int
     """Virtual time, in milliseconds."""
     text: str
-    """What happened, with the peers' numbers."""
+    """The event, with the peers' numbers."""
     peers: tuple[int, ...]
     """Numbers of the peers."""
 
@@ -65,10 +65,10 @@ class ScenarioView:
     others: tuple[Setting, ...]
     """Settings that do not."""
     troubles: tuple[Trouble, ...]
-    """What went wrong, in the order of time."""
+    """All that goes wrong in it, in the order of time."""
 
     def of_peer(self, peer: int) -> tuple[Trouble, ...]:
-        """What went wrong with one peer."""
+        """The troubles of one peer."""
         return tuple(item for item in self.troubles if peer in item.peers)
 
 
@@ -106,7 +106,7 @@ def read_scenario(folder: Path) -> ScenarioView | None:
 
 
 def moments(found: Sequence[Trouble]) -> list[Moment]:
-    """When something began or ended, in the order of time; peers that lied from the beginning have no such moment."""
+    """The beginnings and ends of troubles, in the order of time; peers that lie from the beginning have none."""
     made = list[Moment]()
     for item in found:
         who = peers_text(item.peers)
@@ -145,13 +145,13 @@ def rows_of(
 
 
 def state_text(trouble: Trouble) -> str:
-    """What its peers are while a trouble lasts."""
+    """The state of its peers while a trouble lasts."""
     state = STATES[trouble.kind][0]
     return f"{state}: {trouble.detail}" if trouble.detail else state
 
 
 def span_text(trouble: Trouble) -> str:
-    """How long a trouble lasts."""
+    """The time for which a trouble lasts."""
     begin, end = duration(round(1000 * trouble.begin_s)), trouble.end_s
     if trouble.begin_s == end:
         return f"restarted at {begin}"

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from fedchain.simulator.disturbances import Trouble
 from fedchain.simulator.scenario import ScenarioError, load_scenario
-from fedchain.web.scenario import moments, peers_text, read_scenario, span_text
+from fedchain.web.course.scenario import moments, peers_text, read_scenario, span_text
 from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import text_of
 from tests.support.web.site import HOME, site
