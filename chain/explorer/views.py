@@ -172,6 +172,8 @@ class BlockView:
     """Certificate that made it final; None for a candidate."""
     voters: tuple[Voter, ...]
     """Members that precommitted it, in the order of their addresses."""
+    electors: tuple[str, ...] | None
+    """Addresses of the members whose votes decided; None if that is not known here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import Area, Chart, line_chart
 from fedchain.web.course.scenario import placed, rows_of
+from fedchain.web.course.voting import participation, voting
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.measured import Measured, newest
 from fedchain.web.open_round import open_round
@@ -117,7 +118,7 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
     return {
         "block": view,
         "posts": sorted(view.transactions, key=lambda item: places.get(item.sender, -1)),
-        "voters": sorted(view.voters, key=lambda item: places.get(item.member, -1)),
+        "voting": voting(chain, view) if view.is_final else None,
         "candidates": rivals(chain, height, height, seen_blocks(chain, height, height)).get(height, ()),
         "timed": shown[0] if shown else None,
         "below": height - 1 if height - 1 in held else None,
@@ -145,6 +146,7 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
     return {
         "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
         "presence": presence(lines, place),
+        "participation": participation(lines, place),
         "first": lines[0].height if lines else None,
         "last": lines[-1].height if lines else None,
         "troubles": troubles_of(chain, reading, place),
