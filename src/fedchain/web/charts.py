@@ -18,6 +18,9 @@ POINTS_MAX = 400
 TICKS_MAX, TICKS_APART = 7, 8.0
 """Most labels of the horizontal axis, and the least distance between two, in hundredths of its width."""
 
+LEVELS = (2, 3, 4)
+"""Possible numbers of distances between the labels of the vertical axis; of axes that fit alike, the first is taken."""
+
 STYLES = 8
 """Line styles, by colour and dashes, each used once in a chart; see ``explorer.css``."""
 
@@ -78,8 +81,8 @@ class Chart:
     """The values that are shown, and their unit."""
     lines: tuple[Line, ...]
     """At least one."""
-    y_labels: tuple[str, str, str]
-    """Labels of the vertical axis: top, middle and bottom."""
+    y_labels: tuple[str, ...]
+    """Labels of the vertical axis at equal distances, from the top to the bottom."""
     ticks: tuple[Tick, ...]
     """Labels of the horizontal axis, left to right."""
     x_name: str
@@ -151,7 +154,8 @@ def line_chart(
     y_low, y_high = min(ys) if low is None else min(low, *ys), max(ys)
     if unit == "%" and y_low == y_high:
         y_low, y_high = max(0.0, y_low - 0.05), min(1.0, y_high + 0.05)  # no accuracy is above 100 %
-    y_low, y_high = _round_limits(y_low, y_high)
+    levels = _levels(y_low, y_high)
+    y_low, y_high = levels[0], levels[-1]
 
     def place(x: float, y: float) -> str:
         across = 0.5 if x_high == x_low else (x - x_low) / (x_high - x_low)
@@ -173,7 +177,7 @@ def line_chart(
         bands=bands,
         title=title,
         lines=lines,
-        y_labels=_y_labels(y_low, y_high, unit),
+        y_labels=_y_labels(levels, unit),
         ticks=tuple(_ticks(x_low, x_high)),
         x_name=x_name,
         rows=_rows(shown, unit),
@@ -182,15 +186,20 @@ def line_chart(
     )
 
 
-def _round_limits(low: float, high: float) -> tuple[float, float]:
-    """Limits of an axis that contain both, with round numbers at its ends and in its middle."""
+def _levels(low: float, high: float) -> list[float]:
+    """The labels of an axis that contains both, ascending: three to five round numbers that fit most closely."""
     if high == low:
         low, high = low - abs(low) * 0.1 - 1e-3, high + abs(high) * 0.1 + 1e-3
     digits = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if low == 0 else (1, 2, 2.5, 5)
-    for step in _round_numbers((high - low) / 2, digits):
-        first = math.floor(low / step + 1e-9) * step
-        if first + 2 * step >= high - 1e-9 * step:
-            return first, first + 2 * step
+    axes = [_axis(low, high, count, digits) for count in LEVELS]
+    return min(axes, key=lambda levels: round((levels[-1] - levels[0]) / (high - low), 9))
+
+
+def _axis(low: float, high: float, steps: int, digits: Sequence[float]) -> list[float]:
+    for step in _round_numbers((high - low) / steps, digits):
+        first = math.floor(low / step + 1e-9)
+        if (first + steps) * step >= high - 1e-9 * step:
+            return [(first + number) * step for number in range(steps + 1)]
     raise AssertionError("steps grow without end")
 
 
@@ -201,11 +210,10 @@ def _round_numbers(least: float, digits: Sequence[float]) -> Iterator[float]:
         yield from (number for number in numbers if number >= least * (1 - 1e-9))
 
 
-def _y_labels(low: float, high: float, unit: str) -> tuple[str, str, str]:
-    top, middle, bottom = high, (low + high) / 2, low
-    if unit == "%" and all(abs(100 * y - round(100 * y)) < 1e-6 for y in (top, middle, bottom)):
-        return f"{100 * top:.0f} %", f"{100 * middle:.0f} %", f"{100 * bottom:.0f} %"
-    return number_text(top, unit), number_text(middle, unit), number_text(bottom, unit)
+def _y_labels(levels: Sequence[float], unit: str) -> tuple[str, ...]:
+    if unit == "%" and all(abs(100 * y - round(100 * y)) < 1e-6 for y in levels):
+        return tuple(f"{100 * y:.0f} %" for y in reversed(levels))
+    return tuple(number_text(y, unit) for y in reversed(levels))
 
 
 def _ticks(low: float, high: float) -> Iterator[Tick]:
