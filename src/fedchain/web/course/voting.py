@@ -29,9 +29,9 @@ class Ballot:
     member: str
     """Address of the voter."""
     prevotes: tuple[str, ...]
-    """What it prevoted, attempt by attempt, for people."""
+    """Its prevotes, attempt by attempt, for people."""
     precommits: tuple[str, ...]
-    """What it precommitted, attempt by attempt, for people."""
+    """Its precommits, attempt by attempt, for people."""
     ahead_ms: int | None
     """Its clock when it precommitted the final block, after the certificate's median; None: not known."""
     mined_ms: int | None
