@@ -1,6 +1,6 @@
 """Disturbances of a scenario: faults, wrong clocks, and peers that do not follow the protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -53,3 +53,68 @@ class Traitors:
     """Peer numbers, from 0."""
     parameters: Mapping[str, float] = field(default_factory=dict)
     """Parameters of the behaviour, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A time for which something was wrong with some peers, for pictures and pages."""
+
+    kind: str
+    """down, cut (off from the others), slow, clock or lying."""
+    peers: tuple[int, ...]
+    """Peer numbers, ascending."""
+    begin_s: float
+    """When it began, in virtual seconds."""
+    end_s: float | None
+    """When it ended, in the same unit; None if it never did."""
+    detail: str = ""
+    """The factor of slow peers, the error of clocks, the behaviour of liars."""
+
+
+def troubles(faults: Sequence[Fault], clocks: Sequence[Clock], adversaries: Sequence[Traitors]) -> tuple[Trouble, ...]:
+    """The times for which something was wrong, in the order in which they began; peers that share one are together."""
+    going, found = dict[tuple[str, int], tuple[float, str]](), list[tuple[float, float | None, str, str, int]]()
+
+    def end(kind: str, peers: Sequence[int], at_s: float | None) -> None:
+        for peer in peers:
+            if (kind, peer) in going:
+                begin_s, detail = going.pop((kind, peer))
+                found.append((begin_s, at_s, kind, detail, peer))
+
+    def begin(kind: str, peers: Sequence[int], at_s: float, detail: str = "") -> None:
+        for peer in peers:
+            going.setdefault((kind, peer), (at_s, detail))
+
+    for row in adversaries:
+        settings = ", ".join(f"{name} {value:g}" for name, value in sorted(row.parameters.items()))
+        begin("lying", row.peers, 0.0, f"{row.behaviour} ({settings})" if settings else row.behaviour)
+    for fault in sorted(faults, key=lambda fault: fault.at_s):
+        match fault.kind:
+            case "crash" | "kill":
+                begin("down", fault.peers, fault.at_s)
+            case "restart":
+                begin("down", fault.peers, fault.at_s)  # one that was up is down for a moment
+                end("down", fault.peers, fault.at_s)
+            case "slow":
+                end("slow", fault.peers, fault.at_s)
+                if fault.factor != 1:
+                    begin("slow", fault.peers, fault.at_s, f"×{fault.factor:g}")
+            case _:  # a partition replaces the one before
+                end("cut", [peer for kind, peer in [*going] if kind == "cut"], fault.at_s)
+                begin("cut", fault.peers if fault.kind == "partition" else (), fault.at_s)
+    for kind, peer in [*going]:
+        end(kind, (peer,), None)
+    found += [(clock.at_s, None, "clock", _error(clock), peer) for clock in clocks for peer in clock.peers]
+    together = dict[tuple[float, float | None, str, str], list[int]]()
+    for begin_s, end_s, kind, detail, peer in found:
+        together.setdefault((begin_s, end_s, kind, detail), []).append(peer)
+    made = (
+        Trouble(kind, tuple(sorted(peers)), begin_s, end_s, detail)
+        for (begin_s, end_s, kind, detail), peers in together.items()
+    )
+    return tuple(sorted(made, key=lambda item: (item.begin_s, item.kind, item.peers)))
+
+
+def _error(clock: Clock) -> str:
+    drift = [f"gains {clock.drift:+g} s each second"] if clock.drift else []
+    return ", ".join([f"{clock.offset_s:+g} s", *drift] if clock.offset_s or not drift else drift)

@@ -92,7 +92,7 @@ class Span:
     started: float | None = None
     """Time at which training began."""
     trained: float | None = None
-    """Time at which training ended and the post was sent."""
+    """Time at which training ended."""
     mining: float | None = None
     """Time at which the peer had all posts it waited for and began to mine."""
     voted: float | None = None
@@ -103,6 +103,8 @@ class Span:
     """Time at which the peer found the nonce of a block that became final; the last one if there are several."""
     up_since: float = 0.0
     """Time at which the peer was started: a peer that was down or asleep at the seal learns of the block much later."""
+    posted: float | None = None
+    """Time at which the post was sent: later than ``trained`` if the peer still listened for its own key."""
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ class Recorder:
                     self.span(peer.number, header.round).mining = now_s
                 case Publish(PostMessage(post, _)):
                     span = self.span(peer.number, post.round)
-                    span.trained = now_s if span.trained is None else span.trained  # it may be sent again
+                    span.posted = now_s if span.posted is None else span.posted  # it may be sent again
                 case Publish(VoteMessage(vote)):
                     self.span(peer.number, _round_at(node.ledger, vote.height)).voted = now_s
                 case Publish(CandidateMessage(block)):
@@ -62,6 +62,11 @@ class Recorder:
                             self._sealed_s.setdefault(record.block.hash, now_s)  # a traitor's block: when first known
                 case _:
                     pass
+
+    def on_trained(self, peer: SimulatedPeer, round_number: int) -> None:
+        """A peer made its contribution to a phase; only a round's first phase trains."""
+        span = self.span(peer.number, round_number)
+        span.trained = self._loop.time() if span.trained is None else span.trained
 
     def on_head(self, peer: SimulatedPeer, old: State, head: State) -> None:
         """A peer's head moved: the round is closed for this peer if the block is the round's last."""

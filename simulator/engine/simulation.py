@@ -218,6 +218,7 @@ class Simulation:
         """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""
         if isinstance(made, Contribution):
             if peer.is_honest:  # results of traitors are not reported
+                self.recorder.on_trained(peer, effect.round)
                 self.recorder.evaluations.add(peer.number, effect.round, effect.phase, made)
             self._shortfalls.on_contribution(peer.number, effect.round, made)
             return
@@ -284,10 +285,8 @@ class Simulation:
 
     def _on_fault(self, fault: Fault) -> None:
         self._trace.note(0, fault.kind, repr(fault.peers).encode())
-        for number in fault.peers:
-            if fault.kind == "crash":
-                self.recorder.timeline.pop((number, self.progress.round), None)
-            elif fault.kind == "restart":
+        if fault.kind == "restart":
+            for number in fault.peers:
                 self.checker.on_crash(number)
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

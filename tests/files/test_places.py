@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.files.layout import CHAIN_FOLDER, DATABASE, GENESIS_FILE, SCENARIO_FILE
-from fedchain.files.places import chain_folder, chains_in, is_simulated, node_folder, node_folders, place_at, places_in
+from fedchain.files.places import chain_folder, chains_in, node_folder, node_folders, place_at, places_in, scenario_file
 
 
 def made(folder: Path, *names: str) -> Path:
@@ -64,6 +64,5 @@ def test_the_chains_in_a_folder_are_its_own_or_those_beside_each_other(tmp_path:
 
 def test_a_simulation_is_known_by_its_scenario_from_its_chain_too(tmp_path: Path) -> None:
     run, node = made(tmp_path / "run", SCENARIO_FILE, CHAIN), made(tmp_path / "node", CHAIN)
-    assert [is_simulated(folder) for folder in (run, run / CHAIN_FOLDER, node, node / CHAIN_FOLDER)] == [True] * 2 + [
-        False
-    ] * 2
+    found = [scenario_file(folder) for folder in (run, run / CHAIN_FOLDER, node, node / CHAIN_FOLDER)]
+    assert found == [run / SCENARIO_FILE] * 2 + [None] * 2

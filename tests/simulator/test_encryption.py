@@ -52,8 +52,8 @@ def test_a_proof_is_verified_once_by_each_node(shares_checks: bool, monkeypatch:
 
 def test_training_takes_the_time_of_the_phase_that_trains(outcome: Outcome) -> None:
     first, second = outcome.rows
-    assert second.training_s == pytest.approx(SCENARIO.iteration_s, abs=0.001)
-    assert 0.0 < first.training_s < 3 * SCENARIO.iteration_s, "nobody speaks before it has heard the others"
+    for row in (first, second):
+        assert row.training_s == pytest.approx(SCENARIO.iteration_s, abs=0.001)
 
 
 def test_a_peer_that_is_killed_between_the_phases_changes_nothing(outcome: Outcome) -> None:

@@ -1,5 +1,6 @@
 """The pages in a real browser: Chromium, headless, where it is installed."""
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -186,6 +187,22 @@ def test_a_false_aggregate_turns_red_with_both_hashes(place: Place, context: Bro
     page.goto(f"{place.address}/lie/block/1")
     page.get_by_role("button", name="Recompute here").click()
     expect(page.locator("#recompute")).to_have_class("card verdict good")
+
+
+@pytest.mark.parametrize("with_script", [True, False])
+def test_the_button_that_had_a_block_recomputed_keeps_the_focus(
+    place: Place, browser: Browser, with_script: bool
+) -> None:
+    """The verdict above it is in view, and a reader of the screen says it with the button."""
+    with browser.new_context(java_script_enabled=with_script, viewport={"width": 360, "height": 700}) as context:
+        page = context.new_page()
+        page.goto(f"{place.address}/run/block/{2 + with_script}")
+        page.get_by_role("button", name="Recompute here").press("Enter")
+        button = page.get_by_role("button", name="Recompute again")
+        expect(button).to_be_focused()
+        expect(button).to_have_accessible_description(re.compile("leave the same knowledge"))
+        expect(button).to_be_in_viewport()
+        expect(page.locator("#verdict")).to_be_in_viewport()
 
 
 def test_a_new_block_comes_onto_open_pages_and_what_the_reader_did_stays(place: Place, context: BrowserContext) -> None:

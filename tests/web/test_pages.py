@@ -57,7 +57,7 @@ def test_the_overview_says_what_status_says(client: TestClient, run: Path, chain
 
 def test_a_block_shows_where_its_time_went_and_who_was_absent(client: TestClient, chain: ChainBuilder) -> None:
     shown = text_of(client, "/run/block/3")
-    assert "train 1.0 s · exchange 4.5 s · mine 4.0 s · vote 0.5 s" in shown
+    assert "train 1.0 s · exchange and wait 4.5 s · mine 4.0 s · vote 0.5 s" in shown
     assert address(chain.genesis.members[3])[-8:] in shown.partition("is not counted")[2]
     assert "Block 2" in shown
     assert "Block 4" in shown
@@ -195,8 +195,10 @@ def test_several_runs_are_listed_and_compared(tmp_path: Path, chain: ChainBuilde
     assert "90.0 %" not in client.get("/compare?chain=a").text
 
 
-def test_a_clock_that_was_read_once_is_no_curve(tmp_path: Path) -> None:
+def test_a_clock_that_was_read_once_is_told_in_words(tmp_path: Path) -> None:
     for rounds, is_drawn in ((1, False), (2, True)):
         folder = write_run(tmp_path / str(rounds), learning_chain(document(), rounds))
         shown = TestClient(site(folder).app, base_url=HOME).get(f"/{rounds}/member/0").text
-        assert ("member-clock" in shown) is is_drawn
+        clock = shown.partition('id="member-clock"')[2]
+        assert ("<polyline" in clock) is is_drawn
+        assert ("so far only of height 1: clock <b>" in clock) is not is_drawn

@@ -21,7 +21,7 @@ def test_a_node_s_block_is_split_by_what_the_nodes_saw(net: tuple[Path, list[Blo
     folder, _, _ = net
     shown = client(folder).get("/net/block/3").text
     # 10 s from block to block, 4 s of which were mining; the slower trained for 1.5 s, and votes began with the first
-    assert "train 1.5 s · exchange 3.5 s · mine 4.0 s · vote 1.0 s" in shown
+    assert "train 1.5 s · exchange and wait 3.5 s · mine 4.0 s · vote 1.0 s" in shown
     assert "train, exchange and vote 6.0 s · mine 4.0 s" in client(folder).get("/net/block/2").text
 
 
@@ -53,7 +53,7 @@ def test_what_a_round_waits_for_its_interval_is_no_exchange(tmp_path: Path) -> N
     TimelineFile(folder / TIMELINE_FILE).add(seen(blocks[2], 500, 9_000, final))
     shown = [client(folder).get(f"/node/block/{height}").text for height in (1, 2, 3, 4)]
     assert ["wait for the round" in page for page in shown] == [False, False, True, False]
-    assert "wait for the round 4.0 s · train 0.5 s · exchange 1.0 s · mine 4.0 s · vote 0.5 s" in shown[2]
+    assert "wait for the round 4.0 s · train 0.5 s · exchange and wait 1.0 s · mine 4.0 s · vote 0.5 s" in shown[2]
 
 
 @pytest.mark.parametrize(

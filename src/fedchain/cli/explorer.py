@@ -23,7 +23,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.files.places import chain_folder, chains_in, is_simulated
+from fedchain.files.places import chain_folder, chains_in, scenario_file
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -301,7 +301,7 @@ def _show(answer: Any, as_json: bool, genesis: Genesis, folder: Path) -> None:
 
     # The texts came from other peers: none of them is markup.
     console = Console()
-    for part in render(answer, genesis, is_virtual=is_simulated(folder)):
+    for part in render(answer, genesis, is_virtual=scenario_file(folder) is not None):
         console.print(part, crop=False)
     if isinstance(answer, TransactionProof):
         typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")

@@ -78,10 +78,11 @@ def chain_folder(folder: Path) -> Path:
     return inner if inner.is_dir() and not (folder / DATABASE).exists() else folder
 
 
-def is_simulated(folder: Path) -> bool:
-    """Whether a simulation made the chain in a run's folder, or in the folder of the chain itself."""
+def scenario_file(folder: Path) -> Path | None:
+    """The scenario of a run's folder, or of the folder of its chain; None if no simulation made the chain."""
     path = folder.resolve()
-    return any((place / SCENARIO_FILE).exists() for place in (path, path.parent if path.name == CHAIN_FOLDER else path))
+    places = (folder, path.parent) if path.name == CHAIN_FOLDER else (folder,)
+    return next((place / SCENARIO_FILE for place in places if (place / SCENARIO_FILE).exists()), None)
 
 
 def _holds_chain(folder: Path) -> bool:

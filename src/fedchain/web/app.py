@@ -233,7 +233,7 @@ class Site:
         self._recomputed[chain.key, view.summary.hash] = found
         chain.recomputed += 1
         anyio.from_thread.run_sync(self.live.wake)
-        return RedirectResponse(f"/{chain.key}/block/{name}#recompute", 303)
+        return RedirectResponse(f"/{chain.key}/block/{name}#recomputed", 303)
 
     # files
 

@@ -22,10 +22,12 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import DATABASE, SOCKET
-from fedchain.files.places import is_simulated
+from fedchain.files.places import scenario_file
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.operating.status import ask_status
+from fedchain.simulator.scenario import ScenarioError
+from fedchain.web.course.scenario import ScenarioView, read_scenario
 from fedchain.web.measured import MeasuredFile
 from fedchain.web.places import Place, distinct_titles, slugs
 from fedchain.web.seen import SeenFile
@@ -155,6 +157,8 @@ class Chain:
     rules_of: RulesOf
     is_simulated: bool = False
     """Whether a simulation made it: its times are virtual, and its measurements are of all members."""
+    scenario: ScenarioView | None = None
+    """The simulation's scenario; None if there is none, or if it cannot be read."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     compared: int = 0
     """How often knowledge that pages lacked was read in the background."""
@@ -294,7 +298,7 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
     # The folder of a chain gets the name of the run's folder above it.
     titles = distinct_titles([folder if folder.name == group else folder.parent for group, folder, _ in groups])
     return tuple(
-        Chain(key, title, genesis, tuple(holders), rules_of, is_simulated=_is_simulated(holders))
+        _with_scenario(Chain(key, title, genesis, tuple(holders), rules_of))
         for key, title, (genesis, holders) in zip(slugs(titles), titles, groups.values(), strict=True)
     )
 
@@ -304,8 +308,15 @@ def round_ms(genesis: Genesis) -> int:
     return genesis.round_interval_ms + forgiven_after_ms(genesis)
 
 
-def _is_simulated(holders: Sequence[Holder]) -> bool:
-    return any(is_simulated(holder.place.folder) for holder in holders)
+def _with_scenario(chain: Chain) -> Chain:
+    """Read the scenario of a simulation; one that cannot be read is a trouble that the overview names."""
+    for folder in [holder.place.folder for holder in chain.holders if scenario_file(holder.place.folder)]:
+        chain.is_simulated = True
+        try:
+            chain.scenario = read_scenario(folder)
+        except ScenarioError as error:
+            chain.note_trouble(str(error))
+    return chain
 
 
 def _steady(status: dict[str, Any] | None) -> dict[str, Any] | None:

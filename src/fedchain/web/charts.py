@@ -6,7 +6,7 @@ Drawings stretch with the page and their labels are text beside them, so both ca
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
 from typing import TypeVar
 
 WIDTH, HEIGHT = 1000, 300
@@ -17,6 +17,9 @@ POINTS_MAX = 400
 
 TICKS_MAX, TICKS_APART = 7, 8.0
 """Most labels of the horizontal axis, and the least distance between two, in hundredths of its width."""
+
+LEVELS = (2, 3, 4)
+"""Possible numbers of distances between the labels of the vertical axis; of axes that fit alike, the first is taken."""
 
 STYLES = 8
 """Line styles, by colour and dashes, each used once in a chart; see ``explorer.css``."""
@@ -61,6 +64,16 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment: a vertical line, whose text stands below the chart under the same number."""
+
+    text: str
+    """The event."""
+    place: float
+    """Distance from the left, in hundredths of the width."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Lines over common axes."""
 
@@ -68,8 +81,8 @@ class Chart:
     """The values that are shown, and their unit."""
     lines: tuple[Line, ...]
     """At least one."""
-    y_labels: tuple[str, str, str]
-    """Labels of the vertical axis: top, middle and bottom."""
+    y_labels: tuple[str, ...]
+    """Labels of the vertical axis at equal distances, from the top to the bottom."""
     ticks: tuple[Tick, ...]
     """Labels of the horizontal axis, left to right."""
     x_name: str
@@ -80,6 +93,8 @@ class Chart:
     """Lines that are not drawn: more could not be told apart."""
     bands: tuple[Band, ...] = ()
     """Areas behind the lines; a later one lies on the earlier ones."""
+    marks: tuple[Mark, ...] = ()
+    """Moments, left to right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +128,7 @@ def line_chart(
     unit: str = "",
     low: float | None = None,
     areas: Sequence[Area] = (),
+    marks: Sequence[tuple[float, str]] = (),
 ) -> Chart | None:
     """A chart of the series that have points, limited to the first ``STYLES`` of them; None if there is none.
 
@@ -123,6 +139,7 @@ def line_chart(
         unit: unit of y; with ``%``, fractions are shown in hundredths.
         low: a y that the axis includes even if no value is so low.
         areas: areas behind the lines.
+        marks: x and text of moments, in the order of x; those left or right of all lines are left out.
     """
     found = [(label, thin(points)) for label, points in series if points]
     if not found:
@@ -137,7 +154,8 @@ def line_chart(
     y_low, y_high = min(ys) if low is None else min(low, *ys), max(ys)
     if unit == "%" and y_low == y_high:
         y_low, y_high = max(0.0, y_low - 0.05), min(1.0, y_high + 0.05)  # no accuracy is above 100 %
-    y_low, y_high = _round_limits(y_low, y_high)
+    levels = _levels(y_low, y_high)
+    y_low, y_high = levels[0], levels[-1]
 
     def place(x: float, y: float) -> str:
         across = 0.5 if x_high == x_low else (x - x_low) / (x_high - x_low)
@@ -159,23 +177,29 @@ def line_chart(
         bands=bands,
         title=title,
         lines=lines,
-        y_labels=_y_labels(y_low, y_high, unit),
+        y_labels=_y_labels(levels, unit),
         ticks=tuple(_ticks(x_low, x_high)),
         x_name=x_name,
         rows=_rows(shown, unit),
         left_out=len(found) - len(shown),
+        marks=tuple(_marks(marks, x_low, x_high, x_name)),
     )
 
 
-def _round_limits(low: float, high: float) -> tuple[float, float]:
-    """Limits of an axis that contain both, with round numbers at its ends and in its middle."""
+def _levels(low: float, high: float) -> list[float]:
+    """The labels of an axis that contains both, ascending: three to five round numbers that fit most closely."""
     if high == low:
         low, high = low - abs(low) * 0.1 - 1e-3, high + abs(high) * 0.1 + 1e-3
     digits = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if low == 0 else (1, 2, 2.5, 5)
-    for step in _round_numbers((high - low) / 2, digits):
-        first = math.floor(low / step + 1e-9) * step
-        if first + 2 * step >= high - 1e-9 * step:
-            return first, first + 2 * step
+    axes = [_axis(low, high, count, digits) for count in LEVELS]
+    return min(axes, key=lambda levels: round((levels[-1] - levels[0]) / (high - low), 9))
+
+
+def _axis(low: float, high: float, steps: int, digits: Sequence[float]) -> list[float]:
+    for step in _round_numbers((high - low) / steps, digits):
+        first = math.floor(low / step + 1e-9)
+        if (first + steps) * step >= high - 1e-9 * step:
+            return [(first + number) * step for number in range(steps + 1)]
     raise AssertionError("steps grow without end")
 
 
@@ -186,11 +210,10 @@ def _round_numbers(least: float, digits: Sequence[float]) -> Iterator[float]:
         yield from (number for number in numbers if number >= least * (1 - 1e-9))
 
 
-def _y_labels(low: float, high: float, unit: str) -> tuple[str, str, str]:
-    top, middle, bottom = high, (low + high) / 2, low
-    if unit == "%" and all(abs(100 * y - round(100 * y)) < 1e-6 for y in (top, middle, bottom)):
-        return f"{100 * top:.0f} %", f"{100 * middle:.0f} %", f"{100 * bottom:.0f} %"
-    return number_text(top, unit), number_text(middle, unit), number_text(bottom, unit)
+def _y_labels(levels: Sequence[float], unit: str) -> tuple[str, ...]:
+    if unit == "%" and all(abs(100 * y - round(100 * y)) < 1e-6 for y in levels):
+        return tuple(f"{100 * y:.0f} %" for y in reversed(levels))
+    return tuple(number_text(y, unit) for y in reversed(levels))
 
 
 def _ticks(low: float, high: float) -> Iterator[Tick]:
@@ -206,6 +229,15 @@ def _ticks(low: float, high: float) -> Iterator[Tick]:
         if TICKS_APART <= place <= 100 - TICKS_APART:
             yield Tick(f"{value:,.0f}", round(place, 2), "middle")
     yield Tick(f"{high:,.0f}", 100.0, "end")
+
+
+def _marks(moments: Sequence[tuple[float, str]], low: float, high: float, x_name: str) -> Iterator[Mark]:
+    """One mark for each x between the limits: texts at the same x are joined."""
+    for x, same in groupby(moments, key=lambda moment: moment[0]):
+        if low <= x <= high and low < high:
+            yield Mark(
+                f"{x_name} {x:,.0f}: {'; '.join(text for _, text in same)}", round(100 * (x - low) / (high - low), 2)
+            )
 
 
 def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...]:

@@ -11,6 +11,7 @@ from fedchain.chain.explorer.columns import Columns, Line
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of, read_number
 from fedchain.chain.explorer.plain import plain
+from fedchain.chain.explorer.units import duration
 from fedchain.chain.explorer.views import (
     BlockView,
     ChainStatus,
@@ -28,6 +29,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import Area, Chart, line_chart
+from fedchain.web.course.scenario import placed, rows_of
+from fedchain.web.course.voting import turnout, voting
 from fedchain.web.formats import Names
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.measured import Measured, newest
@@ -90,7 +93,8 @@ def home(chain: Chain, reading: Reading, question: Question) -> Context:
         "newest_accuracy": newest(measured_of(chain), "taa"),
         "open": open_round(chain, reading),
         "blocks": timed_blocks(chain, reading, status.height - 9, status.height)[::-1],
-        "accuracy": accuracy_chart(chain),
+        "accuracy": accuracy_chart(chain, reading),
+        "troubles": troubles_of(chain, reading),
         "heads": sorted(heads),
         "behind": chain.behind,
     }
@@ -119,7 +123,7 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
     return {
         "block": view,
         "posts": sorted(view.transactions, key=lambda item: places.get(item.sender, -1)),
-        "voters": sorted(view.voters, key=lambda item: places.get(item.member, -1)),
+        "voting": voting(chain, view) if view.is_final else None,
         "candidates": rivals(chain, height, height, seen_blocks(chain, height, height)).get(height, ()),
         "timed": shown[0] if shown else None,
         "below": height - 1 if height - 1 in held else None,
@@ -160,11 +164,17 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
     return {
         "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
         "presence": presence(lines, place),
+        "turnout": turnout(lines, place),
         "first": lines[0].height if lines else None,
         "last": lines[-1].height if lines else None,
-        "clock": line_chart("clock ahead of the others'", [("clock", offsets)], x_name="height", unit="s")
-        if len(offsets) > 1
-        else None,
+        "troubles": troubles_of(chain, reading, place),
+        "clock": line_chart(
+            "clock ahead of the others'",
+            [("clock", offsets)],
+            x_name="height",
+            unit="s",
+            marks=[(float(line.height), text) for line, _, text in happened(chain, reading, place)],
+        ),
         "accuracy": line_chart(
             "accuracy",
             [
@@ -173,6 +183,7 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
             ],
             x_name="round",
             unit="%",
+            marks=marks_by_round(chain, reading, place),
         ),
     }
 
@@ -237,7 +248,7 @@ def rounds(chain: Chain, reading: Reading, question: Question) -> Context:
         "measured": measured_of(chain),
         "newest": highest,
         "step": ROUNDS_A_PAGE,
-        "chart": accuracy_chart(chain),
+        "chart": accuracy_chart(chain, reading),
         "open_round": None if reading.explorer.state.finished else reading.explorer.state.round,
     }
 
@@ -272,16 +283,20 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
         raise NotFound(f"the learning method cannot be asked here: {error}") from None
     drift = kept.drift(chain, reading, rules, view)
     by_class = [(f"class {label}", [(float(x), y) for x, y in points]) for label, points in drift.by_class]
+    marks = marks_by_round(chain, reading)
     return {
         "knowledge": view,
         "newest": newest_round,
         "drift": drift,
-        "by_class": line_chart("distance to the round before, by class", by_class, x_name="round", low=0.0),
+        "by_class": line_chart(
+            "distance to the round before, by class", by_class, x_name="round", low=0.0, marks=marks
+        ),
         "of_model": line_chart(
             "distance to the round before",
             [("whole model" if drift.is_of_model else "all numbers", [(float(x), y) for x, y in drift.of_model])],
             x_name="round",
             low=0.0,
+            marks=marks,
         ),
     }
 
@@ -371,9 +386,15 @@ def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple
     summaries = [reading.columns.summary(line) for line in lines]
     measured = measured_of(chain) if len(chain.holders) == 1 else {}
     seen = seen_blocks(chain, first, last)
-    return timed(
+    items = timed(
         lines, summaries, before, measured, rivals(chain, first, last, seen), seen, chain.genesis.round_interval_ms
     )
+    began_ms = dict(zip((line.height for line in lines), (before, *(line.time_ms for line in lines)), strict=False))
+    meanwhile = dict[int, list[tuple[int, str]]]()
+    for line, at_ms, text in happened(chain, reading):
+        if (since_ms := began_ms.get(line.height)) is not None:
+            meanwhile.setdefault(line.height, []).append((chain.genesis.created_ms + at_ms - since_ms, text))
+    return tuple(item.with_moments(meanwhile.get(item.summary.height, ())) for item in items)
 
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:
@@ -482,7 +503,34 @@ def measured_of(chain: Chain) -> dict[int, Measured]:
     return {number: _mean(number, [found[number] for found in holders if number in found]) for number in numbers}
 
 
-def accuracy_chart(chain: Chain) -> Chart | None:
+def happened(chain: Chain, reading: Reading, peer: int | None = None) -> list[tuple[Line, int, str]]:
+    """Faults of a simulation and their ends, of all peers or one; empty for any other chain.
+
+    Each is the block that was made meanwhile, the time in virtual milliseconds, and a text.
+    """
+    if chain.scenario is None:
+        return []
+    found = chain.scenario.troubles if peer is None else chain.scenario.of_peer(peer)
+    return [
+        (line, moment.at_ms, f"{moment.text} ({duration(moment.at_ms)})")
+        for line, moment in placed(found, [*reading.columns.lines()], chain.genesis.created_ms)
+    ]
+
+
+def marks_by_round(chain: Chain, reading: Reading, peer: int | None = None) -> list[tuple[float, str]]:
+    """The same as marks of a chart by round."""
+    return [(float(line.round), text) for line, _, text in happened(chain, reading, peer)]
+
+
+def troubles_of(chain: Chain, reading: Reading, peer: int | None = None) -> list[Any]:
+    """The troubles of all peers of a simulation or of one, in words; see :func:`rows_of`."""
+    if chain.scenario is None:
+        return []
+    found = chain.scenario.troubles if peer is None else chain.scenario.of_peer(peer)
+    return [*rows_of(found, [*reading.columns.lines()], chain.genesis.created_ms)]
+
+
+def accuracy_chart(chain: Chain, reading: Reading) -> Chart | None:
     """Chart of accuracies by round, with a line for each of several nodes."""
     if len(chain.holders) > 1:
         series = [(holder.place.label, _points(holder.measured.rounds, "taa")) for holder in chain.holders]
@@ -492,7 +540,8 @@ def accuracy_chart(chain: Chain) -> Chart | None:
         ("members' own test sets, mean", _points(found, "taa")),
         ("whole test set", _points(found, "test_accuracy")),
     ]
-    return line_chart("accuracy", series, x_name="round", unit="%", areas=_spread(chain.holders[0].measured.members))
+    areas, marks = _spread(chain.holders[0].measured.members), marks_by_round(chain, reading)
+    return line_chart("accuracy", series, x_name="round", unit="%", areas=areas, marks=marks)
 
 
 def _spread(members: Mapping[int, Mapping[int, Measured]]) -> list[Area]:

@@ -5,7 +5,7 @@ observations of its nodes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import BlockSummary
@@ -37,6 +37,14 @@ class Timed:
     """Whether the bar is drawn shorter than to scale, so that a very long one does not dwarf the others."""
     lost: tuple[Rival, ...]
     """Blocks for its height that did not become final."""
+    moments: tuple[tuple[float, str], ...] = ()
+    """Faults of the scenario meanwhile: the place on the bar, in thousandths of the drawing, and a text."""
+
+    def with_moments(self, found: Iterable[tuple[int, str]]) -> "Timed":
+        """The same with moments: milliseconds since the block before, and texts."""
+        drawn, whole_ms = sum(part.width for part in self.segments), sum(part.time_ms for part in self.segments)
+        scale = drawn / whole_ms if whole_ms else 0.0
+        return replace(self, moments=tuple((min(drawn, at_ms * scale), text) for at_ms, text in found))
 
 
 def timed(

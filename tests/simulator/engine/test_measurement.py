@@ -12,9 +12,11 @@ from fedchain.learning.executors.inline import Done
 from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.simulator.disturbances import Traitors
+from fedchain.node.core.voting.twins import LISTENING_MS
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from tests.support.simulator.trivial import (
+    LOCAL_STEPS,
     TrivialExecutor,
     contribution,
     run_trivial,
@@ -140,3 +142,18 @@ def test_rounds_keep_the_interval_that_was_asked_for() -> None:
     rows = run_trivial(trivial_scenario(rounds=3, round_interval_s=60.0)).rows
     ends = [row.virtual_s for row in rows]
     assert all(after - before >= 60.0 for before, after in pairwise(ends))
+
+
+def test_the_time_for_which_a_peer_listens_before_it_posts_is_no_training() -> None:
+    """A restarted peer trains, and then waits until it knows that nobody else signs with its key."""
+    faults = Fault(at_s=1.5, kind="crash", peers=(2,)), Fault(at_s=20.0, kind="restart", peers=(2,))
+    scenario = trivial_scenario(peers=4, rounds=2, faults=faults, mining_s=4.0)
+    simulation = trivial_simulation(scenario)
+    rows = simulation.run().rows
+    trains_s = LOCAL_STEPS * scenario.iteration_s
+    span = simulation.recorder.timeline[2, 2]
+    assert span.started is not None
+    assert span.trained == pytest.approx(span.started + trains_s)
+    assert span.posted is not None
+    assert span.posted >= span.started + LISTENING_MS / 1000
+    assert [row.training_s for row in rows] == pytest.approx([trains_s, trains_s])

@@ -1,0 +1,198 @@
+"""Pictures of a run: curves of learning, who holds which classes, who did what when."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedchain.simulator.disturbances import Trouble
+from fedchain.simulator.engine.measurement import RoundMetrics, Span
+from fedchain.simulator.palette import colour, line_style
+
+PEERS_DRAWN, ROUNDS_DRAWN = 40, 20
+"""Largest numbers in a timeline: more would be too small to see."""
+
+PHASE_COLOURS = {
+    "training": colour(0),
+    "waiting to sign or for the round": "#c8c8c8",
+    "waiting for posts": colour(5),
+    "mining": colour(4),
+    "voting": colour(2),
+}
+
+TROUBLE_STYLES: Mapping[str, Mapping[str, Any]] = {
+    "down": {"label": "down", "height": 0.8, "facecolor": "#eeeeee", "edgecolor": "#666666", "hatch": "////"},
+    "lying": {"label": "does not follow the protocol", "height": 0.8, "facecolor": "#f7e3ef", "edgecolor": "none"},
+    "cut": {"label": "cut off", "height": -0.2, "facecolor": "black"},
+    "slow": {"label": "slow", "height": -0.2, "facecolor": colour(3)},
+    "clock": {"label": "wrong clock", "height": -0.2, "facecolor": colour(1)},
+}
+"""Bars of troubles: in the row of the peer, or, with a negative height, on the edge below it."""
+
+
+def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
+    """Draw accuracy and loss over the rounds."""
+    figure, (left, right) = _subplots(2, (9.0, 3.8), title)
+    accuracies = (
+        ("taa", "local models, own test sets (TAA)"),
+        ("taa_received", "aggregated model, own test sets"),
+        ("taa_prototype", "nearest prototype, own test sets"),
+        ("test_accuracy", "local models, whole test set"),
+        ("test_accuracy_received", "aggregated model, whole test set"),
+    )
+    _draw_lines(left, rows, accuracies, 100)
+    left.set(xlabel="round", ylabel="accuracy (%)")
+    left.margins(y=0.1)
+    _draw_lines(right, rows, (("tal", "local models (TAL)"), ("tal_received", "aggregated model")), 1)
+    right.set(xlabel="round", ylabel="test loss (nats)")
+    right.set_ylim(bottom=0)
+    _save(figure, path)
+
+
+def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[str, str]], scale: float) -> None:
+    """Draw a line for each metric that was measured; a metric has the same colour in every picture."""
+    from matplotlib.ticker import MaxNLocator
+
+    known = [
+        (place, label, points)
+        for place, (name, label) in enumerate(lines)
+        if (points := [(row.round, scale * value) for row in rows if (value := getattr(row, name)) is not None])
+    ]
+    for rank, (place, label, points) in enumerate(known):
+        axes.plot(*zip(*points, strict=True), label=label, **line_style(place, len(known), rank))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend(fontsize=7, loc="best")
+
+
+def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
+    """Draw the number of training images of each class at each peer, as in DFPL Fig. 3."""
+    peers, classes = histogram.shape
+    figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.2), title)
+    image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
+    axes.set(xlabel="peer", ylabel="class", title="training images")
+    if peers <= 40:
+        axes.set_xticks(range(peers))
+        for peer in range(peers):
+            for label in range(classes):
+                if count := int(histogram[peer, label]):
+                    dark = count > histogram.max() / 2
+                    axes.text(
+                        peer,
+                        label,
+                        str(count),
+                        ha="center",
+                        va="center",
+                        fontsize=6,
+                        color="white" if dark else "black",
+                    )
+    axes.set_yticks(range(classes))
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    _save(figure, path)
+
+
+def draw_timeline(
+    timeline: Mapping[tuple[int, int], Span], title: str, path: Path, marked: Sequence[Trouble] = ()
+) -> None:
+    """Draw the times of each peer's work and waiting, and when something was wrong with it.
+
+    A dotted line with a number is the beginning of a round; a star marks the mining of a block that became final. Only
+    the first peers and rounds are drawn if there are many; the title says so.
+    """
+    shown = {key: span for key, span in timeline.items() if key[0] < PEERS_DRAWN and 0 < key[1] <= ROUNDS_DRAWN}
+    peers = 1 + max((peer for peer, _ in shown), default=0)
+    figure, (axes,) = _subplots(1, (10.0, max(2.4, 0.2 * peers + 1.6)), title + _left_out(timeline))
+    for phase, shade in PHASE_COLOURS.items():
+        bars = [(peer, *part) for (peer, number), span in shown.items() for part in _parts(shown, peer, number, phase)]
+        if bars:
+            axes.barh([b[0] for b in bars], [b[2] for b in bars], left=[b[1] for b in bars], color=shade, label=phase)
+    _draw_troubles(axes, marked, peers, max((span.closed or 0.0 for span in shown.values()), default=0.0))
+    sealed = [(span.sealed, peer) for (peer, _), span in shown.items() if span.sealed is not None]
+    if sealed:
+        star = {"marker": "*", "s": 90, "color": "black", "edgecolors": "white", "linewidths": 0.6, "zorder": 3}
+        axes.scatter(*zip(*sealed, strict=True), label="mined the block", **star)
+    for round_number in sorted({number for _, number in shown}):
+        begins = [span.started for (_, n), span in shown.items() if n == round_number and span.started is not None]
+        if begins:
+            axes.axvline(min(begins), color="black", linewidth=0.7, linestyle=":")
+            axes.annotate(str(round_number), (min(begins), 1.0), (2, 2), xycoords=("data", "axes fraction"), **_NUMBER)
+    axes.set(xlabel="virtual seconds (numbers above: rounds)", ylabel="peer")
+    axes.set_yticks(range(0, peers, max(1, peers // 20)))
+    axes.set_ylim(peers - 0.4, -0.6)
+    if axes.get_legend_handles_labels()[0]:
+        figure.legend(ncols=6, fontsize=7, loc="outside lower center", frameon=False)
+    _save(figure, path)
+
+
+def _left_out(timeline: Mapping[tuple[int, int], Span]) -> str:
+    """The title's note on peers and rounds that are not drawn; empty if all are."""
+    peers = 1 + max((peer for peer, _ in timeline), default=0)
+    rounds = max((number for _, number in timeline), default=0)
+    drawn = (
+        (ROUNDS_DRAWN, rounds, f"rounds 1 to {ROUNDS_DRAWN}"),
+        (PEERS_DRAWN, peers, f"peers 0 to {PEERS_DRAWN - 1}"),
+    )
+    cut = [f"{text} of {count}" for most, count, text in drawn if count > most]
+    return f"\n({', '.join(cut)})" if cut else ""
+
+
+_NUMBER: Mapping[str, Any] = {"textcoords": "offset points", "fontsize": 7, "annotation_clip": False}
+"""Style of the number of a round above the picture."""
+
+
+def _parts(shown: Mapping[tuple[int, int], Span], peer: int, number: int, phase: str) -> Iterator[tuple[float, float]]:
+    """Begin and length of the times that a peer spent on something in a round; none if it did not."""
+    span, before = shown[peer, number], shown.get((peer, number - 1))
+    idle_since = None if before is None else before.closed
+    ends = {
+        "training": ((span.started, span.trained),),
+        "waiting to sign or for the round": ((span.trained, span.posted), (idle_since, span.started)),
+        "waiting for posts": ((span.posted, span.mining),),
+        "mining": ((span.mining, span.voted),),
+        "voting": ((span.voted, span.closed),),
+    }
+    for begin, end in ends[phase]:
+        if begin is not None and end is not None and end > begin:
+            yield begin, end - begin
+
+
+def _draw_troubles(axes: Any, marked: Sequence[Trouble], peers: int, until_s: float) -> None:
+    """Draw when something was wrong with the first ``peers``; liars, whose work is not measured, by their behaviour."""
+    for kind, style in TROUBLE_STYLES.items():
+        bars = [
+            (peer, item.begin_s, min(until_s, until_s if item.end_s is None else item.end_s) - item.begin_s)
+            for item in marked
+            for peer in item.peers
+            if item.kind == kind and peer < peers and item.begin_s < until_s
+        ]
+        if bars:
+            height = style["height"]
+            rows = [peer if height > 0 else peer + 0.5 for peer, _, _ in bars]
+            axes.barh(
+                rows,
+                [b[2] for b in bars],
+                left=[b[1] for b in bars],
+                linewidth=0,
+                zorder=2,
+                **{**style, "height": abs(height)},
+            )
+    for item in marked:
+        for peer in (peer for peer in item.peers if item.kind == "lying" and peer < peers):
+            axes.annotate(
+                item.detail, (item.begin_s, peer), (3, 0), va="center", fontsize=7, textcoords="offset points"
+            )
+
+
+def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any, Sequence[Any]]:
+    from matplotlib.figure import Figure  # slow to import, and only needed at the end of a run
+
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    return figure, list(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=130)

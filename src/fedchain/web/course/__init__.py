@@ -1,0 +1,1 @@
+"""The course of a federation on its pages: what went wrong in a simulation, and how members voted."""

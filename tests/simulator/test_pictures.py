@@ -1,0 +1,125 @@
+"""Pictures show something, and all that they say is true."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedchain.simulator.disturbances import Trouble
+from fedchain.simulator.engine.measurement import RoundMetrics, Span
+from fedchain.simulator.palette import title_of
+from fedchain.simulator.pictures import draw_curves, draw_heat_map, draw_timeline
+from tests.support.simulator.trivial import trivial_scenario
+
+ROWS = [
+    RoundMetrics(round=number, height=number, virtual_s=5.0 * number, taa=0.5 + 0.1 * number, tal=1.0 / number)
+    for number in (1, 2, 3)
+]
+TIMELINE = {
+    (peer, number): Span(5.0 * number, 5.0 * number + 1, 5.0 * number + 1.2, 5.0 * number + 4, 5.0 * number + 4.2)
+    for peer in range(3)
+    for number in (1, 2, 3)
+}
+
+
+def _colours(path: Path) -> int:
+    with Image.open(path) as image:
+        assert min(image.size) > 150
+        return len(image.convert("RGB").getcolors(maxcolors=2**24) or [])
+
+
+def test_the_pictures_show_something(tmp_path: Path) -> None:
+    draw_curves(ROWS, "a title", tmp_path / "curves.png")
+    draw_heat_map(np.arange(30).reshape(3, 10), "a title", tmp_path / "classes.png")
+    draw_timeline(TIMELINE, "a title", tmp_path / "timeline.png")
+    for name in ("curves.png", "classes.png", "timeline.png"):
+        assert _colours(tmp_path / name) > 10, name
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are drawn, instead of files."""
+    drawn: list[Any] = []
+    monkeypatch.setattr("fedchain.simulator.pictures._save", lambda figure, path: drawn.append(figure))
+    return drawn
+
+
+def test_pictures_say_method_data_and_seed(figures: list[Any]) -> None:
+    title = title_of(trivial_scenario(peers=3))
+    draw_curves(ROWS, title, Path("curves.png"))
+    draw_heat_map(np.arange(30).reshape(3, 10), title, Path("classes.png"))
+    draw_timeline(TIMELINE, title, Path("timeline.png"))
+    assert [figure.get_suptitle() for figure in figures] == ["dfpl on digits: 3 peers, seed 0"] * 3
+
+
+def test_lines_that_coincide_show_each_other(figures: list[Any]) -> None:
+    same = [replace(row, taa_received=row.taa, tal_received=row.tal) for row in ROWS]
+    draw_curves(same, "a title", Path("curves.png"))
+    for axes in figures[0].axes:
+        below, above = axes.get_lines()
+        assert below.get_xydata().tolist() == above.get_xydata().tolist()
+        assert below.get_linewidth() > above.get_linewidth() + 1
+        assert below.get_color() != above.get_color()
+        assert below.get_linestyle() != above.get_linestyle()
+
+
+def test_a_timeline_says_what_it_leaves_out(figures: list[Any]) -> None:
+    draw_timeline({(0, number): Span() for number in range(1, 21)}, "a title", Path("timeline.png"))
+    draw_timeline({(peer, 21): Span() for peer in range(41)}, "a title", Path("timeline.png"))
+    titles = [figure.get_suptitle() for figure in figures]
+    assert titles == ["a title", "a title\n(rounds 1 to 20 of 21, peers 0 to 39 of 41)"]
+
+
+def test_the_timeline_has_round_numbers_and_marks_who_mined(figures: list[Any]) -> None:
+    timeline = dict(TIMELINE)
+    timeline[1, 2] = replace(timeline[1, 2], sealed=14.1)
+    timeline[0, 3] = replace(timeline[0, 3], sealed=19.0)
+    draw_timeline(timeline, "a title", Path("timeline.png"))
+    (axes,) = figures[0].axes
+    assert [(text.get_text(), text.xy[0]) for text in axes.texts] == [("1", 5.0), ("2", 10.0), ("3", 15.0)]
+    (stars,) = [points for points in axes.collections if points.get_label() == "mined the block"]
+    assert sorted(stars.get_offsets().tolist()) == [[14.1, 1.0], [19.0, 0.0]]
+
+
+def _bars(axes: Any, label: str) -> list[tuple[float, float, float]]:
+    """Row, begin and end of the bars of a label."""
+    (drawn,) = [bars for bars in axes.containers if bars.get_label() == label]
+    boxes = [bar.get_bbox() for bar in drawn]
+    return sorted((round((box.y0 + box.y1) / 2, 3), box.x0, box.x1) for box in boxes)
+
+
+def test_waiting_is_drawn_as_waiting(figures: list[Any]) -> None:
+    listened = Span(started=0.0, trained=1.0, posted=3.5, mining=4.0, voted=5.0, closed=6.0)
+    following = Span(started=9.0, trained=10.0, posted=10.0, mining=12.0, voted=13.0, closed=14.0)
+    draw_timeline({(0, 1): listened, (0, 2): following}, "a title", Path("timeline.png"))
+    (axes,) = figures[0].axes
+    assert _bars(axes, "training") == [(0.0, 0.0, 1.0), (0.0, 9.0, 10.0)]
+    assert _bars(axes, "waiting to sign or for the round") == [(0.0, 1.0, 3.5), (0.0, 6.0, 9.0)]
+    assert _bars(axes, "waiting for posts") == [(0.0, 3.5, 4.0), (0.0, 10.0, 12.0)]
+
+
+def test_the_timeline_marks_where_something_was_wrong(figures: list[Any]) -> None:
+    marked = (
+        Trouble("lying", (2,), 0.0, None, "label-flipper"),
+        Trouble("down", (1,), 6.0, 9.0),
+        Trouble("cut", (0, 1), 10.0, 99.0),
+        Trouble("slow", (0,), 99.0, None, "×6"),
+    )
+    timeline = {key: replace(span, closed=span.voted) for key, span in TIMELINE.items()}
+    draw_timeline(timeline, "a title", Path("timeline.png"), marked)
+    (axes,), end_s = figures[0].axes, 19.0
+    assert _bars(axes, "down") == [(1.0, 6.0, 9.0)]
+    assert _bars(axes, "cut off") == [(0.5, 10.0, end_s), (1.5, 10.0, end_s)]
+    assert _bars(axes, "does not follow the protocol") == [(2.0, 0.0, end_s)]
+    assert "label-flipper" in {text.get_text() for text in axes.texts}
+    told = {text.get_text() for legend in figures[0].legends for text in legend.get_texts()}
+    assert {"down", "cut off", "does not follow the protocol"} <= told
+    assert "slow" not in told, "the run was over"
+
+
+def test_peers_that_did_nothing_leave_the_timeline_empty(tmp_path: Path) -> None:
+    draw_timeline({(0, 1): Span()}, "a title", tmp_path / "timeline.png")
+    assert (tmp_path / "timeline.png").stat().st_size > 1_000
