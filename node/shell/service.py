@@ -32,7 +32,6 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import (
     Blame,
     Compute,
@@ -56,15 +55,16 @@ from fedchain.node.core.events import (
     Event,
     MessageReceived,
     Mined,
+    Moment,
     NotContributed,
     PeerConnected,
     PeerDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice, Skipped
+from fedchain.node.core.parts import Conduct
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.operating.report import Links, log_notice, report
 from fedchain.node.operating.standing import standstill

@@ -32,7 +32,6 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.contents.content_cache import Intern
 from fedchain.node.core.effects import (
     Blame,
@@ -57,13 +56,14 @@ from fedchain.node.core.events import (
     Event,
     MessageReceived,
     Mined,
+    Moment,
     NotContributed,
     PeerConnected,
     Tick,
 )
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.parts import Conduct
 from fedchain.node.core.posts import GoodPosts
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import KeyGuard

@@ -31,7 +31,7 @@ from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.node.core.checks import NOWHERE_ELSE, Checks, PassedChecks
+from fedchain.node.core.checks import Checks, PassedChecks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
 from fedchain.node.core.posts import NO_GOOD_POSTS
@@ -252,7 +252,7 @@ class Simulation:
             self,
         )
         shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
-        elsewhere = PassedChecks() if self._record.resumptions else NOWHERE_ELSE
+        elsewhere = PassedChecks() if self._record.resumptions else None
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}

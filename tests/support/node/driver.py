@@ -27,7 +27,6 @@ from fedchain.network.messages import (
 )
 from fedchain.network.session import SESSION_SIZE
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import (
     Blame,
     Compute,
@@ -45,11 +44,11 @@ from fedchain.node.core.effects import (
     Wake,
     WriteJournal,
 )
-from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
+from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, Moment, PeerConnected, Tick
 from fedchain.node.core.jobs import KeepPart
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.parts import Conduct
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.shell.parts import run_part
 from tests.support.chain.builders import CREATED_MS, SumRules, keys, payload
