@@ -29,3 +29,17 @@ def test_a_list_of_parts_that_others_read_takes_the_same_way() -> None:
         at.receive(PostMessage(item, payload))
     assert held(at, item)
     assert rooms(walk) == ["posts", "validation", "checks", "posts", "bulk", "part_lists", "attendance"]
+
+
+def test_blocks_come_back_for_their_knowledge_alone() -> None:
+    at = Stage(genesis(4))
+    at.post(*at.others_posts())
+    block = at.block()
+    with Walk() as walk:
+        at.candidate(block, payloads=False)
+    assert rooms(walk)[:3] == ["block_import", "validation", "checks"]
+    assert walk.returns == 3
+    with Walk() as walk:
+        at.final(block)
+    assert at.node.head.block_hash == block.hash
+    assert walk.returns == 1
