@@ -6,15 +6,14 @@ the chain asks of it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
-from fedchain.chain.exceptions import InvalidBlock, MissingPayload
+from fedchain.chain.exceptions import InvalidBlock, InvalidPayload, MissingPayload
 from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
-from fedchain.chain.validation import validate_payload
+from fedchain.chain.validation import validate_content
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
@@ -117,7 +116,30 @@ def check_post(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, p
 
     Raises InvalidPayload: the payload is not what its post says, or the method cannot use it.
     """
-    validate_payload(post, payload, partial(rules.check, occasion_of(genesis, state), post.sender, knowledge))
+    validate_content(post.payload_hash, post.payload_size, payload)
+    check_use(genesis, rules, state, knowledge, post, payload)
+
+
+def check_use(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes) -> None:
+    """The part of :func:`check_post` that is the method's: ``payload`` is known to be the one that the post names.
+
+    Raises InvalidPayload: the method cannot use it.
+    """
+    try:
+        rules.check(occasion_of(genesis, state), post.sender, knowledge, payload)
+    except ValueError as error:
+        raise InvalidPayload("content", str(error)) from None
+
+
+def check_part(genesis: Genesis, rules: Rules, post: Post, payload: bytes, part_hash: Hash, data: bytes) -> None:
+    """Check bytes that a checked post refers to; only their readers can do so.
+
+    Raises InvalidPayload: the post's author promised something else.
+    """
+    try:
+        rules.check_part(genesis.phases_of(post.round)[post.phase].name, payload, part_hash, data)
+    except ValueError as error:
+        raise InvalidPayload("part", f"{part_hash.hex()}: {error}") from None
 
 
 def recompute(

@@ -5,10 +5,7 @@ from collections.abc import Iterable, Iterator
 from fedchain.chain.block import Block, block_signing_message
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
-from fedchain.crypto.signatures import PublicKey, Signature, is_valid_signature
-
-Signed = tuple[PublicKey, Signature, bytes]
-"""The signer, the signature, and the message."""
+from fedchain.crypto.signatures import Signed, is_valid_signature
 
 
 def signatures_of(genesis: Genesis, block: Block, certificate: Certificate) -> Iterator[Signed]:

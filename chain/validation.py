@@ -36,7 +36,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature
 
 SignatureCheck = Callable[[PublicKey, Signature, bytes], bool]
-"""``is_valid_signature(public_key, signature, message)``, or a cache in front of it."""
+"""``is_valid_signature(public_key, signature, message)``, or the memory in front of it."""
 
 CLOCK_MS_MAX = 2**48
 """The latest clock that a vote may show: some nine thousand years from now."""
@@ -95,19 +95,6 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
         raise InvalidPost("payload size", f"{t.payload_size} bytes found, at most {size_max} are allowed")
 
 
-def validate_payload(post: Post, payload: bytes, check: Callable[[bytes], None]) -> None:
-    """Check a payload against its post; ``check`` is the learning method's and raises ValueError.
-
-    Raises:
-        InvalidPayload: it is not the payload that was signed, or the method cannot read it.
-    """
-    validate_content(post.payload_hash, post.payload_size, payload)
-    try:
-        check(payload)
-    except ValueError as error:
-        raise InvalidPayload("content", str(error)) from None
-
-
 def validate_content(expected_hash: Hash, expected_size: int, content: bytes) -> None:
     """Check content-addressed bytes against their hash and size. Raises InvalidPayload."""
     found = sha256(content)
@@ -117,17 +104,6 @@ def validate_content(expected_hash: Hash, expected_size: int, content: bytes) ->
     size = len(content)
     _check(size == expected_size, InvalidPayload, "payload size", f"{size} bytes found, {expected_size} signed")
     raise InvalidPayload("payload hash", f"{found.hex()} found, {expected_hash.hex()} signed")
-
-
-def validate_part(part_hash: Hash, check: Callable[[Hash, bytes], None], data: bytes) -> None:
-    """Check bytes that a checked post refers to; ``check`` is the learning method's and raises ValueError.
-
-    Only their readers can do so. Raises InvalidPayload: the post's author promised something else.
-    """
-    try:
-        check(part_hash, data)
-    except ValueError as error:
-        raise InvalidPayload("part", f"{part_hash.hex()}: {error}") from None
 
 
 # --- votes, certificates, evidence
@@ -175,6 +151,14 @@ def validate_certificate(
     """
     validate_claim(certificate, kind, height, block_hash)
     validate_votes(genesis, electors, votes_required(genesis, electors), certificate, is_valid_signature)
+
+
+def validate_polka(
+    genesis: Genesis, state: State, certificate: Certificate, is_valid_signature: SignatureCheck
+) -> None:
+    """Check the prevotes of a quorum for some block of the open height. Raises InvalidCertificate."""
+    electors, kind, height = state.roster.electors, VoteKind.PREVOTE, state.height + 1
+    validate_certificate(genesis, electors, certificate, kind, height, certificate.block_hash, is_valid_signature)
 
 
 def validate_claim(certificate: Certificate, kind: VoteKind, height: int, block_hash: Hash) -> None:
@@ -304,13 +288,7 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
     validate_parent(state, block)
     # A bad block costs a member its reputation; strangers have none to lose.
     _check(state.roster.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
-    # The named miner made this block; otherwise anyone could mine in the aggregator's name.
-    _check(
-        is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
-        InvalidSignature,
-        "miner signature",
-        f"{block.signature.hex()[:16]}… is not {header.miner.hex()[:16]}…'s over block {header.hash.hex()[:16]}…",
-    )
+    validate_miner_signature(genesis, block, is_valid_signature)
     # A later format may mean anything.
     _check(
         header.version == BLOCK_VERSION, InvalidBlock, "version", f"{header.version} found, {BLOCK_VERSION} expected"
@@ -339,6 +317,20 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
         InvalidBlock,
         "proof of work",
         f"nonce {header.nonce} does not bring the hash to the target {header.bits:#x}",
+    )
+
+
+def validate_miner_signature(genesis: Genesis, block: Block, is_valid_signature: SignatureCheck) -> None:
+    """Check that the named miner made this block: otherwise anyone could mine in the aggregator's name.
+
+    Raises InvalidSignature.
+    """
+    header = block.header
+    _check(
+        is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
+        InvalidSignature,
+        "miner signature",
+        f"{block.signature.hex()[:16]}… is not {header.miner.hex()[:16]}…'s over block {header.hash.hex()[:16]}…",
     )
 
 

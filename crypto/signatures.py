@@ -19,6 +19,9 @@ PublicKey = bytes
 Signature = bytes
 """64 bytes."""
 
+Signed = tuple[PublicKey, Signature, bytes]
+"""The signer, the signature, and the message: all that the validity of a signature depends on."""
+
 SEED_SIZE = 32
 """Bytes from which a key pair is derived."""
 

@@ -15,8 +15,8 @@ from multiprocessing import get_context
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.signatures import Signed, signatures_of
-from fedchain.crypto.signatures import PublicKey, Signature, is_valid_signature
+from fedchain.chain.signatures import signatures_of
+from fedchain.crypto.signatures import PublicKey, Signature, Signed, is_valid_signature
 
 WORKERS_MAX = 4
 """Processes beside the one that judges blocks; more of them would wait for it."""

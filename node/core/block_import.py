@@ -18,6 +18,7 @@ from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
+from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -67,7 +68,7 @@ class BlockImport:
             raise UnknownParent("parent", f"a block of height {height} found, {context.head.height + 1} is open")
         replaced = ledger.to_replace(block, self.wanted)  # before anything costly is done for a block too many
         try:
-            after = context.checks.block(context.head, block)
+            after = judge_block(context.genesis, context.head, block, None, context.signatures)
         except InvalidSignature:
             raise
         except Invalid as error:
@@ -104,7 +105,8 @@ class BlockImport:
     def keep_own(self, block: Block, knowledge: Knowledge) -> None:
         """Make our own block a candidate, without checking its knowledge, and store it before it is sent."""
         context = self._context
-        entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
+        after = judge_block(context.genesis, context.head, block, None, context.signatures)
+        entry = Entry(block, after, context.now.ms)
         context.ledger.add(entry)
         self._validate(entry, knowledge, is_own=True)
 
@@ -203,7 +205,8 @@ class BlockImport:
         context = self._context
         if block.header.parent_hash != context.head.block_hash:
             return False
-        after = context.checks.final(context.head, block, certificate)
+        # A candidate is judged again, because no proof came with it; its signatures are remembered one by one.
+        after = judge_final(context.genesis, context.head, block, certificate, None, context.signatures)
         entry = context.ledger.entries.get(block.hash)
         if entry is not None and entry.is_contradicted:
             self.contradict(block, entry.recomputed)
@@ -222,7 +225,8 @@ class BlockImport:
         if before.block_hash != block.header.parent_hash:  # no number of peers could make it fit
             found, expected = block.header.parent_hash.hex(), before.block_hash.hex()
             raise InvalidBlock("parent", f"{found} found, the state stands on {expected}")
-        after = context.checks.joined(data, block, certificate, is_confirmed=is_confirmed)
+        genesis, signatures = context.genesis, context.signatures
+        after = judge_joined(genesis, data, block, certificate, signatures, is_confirmed=is_confirmed)
         self._settle(block, certificate, after, before)
 
     def _settle(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from fedchain.chain.evidence import Evidence
+from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT
 from fedchain.chain.post import Post, PostKey
@@ -11,14 +11,16 @@ from fedchain.chain.state import EMPTY_KNOWLEDGE, State
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.crypto.signature_memory import SignatureMemory
 from fedchain.network.messages import Message
+from fedchain.network.session import Session
 from fedchain.network.sync import CatchUp
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.content_cache import ContentCache
 from fedchain.node.core.effects import Effect, Send, Tell, WriteJournal
+from fedchain.node.core.events import Moment
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.mempool import Mempool
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.voting.journal import Journal
 
@@ -42,6 +44,8 @@ class Context:
     genesis: Genesis
     key: PrivateKey
     checks: Checks
+    signatures: SignatureMemory
+    """Verifies signatures, each once."""
     storage: Storage
     ledger: Ledger
     contents: ContentCache
@@ -83,6 +87,10 @@ class Context:
     def since_head_ms(self) -> int:
         """Milliseconds since the head moved."""
         return self.now.ms - self.clock.since_ms
+
+    def is_signed(self, member: PublicKey, statement: Statement | Session) -> bool:
+        """Whether ``member`` signed a statement."""
+        return self.signatures(member, statement.signature, statement.signing_message(self.genesis.chain_id))
 
     def emit(self, *effects: Effect) -> None:
         """Ask the shell for something."""

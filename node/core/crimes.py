@@ -2,6 +2,7 @@
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, Statement, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown
+from fedchain.chain.validation import validate_evidence
 from fedchain.network.messages import EvidenceMessage
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish
@@ -33,7 +34,7 @@ class Crimes:
         context = self._context
         if evidence.culprit in context.evidence:
             raise AlreadyKnown("evidence", f"{evidence.culprit.hex()[:16]}… is accused")
-        context.checks.evidence(context.head, evidence)
+        validate_evidence(context.genesis, context.head, evidence, context.signatures)
         context.evidence[evidence.culprit] = evidence
 
     def on_head(self) -> None:

@@ -1,11 +1,21 @@
-"""Events: everything that can happen to a node."""
+"""Events: everything that can happen to a node, and the moment in which it happens."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fedchain.chain.block import Header
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Message
 from fedchain.node.core.jobs import Job, Result
+
+
+class Moment(NamedTuple):
+    """The time of an event."""
+
+    ms: int
+    """The monotonic clock, in milliseconds since an arbitrary start; all durations are measured by it."""
+    clock_ms: int
+    """The wall clock, in milliseconds since the Unix epoch. Precommits show it, and nothing depends on it."""
 
 
 @dataclass(frozen=True, slots=True)

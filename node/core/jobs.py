@@ -4,14 +4,18 @@ from dataclasses import dataclass, field
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.post import Post
-from fedchain.chain.signatures import Signed
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.signatures import Signed
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPost:
-    """Check a post of the open phase together with its payload."""
+    """Have the method check a post's payload for the open phase.
+
+    The whole check, which a block's posts get, also compares the payload with the post's hash and size. Here that is
+    done: its own author hashed it, and a post of another member gets here with the bytes that were compared on arrival.
+    """
 
     state: State = field(repr=False)
     """The head."""

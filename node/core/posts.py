@@ -22,7 +22,7 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content
-from fedchain.chain.validation import validate_content, validate_window
+from fedchain.chain.validation import validate_content, validate_post, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk
@@ -99,7 +99,7 @@ class Posts:
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
         validate_window(head, post)
         try:
-            context.checks.post(head, post)
+            validate_post(context.genesis, head, post, context.signatures)
         except InvalidPost as error:  # its author signed it, and others may know less
             context.emit(Blame(post.sender, error))
             raise OutOfWindow("post", str(error)) from None
@@ -115,7 +115,7 @@ class Posts:
             return True
         payload = context.content(post.payload_hash)
         if payload is not None:
-            return self._check(post, payload)
+            return self._take(post, payload)
         requests = context.contents.await_payload(post, peer, context.now.ms)
         if post.sender in context.peers:  # its author has the payload, unlike perhaps the peer that passed it on
             context.contents.add_provider(post.sender, post.sender, context.now.ms)
@@ -152,11 +152,7 @@ class Posts:
             context.publish(chunk.content_hash)
             context.emit(Persist((Content(chunk.content_hash, content),)))
         for post in context.contents.take_waiting(chunk.content_hash):
-            if len(content) == post.payload_size:
-                self._check(post, content)
-            else:
-                found = f"{len(content)} bytes found, {post.payload_size} signed"
-                self._refuse(post, InvalidPayload("payload size", found))
+            self._take(post, content)
         return True
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> None:
@@ -200,6 +196,14 @@ class Posts:
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield "posts under way", len(self._under_way)
+
+    def _take(self, post: Post, payload: bytes) -> bool:
+        """Check the bytes with the hash that a post names: its author may have signed another size."""
+        if len(payload) == post.payload_size:
+            return self._check(post, payload)
+        found = f"{len(payload)} bytes found, {post.payload_size} signed"
+        self._refuse(post, InvalidPayload("payload size", found))
+        return False
 
     def _check(self, post: Post, payload: bytes) -> bool:
         """Have the method check a payload, once the knowledge for that is here; returns whether it passed before."""

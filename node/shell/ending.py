@@ -56,32 +56,22 @@ class Departure:
 
     def __init__(self, ending: Ending, *, exits_when_finished: bool) -> None:
         self._ending, self._exits = ending, exits_when_finished
-        self._service: Service | None = None
-        self._reason = ""
-        self._has_reason = anyio.Event()
-
-    def on_head(self) -> None:
-        """The head has moved."""
-        service = self._service
-        if service is None or self._reason:
-            return
-        head, activity = service.node.head, service.activity
-        open_round = head.round + 1 if head.finished else head.round
-        self._reason = self._ending.reason(open_round, activity.trained_round, activity.accuracy)
-        if not self._reason and head.finished and self._exits:
-            self._reason = "the last round is closed"
-        if self._reason:
-            self._has_reason.set()
 
     async def wait(self, service: Service, leave: Callable[[], None]) -> None:
         """Wait for a reason, let the others fetch the last block, and leave."""
-        self._service, service.on_head = service, self.on_head
-        self.on_head()  # it may have finished before it was started
-        await self._has_reason.wait()
-        log.info("ending: %s", self._reason)
+        while not (reason := self._reason(service)):  # it may have finished before it was started
+            await service.next_head()
+        log.info("ending: %s", reason)
         height = service.node.head.height
         with anyio.move_on_after(LINGER_S_MAX):
             await anyio.sleep(LINGER_S_MIN)
             while service.node.lagging(height):
                 await anyio.sleep(LINGER_S_MIN / 10)
         leave()
+
+    def _reason(self, service: Service) -> str:
+        """The reason to leave at this head; empty if there is none."""
+        head, activity = service.node.head, service.activity
+        open_round = head.round + 1 if head.finished else head.round
+        reason = self._ending.reason(open_round, activity.trained_round, activity.accuracy)
+        return reason or ("the last round is closed" if head.finished and self._exits else "")

@@ -12,6 +12,7 @@ import anyio
 from fedchain.chain.storage.store import Record
 from fedchain.node.core.effects import Effect, Persist, WriteJournal
 from fedchain.node.core.voting.journal import Journal
+from fedchain.node.shell.verbs import Done
 
 STORE_PAUSE_S = 0.1
 """How long a record with no effect behind it may wait for other records, to share the one fsync of a commit."""
@@ -19,7 +20,7 @@ STORE_PAUSE_S = 0.1
 Commit = Callable[[list[Record], Journal | None], Awaitable[None]]
 """Makes records, and then the newest journal, durable."""
 
-Act = Callable[[Effect], Awaitable[None]]
+Act = Callable[[Effect], Done]
 """Carries out an effect that does not have to be durable."""
 
 
@@ -46,7 +47,9 @@ class EffectQueue:
                 await self._wait()
                 await self._commit_front()
                 if self._waiting and not isinstance(self._waiting[0], Persist | WriteJournal):
-                    await self._act(self._waiting.popleft())
+                    done = self._act(self._waiting.popleft())
+                    if done is not None:
+                        await done
         except anyio.get_cancelled_exc_class():
             durable = [effect for effect in self._waiting if isinstance(effect, Persist | WriteJournal)]
             self._waiting.clear()

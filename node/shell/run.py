@@ -23,6 +23,7 @@ from fedchain.chain.exceptions import (
 )
 from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import Rules
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -32,7 +33,8 @@ from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
+from fedchain.node.core.contents.part_lists import lists_parts
+from fedchain.node.core.parts import Conduct
 from fedchain.node.custody.dealing import ShareMissing, read_share
 from fedchain.node.custody.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.custody.secrets_file import secrets_path
@@ -165,7 +167,7 @@ async def _serve(
                     bootstrap=config.bootstrap,
                     announce=config.announce,
                     folder=folder,
-                    limits=limits_of(genesis, checks),
+                    limits=limits_of(genesis, checks.rules),
                 ) as network,
                 anyio.create_task_group() as tasks,
             ):
@@ -211,16 +213,16 @@ async def _inform(manager: ServiceManager, training: TrainingWorker, service: Se
     await manager.follow(service.status)
 
 
-def limits_of(genesis: Genesis, checks: Checks) -> Limits:
+def limits_of(genesis: Genesis, rules: Rules) -> Limits:
     """Limits of the network.
 
     A node signs once f + 1 members have announced their heads; 2 f + 1 connected members are as many without the f that
     may lie. If posts list parts, every node dials all members, since only a part's author and its readers have it, and
     nobody passes it on.
     """
-    usual, phases, others = Limits(), (*genesis.setup, *genesis.phases), len(genesis.members) - 1
+    usual, others = Limits(), len(genesis.members) - 1
     wanted = min(others, 2 * genesis.fault_model.faulty(len(genesis.members)) + 1)
-    if any(checks.lists_parts(phase.name) for phase in phases):
+    if lists_parts(genesis, rules):
         wanted = others
     return replace(usual, peers_wanted=max(usual.peers_wanted, wanted))
 

@@ -8,10 +8,11 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, assert_never
+from functools import partial
+from typing import Any, Protocol
 
 import anyio
 from anyio import to_thread
@@ -21,6 +22,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Record, Storage
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer
@@ -32,39 +34,23 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
-from fedchain.node.core.effects import (
-    Blame,
-    Compute,
-    Contribute,
-    Effect,
-    KeepParts,
-    Mine,
-    Persist,
-    Publish,
-    Refuse,
-    Retain,
-    Send,
-    Stop,
-    Tell,
-    Wake,
-    WriteJournal,
-)
+from fedchain.node.core.effects import Compute, Contribute, Effect, Refuse
 from fedchain.node.core.events import (
     Computed,
     Contributed,
     Event,
     MessageReceived,
     Mined,
+    Moment,
     NotContributed,
     PeerConnected,
     PeerDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice, Skipped
+from fedchain.node.core.parts import Conduct
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.operating.report import Links, log_notice, report
 from fedchain.node.operating.standing import standstill
@@ -73,6 +59,7 @@ from fedchain.node.shell.outbox import EffectQueue
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.sightings import Sightings, observe
 from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult
+from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker, VerifyingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
@@ -163,8 +150,6 @@ class Service:
         self.activity = Activity()
         self.genesis, self.me = genesis, key.public_key
         self.peers: set[PublicKey] = set()
-        self.on_head: Callable[[], None] = lambda: None
-        """Called when the head has moved."""
         written = disk.journal.content()
         said = Journal() if written is None else Journal.decode(written)
         self.node = Node(
@@ -179,10 +164,24 @@ class Service:
         self._checks, self._disk, self._contact, self._training = checks, disk, contact, training
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
         self._verifier = VerifyingWorker(lambda job, result: self.handle(Computed(job, result)))
-        self._queue = EffectQueue(self._commit, self._carry_out)
+        verbs = Verbs(
+            store=self._commit,
+            retain=lambda needed: to_thread.run_sync(disk.store.retain, needed),
+            keep_parts=lambda needed: to_thread.run_sync(self._keep_parts, needed),
+            publish=contact.network.publish,
+            send=contact.network.send,
+            train=partial(self._start, self._contribute),
+            mine=self._mine,
+            compute=self._compute,
+            wake=partial(self._start, self._tick_at),
+            blame=self._blame,
+            tell=self._tell,
+            stop=_stop,
+        )
+        self._queue = EffectQueue(self._commit, verbs.carry_out)
         self._jobs: deque[Job] = deque()
         self._job_arrived = anyio.Event()
-        self._wake_at_s: float | None = None
+        self._head_moved = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._training_turn = anyio.Lock()
         self._sightings = Sightings(self.node.head.height + 1, now().ms)
@@ -232,7 +231,8 @@ class Service:
                 self._track()
             self._log_head()
             self._end_sightings()
-            self.on_head()
+            self._head_moved.set()
+            self._head_moved = anyio.Event()
         return verdict(refused)
 
     def _track(self) -> None:
@@ -248,6 +248,10 @@ class Service:
         if isinstance(job, VerifySignatures):
             return (os.cpu_count() or 1) > 1
         return isinstance(job, KeepPart) or _size(job) > SMALL_JOB_SIZE or self._checks.is_slow(job)
+
+    async def next_head(self) -> None:
+        """Wait until the head moves."""
+        await self._head_moved.wait()
 
     def status(self) -> dict[str, Any]:
         """State of this node; plain values."""
@@ -276,55 +280,38 @@ class Service:
         self.activity.mine(False)
         self.handle(Mined(header))
 
-    async def _commit(self, records: list[Record], journal: Journal | None) -> None:
+    def _keep_parts(self, needed: frozenset[Hash]) -> None:
+        if self._disk.parts is not None:
+            self._disk.parts.keep_only(needed)
+
+    async def _commit(self, records: Sequence[Record], journal: Journal | None) -> None:
         """Store records, and then write the journal, off the loop."""
         if records or journal is not None:
             await to_thread.run_sync(self._store_all, records, journal)
 
-    def _store_all(self, records: list[Record], journal: Journal | None) -> None:
+    def _store_all(self, records: Sequence[Record], journal: Journal | None) -> None:
         if records:
             self._disk.store.append(records)
         if journal is not None:
             self._disk.journal.write(journal.encode())
 
-    async def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case Retain(needed):
-                await to_thread.run_sync(self._disk.store.retain, needed)
-            case KeepParts(needed):
-                if self._disk.parts is not None:
-                    await to_thread.run_sync(self._disk.parts.keep_only, needed)
-            case Publish(message):
-                self._contact.network.publish(message)
-            case Send(peer, message):
-                self._contact.network.send(peer, message)
-            case Mine(header):
-                if self.node.is_mining(header):  # the head may have moved while the effect waited
-                    named = {"height": header.height, "round": header.round}
-                    log.info("mining height=%(height)d round=%(round)d", named)
-                    self.activity.mine(True)
-                    self._miner.mine(header)
-            case Contribute():
-                self._start(self._contribute, effect)
-            case Compute(VerifySignatures() as job):
-                self._verifier.verify(job)
-            case Compute(job):
-                self._jobs.append(job)
-                self._job_arrived.set()
-            case Wake(at_ms):
-                self._start(self._tick_at, at_ms)
-            case Blame(member, error):
-                self.activity.refuse(error)
-                if member != self.me:
-                    self._contact.blame(member, f"{type(error).__name__}: {error}")
-            case Tell(notice):
-                self._tell(notice)
-            case Stop(reason):
-                raise NodeStopped(reason)
-            case Persist() | WriteJournal() | Refuse():
-                raise AssertionError(f"{type(effect).__name__} is carried out elsewhere")
-            case _:
-                assert_never(effect)
+    def _mine(self, header: Header) -> None:
+        if self.node.is_mining(header):  # the head may have moved while the effect waited
+            log.info("mining height=%(height)d round=%(round)d", {"height": header.height, "round": header.round})
+            self.activity.mine(True)
+            self._miner.mine(header)
+
+    def _compute(self, job: Job) -> None:
+        if isinstance(job, VerifySignatures):
+            self._verifier.verify(job)
+        else:
+            self._jobs.append(job)
+            self._job_arrived.set()
+
+    def _blame(self, member: PublicKey, error: Refused) -> None:
+        self.activity.refuse(error)
+        if member != self.me:
+            self._contact.blame(member, f"{type(error).__name__}: {error}")
 
     def _tell(self, notice: Notice) -> None:
         """Tell the operator."""
@@ -436,6 +423,10 @@ class Service:
                 "finished": head.finished,
             },
         )
+
+
+def _stop(reason: str) -> None:
+    raise NodeStopped(reason)
 
 
 def now() -> Moment:

@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.executors.executor import Executor
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
-from fedchain.node.core.checks import NOWHERE_ELSE, Checks, PassedChecks
+from fedchain.node.core.checks import Checks, PassedChecks
 from fedchain.node.core.posts import NO_GOOD_POSTS
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary
@@ -88,7 +88,7 @@ class Construction:
         """
         scenario, intern = self.scenario, self.contents.intern
         shared = Checks(self.genesis, self.rules, intern) if scenario.shared_verification else None
-        elsewhere = PassedChecks() if is_resumed else NOWHERE_ELSE
+        elsewhere = PassedChecks() if is_resumed else None
         behaviours = self._behaviours()
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
@@ -20,7 +20,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State
-from fedchain.chain.storage.store import Content, Final, Storage
+from fedchain.chain.storage.store import Content, Final, Record, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
@@ -32,42 +32,27 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.contents.content_cache import Intern
-from fedchain.node.core.effects import (
-    Blame,
-    Contribute,
-    Effect,
-    KeepParts,
-    Mine,
-    Persist,
-    Publish,
-    Refuse,
-    Retain,
-    Send,
-    Stop,
-    Tell,
-    Wake,
-    WriteJournal,
-)
-from fedchain.node.core.effects import Compute as ComputeJob
+from fedchain.node.core.effects import Contribute, Effect, Refuse
 from fedchain.node.core.events import (
     Computed,
     Contributed,
     Event,
     MessageReceived,
     Mined,
+    Moment,
     NotContributed,
     PeerConnected,
     Tick,
 )
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.parts import Conduct
 from fedchain.node.core.posts import GoodPosts
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import KeyGuard
 from fedchain.node.shell.parts import run_part
+from fedchain.node.shell.verbs import Verbs
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import Follow, SimulatedNetwork
 from fedchain.simulator.engine.sealing import Seal
@@ -201,6 +186,20 @@ class SimulatedPeer:
         self._mining_job = 0
         self._moment = Moment(-1, 0)  # of the last event
         self._alarm: asyncio.TimerHandle | None = None
+        self._verbs = Verbs(
+            store=self._store,
+            retain=self._retain,
+            keep_parts=self._keep_parts,
+            publish=self._endpoint.publish,
+            send=self._endpoint.send,
+            train=self._contribute,
+            mine=self._mine,
+            compute=self._compute,
+            wake=self._set_alarm,
+            blame=self._blame,
+            tell=self.notices.append,
+            stop=self._stop,
+        )
 
     def clock_ms(self) -> int:
         """Reading of its wall clock, in milliseconds since the Unix epoch."""
@@ -350,40 +349,28 @@ class SimulatedPeer:
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out an effect of the node or its behaviour."""
-        match effect:
-            case Persist(records):
-                self.storage.append(records)
-            case WriteJournal(journal):
-                self.journal = journal
-            case Retain(needed):
-                self.storage.retain(needed)
-            case KeepParts(needed):
-                self._parts_needed = needed
-                self._drop_parts()
-            case Publish(message):
-                self._endpoint.publish(message)
-            case Send(peer, message):
-                self._endpoint.send(peer, message)
-            case Blame(member, error):
-                if member != self.public_key:
-                    self._endpoint.blame(member, error)
-            case Contribute():
-                self._contribute(effect)
-            case Mine(header):
-                self._mine(header)
-            case ComputeJob(job):
-                self._compute(job)
-            case Wake(at_ms):
-                self._set_alarm(at_ms)
-            case Tell(notice):
-                self.notices.append(notice)
-            case Stop(reason):
-                self.stopped = reason
-                self.crash()
-            case Refuse():
-                pass  # the network gets the verdict
-            case _:
-                assert_never(effect)
+        self._verbs.carry_out(effect)
+
+    def _store(self, records: Sequence[Record], journal: Journal | None) -> None:
+        if records:
+            self.storage.append(records)
+        if journal is not None:
+            self.journal = journal
+
+    def _retain(self, needed: Collection[Hash]) -> None:
+        self.storage.retain(needed)
+
+    def _keep_parts(self, needed: frozenset[Hash]) -> None:
+        self._parts_needed = needed
+        self._drop_parts()
+
+    def _blame(self, member: PublicKey, error: Refused) -> None:
+        if member != self.public_key:
+            self._endpoint.blame(member, error)
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = reason
+        self.crash()
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
         """Take a message as :meth:`handle` does."""

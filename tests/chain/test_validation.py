@@ -22,12 +22,11 @@ from fedchain.chain.exceptions import (
     UnknownParent,
 )
 from fedchain.chain.genesis import AggregatorRule
-from fedchain.chain.knowledge import occasion_of
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.chain.state import State, genesis_state, votes_required
+from fedchain.chain.state import State, votes_required
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation import CLOCK_MS_MAX, validate_payload, validate_post, validate_window
+from fedchain.chain.validation import CLOCK_MS_MAX, validate_content, validate_post, validate_window
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
@@ -36,7 +35,6 @@ from tests.support.chain.builders import (
     GLOBAL,
     UPDATE,
     ChainBuilder,
-    SumRules,
     double_post,
     double_vote,
     genesis,
@@ -763,16 +761,14 @@ def test_a_missing_payload_heals_when_it_arrives() -> None:
 def test_a_payload_is_what_was_signed() -> None:
     content, other = payload(1), payload(2)
     signed = post(KEYS[0], genesis(4), 1, content)
-    occasion = occasion_of(genesis(4), genesis_state(genesis(4)))
-    check = lambda data: SumRules().check(occasion, b"", b"", data)  # noqa: E731
-    validate_payload(signed, content, check)
+    validate_content(signed.payload_hash, signed.payload_size, content)
     for wrong, message in (
         (content + b"\x00", "payload size: 33 bytes found, 32 signed"),
         (b"", "payload size: 0 bytes found, 32 signed"),
         (other, f"payload hash: {sha256(other).hex()} found, {sha256(content).hex()} signed"),
     ):
         with pytest.raises(InvalidPayload) as caught:
-            validate_payload(signed, wrong, check)
+            validate_content(signed.payload_hash, signed.payload_size, wrong)
         assert str(caught.value) == message
 
 

@@ -21,20 +21,21 @@ from fedchain.network.messages import Message
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Compute, Contribute, Effect, Persist, Publish, Refuse, Retain, Send, Wake
 from fedchain.node.core.events import (
     Computed,
     Contributed,
     Event,
     MessageReceived,
+    Moment,
     PeerConnected,
     PeerDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import KeepPart
-from fedchain.node.core.moment import Moment
-from fedchain.node.core.node import TICK_MS, Node
+from fedchain.node.core.node import Node
+from fedchain.node.core.parts import Conduct
+from fedchain.node.core.reception import TICK_MS
 from fedchain.node.founding.task import rules_of
 from fedchain.simulator.adversaries.adversary import Adversary, Coalition
 from fedchain.simulator.adversaries.part_liars import PartThief

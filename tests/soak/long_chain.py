@@ -33,7 +33,7 @@ from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.network.messages import GetFinal, GetPayloads, decode_message, encode_message
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
-from fedchain.node.core.events import Computed, Event, PeerConnected, Tick
+from fedchain.node.core.events import Computed, PeerConnected, Tick
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import found_federation
 from fedchain.node.operating.local_node import LocalNode, stop_all
@@ -195,14 +195,14 @@ class Pupil(Peer):
         """Tell the node what came of that."""
         return self.handle(Computed(self.jobs.popleft(), Verified(read_frame(self._verifier.answers))), now_ms)
 
-    def _carry_out(self, effect: Effect, events: list[Event]) -> None:
+    def carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Compute) and isinstance(effect.job, VerifySignatures):
             self.jobs.append(effect.job)
             write_frame(self._verifier.orders, effect.job.signed)
         elif isinstance(effect, Persist):  # a node's shell stores off its loop, too
             self.disk.submit(self.store.append, effect.records)
         else:
-            super()._carry_out(effect, events)
+            super().carry_out(effect)
 
 
 def _exchange(pupil: Pupil, teacher: Peer, answer: Answer, height: int) -> dict[str, Any]:

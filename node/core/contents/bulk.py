@@ -257,7 +257,7 @@ class BulkParts:
         if not self.is_used or knowledge is None or self._looked_at == context.head.block_hash:
             return
         is_first, self._looked_at = not self._looked_at, context.head.block_hash
-        known = context.checks.parts_known(knowledge)
+        known = context.checks.rules.parts_known(knowledge)
         self._was_listed, self._listed = self._listed, {part_hash for _, (part_hash, _, _), _ in known}
         self._were_own, self._own = self._own, {}
         for number, (part_hash, _, reader), sender in known:

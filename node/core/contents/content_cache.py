@@ -33,6 +33,11 @@ Intern = Callable[[Hash, bytes], bytes]
 """``intern(content_hash, data)``: the copy of ``data`` to hold, if many nodes share a process."""
 
 
+def held_once(_: Hash, data: bytes) -> bytes:
+    """Hold a content as it came: there is one node in this process."""
+    return data
+
+
 class ContentCache:
     """Content-addressed bytes, and the posts whose payloads are on their way.
 

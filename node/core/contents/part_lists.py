@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part
+from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import PublicKey
-from fedchain.node.core.checks import Checks
 from fedchain.node.core.context import Context
 
 LISTS_MAX = 256
@@ -38,9 +37,9 @@ class NoParts:
         return None
 
 
-def lists_parts(genesis: Genesis, checks: Checks) -> bool:
+def lists_parts(genesis: Genesis, rules: Rules) -> bool:
     """Whether posts of any phase list parts."""
-    return any(checks.lists_parts(phase.name) for phase in (*genesis.setup, *genesis.phases))
+    return any(rules.lists_parts(phase.name) for phase in (*genesis.setup, *genesis.phases))
 
 
 class PartLists:
@@ -49,7 +48,7 @@ class PartLists:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lists: OrderedDict[Hash, Sequence[Part]] = OrderedDict()  # by post
-        self.are_used = lists_parts(context.genesis, context.checks)
+        self.are_used = lists_parts(context.genesis, context.checks.rules)
         """Whether posts of any phase list parts."""
 
     def parts(self, post: Post, payload: bytes) -> Sequence[Part]:
@@ -57,7 +56,11 @@ class PartLists:
         if not self.are_used:
             return ()
         if post.hash not in self._lists:
-            self._lists[post.hash] = self._context.checks.parts(post, payload)
+            phase = self._context.genesis.phases_of(post.round)[post.phase]
+            try:
+                self._lists[post.hash] = self._context.checks.rules.parts(phase.name, payload)
+            except ValueError:
+                self._lists[post.hash] = ()
             if len(self._lists) > LISTS_MAX:
                 self._lists.popitem(last=False)
         return self._lists[post.hash]

@@ -5,9 +5,6 @@ from collections.abc import Iterable
 from fedchain.chain.block import Block
 from fedchain.crypto.hashing import Hash
 
-RETAIN_STEPS = 8
-"""Sweeps of the store while the head advances by one retention window."""
-
 
 def contents_of(blocks: Iterable[Block]) -> set[Hash]:
     """Payloads that the blocks count, and the knowledge that they leave behind."""
@@ -28,9 +25,3 @@ def contents_in_order(blocks: Iterable[Block]) -> list[Hash]:
     for block in reversed([*blocks]):
         ordered |= dict.fromkeys((block.header.knowledge_root, *(post.payload_hash for post in block.transactions)))
     return list(ordered)
-
-
-def is_time_to_sweep(height: int, retention_blocks: int) -> bool:
-    """Whether the store is to be swept when the head reaches ``height``."""
-    step = max(1, retention_blocks // RETAIN_STEPS)
-    return 0 < retention_blocks < height and height % step == 0

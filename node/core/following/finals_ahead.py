@@ -8,6 +8,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import OutOfWindow, Refused
 from fedchain.chain.far_final import validate_extent
 from fedchain.chain.state import State
+from fedchain.chain.transition import judge_final
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
@@ -53,7 +54,7 @@ class FinalsAhead:
                 continue
             del kept[found.peer]
             try:
-                after = context.checks.final(state, found.block, found.certificate)
+                after = judge_final(context.genesis, state, found.block, found.certificate, None, context.signatures)
             except Refused as error:
                 context.catch_up.failed(found.peer, context.now.ms)
                 context.emit(Refuse(found.peer, error))

@@ -13,7 +13,7 @@ from itertools import islice
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import Refused, UnknownParent
-from fedchain.chain.far_final import may_be_drawn_by_liars
+from fedchain.chain.far_final import may_be_drawn_by_liars, validate_far_final
 from fedchain.chain.state import state_size_max
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey, Signature
@@ -88,7 +88,7 @@ class Joining:
             Invalid: the block or its certificate is wrong, so nothing is fetched for it.
         """
         context = self._context
-        context.checks.far_final(context.head.roster, block, certificate)
+        validate_far_final(context.genesis, context.head.roster, block, certificate, context.signatures)
         copy = block.hash, block.signature, certificate.hash
         self._make_room(peer, copy)
         head = self._waiting.setdefault(copy, _Head(block, certificate))

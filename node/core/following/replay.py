@@ -9,10 +9,11 @@ from collections import deque
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import MethodFailed, Refused
-from fedchain.chain.signatures import Signed
+from fedchain.chain.signatures import signatures_of
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.signatures import Signed
 from fedchain.network.messages import GetPayloads, Payloads
 from fedchain.network.sync import PASSED_OVER_MS_MAX, STALL_MS
 from fedchain.node.core.block_import import BlockImport, recompute_job
@@ -58,8 +59,8 @@ class Replay:
         """Have a kept block's signatures verified ahead of its turn."""
         if found.block.hash in self._verifying:
             return
-        unverified = self._context.checks.unverified(found.block, found.certificate)
-        if signed := tuple(item for item in unverified if item not in self._in_hand):
+        unknown = self._context.signatures.unknown(signatures_of(self._context.genesis, found.block, found.certificate))
+        if signed := tuple(item for item in unknown if item not in self._in_hand):
             self._verifying[found.block.hash] = signed
             self._in_hand.update(signed)
             self._context.emit(Compute(VerifySignatures(found.block.hash, signed)))
@@ -67,7 +68,7 @@ class Replay:
     def on_verified(self, job: VerifySignatures, result: Verified) -> None:
         """Remember the signatures that the shell found valid; the others are verified in their block's turn."""
         self._in_hand.difference_update(self._verifying.pop(job.block_hash, ()))
-        self._context.checks.note_verified(job.signed[: result.count])
+        self._context.signatures.note(job.signed[: result.count])
 
     def judge(self) -> None:
         """Judge the blocks that link up to the last judged one, and fetch their payloads."""

@@ -11,6 +11,8 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Statement
 from fedchain.chain.exceptions import InvalidCertificate, Refused
 from fedchain.chain.state import State
+from fedchain.chain.transition import judge_block
+from fedchain.chain.validation import validate_polka
 from fedchain.chain.vote import Vote
 from fedchain.node.core.context import Context
 from fedchain.node.core.notices import NotBelieved
@@ -24,7 +26,7 @@ def own_statements(context: Context) -> Iterator[Statement]:
         author = statement.voter if isinstance(statement, Vote) else statement.sender
         if author != context.me:  # the folder was another member's
             context.tell(NotBelieved(_describe(statement), f"it is {author.hex()[:16]}…'s, not ours"))
-        elif not context.checks.is_signed(author, statement):
+        elif not context.is_signed(author, statement):
             context.tell(NotBelieved(_describe(statement), "our key did not sign it"))
         else:
             yield statement
@@ -37,7 +39,7 @@ def lock_proof(context: Context) -> Certificate | None:
     if proof is None:
         return None
     try:
-        context.checks.polka(head.roster.electors, proof, head.height + 1)
+        validate_polka(context.genesis, head, proof, context.signatures)
         if journal.lock != (proof.attempt, proof.block_hash):
             found = f"attempt {proof.attempt}, block {proof.block_hash.hex()[:16]}… found"
             raise InvalidCertificate("proof of a lock", f"{found}, the lock is another one")
@@ -53,7 +55,7 @@ def open_candidates(context: Context) -> Iterator[tuple[Block, State]]:
         if block.header.parent_hash != context.head.block_hash:
             continue
         try:
-            yield block, context.checks.block(context.head, block)
+            yield block, judge_block(context.genesis, context.head, block, None, context.signatures)
         except Refused as error:
             context.tell(NotBelieved(f"candidate {block.hash.hex()[:16]}…", str(error)))
 

@@ -73,7 +73,7 @@ class Sessions:
             raise AlreadyKnown("session", f"{session.number.hex()} said so")
         if sum(known.height == session.height for known in kept) >= KEPT_MAX:
             raise LimitReached("sessions", f"{KEPT_MAX} of {member.hex()[:16]}… at height {session.height} are kept")
-        if not context.checks.is_signed(member, session):
+        if not context.is_signed(member, session):
             raise InvalidSignature("signature", f"{session.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
         self._kept[member] = [*kept, session]
         if member == context.me:

@@ -118,7 +118,7 @@ class Twins:
         height = self._height_of(statement)
         if not context.head.height < height <= context.head.height + HEIGHTS_AHEAD:
             return  # a statement about a closed height contradicts nothing any more
-        if context.checks.is_signed(author, statement):  # otherwise it is refused when it is processed
+        if context.is_signed(author, statement):  # otherwise it is refused when it is processed
             self._raise_alarm(statement)
 
     def reads(self, block: Block, certificate: Certificate) -> None:

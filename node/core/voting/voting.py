@@ -6,6 +6,7 @@ from contextlib import suppress
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidSignature, InvalidVote, OutOfWindow, Refused
 from fedchain.chain.state import votes_required
+from fedchain.chain.validation import validate_polka
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -76,7 +77,7 @@ class Voting:
             raise OutOfWindow("certificate's height", f"{certificate.height} found, {height} is open")
         if self.agreement.ballots.polka(certificate.attempt) is not None:
             raise AlreadyKnown("certificate", f"a quorum of attempt {certificate.attempt} is known")
-        context.checks.polka(context.head.roster.electors, certificate, height)
+        validate_polka(context.genesis, context.head, certificate, context.signatures)
         self._compare(certificate)
         self.agreement.ballots.add_certificate(certificate)
 
@@ -186,6 +187,6 @@ class Voting:
             raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
         if not context.head.roster.is_active(vote.voter) or len(kept) >= EARLY_MAX:
             return
-        if not context.checks.is_signed(vote.voter, vote):
+        if not context.is_signed(vote.voter, vote):
             raise InvalidSignature("signature", f"{vote.signature.hex()[:16]}… is not {vote.voter.hex()[:16]}…'s")
         self._early[vote.voter] = [*kept, vote]

@@ -6,8 +6,7 @@ import pytest
 
 from fedchain.chain.explorer import ahead
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.signatures import Signed
-from fedchain.crypto.signatures import is_valid_signature
+from fedchain.crypto.signatures import Signed, is_valid_signature
 from tests.support.chain.builders import (
     SumRules,
 )

@@ -166,7 +166,7 @@ def test_a_status_shows_the_posts_of_the_open_phase() -> None:
     stage = Stage(genesis(4), contributes=False)
     stage.post(*stage.chain.posts(members=stage.others[:2]))
     for rounds in range(2):
-        assert stage.node._answers.status(stage.node.voting.agreement).posts == (
+        assert stage.node._parts.answers.status(stage.node.voting.agreement).posts == (
             stage.holds() if rounds else stage.holds(*stage.others[:2])
         )
         block = stage.block()

@@ -12,6 +12,7 @@ from fedchain.chain.knowledge import Occasion
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.storage.store import Content
 from fedchain.chain.vote import NIL
+from fedchain.crypto import signature_memory
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
 from fedchain.network.messages import (
@@ -21,7 +22,6 @@ from fedchain.network.messages import (
     GetCandidate,
     GetContent,
 )
-from fedchain.node.core import checks
 from fedchain.node.core.answers import UNKNOWN_MAX
 from fedchain.node.core.effects import Persist
 from fedchain.node.core.notices import Contradicted
@@ -58,7 +58,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counts["proofs"] += 1
         return prove(data)
 
-    monkeypatch.setattr(checks, "is_valid_signature", count_check)
+    monkeypatch.setattr(signature_memory, "is_valid_signature", count_check)
     monkeypatch.setitem(proof_of_work.PROOF_FUNCTIONS, "sha256d", count_proof)
     return counts
 
@@ -227,9 +227,9 @@ def test_blocks_that_votes_named_are_forgotten_with_their_height() -> None:
     named = [sha256(b"block %d" % number) for number in range(3)]
     for attempt, item in enumerate(named):
         stage.vote(item, stage.others, PREVOTE, attempt=attempt)
-    assert {*named} <= stage.node._blocks.wanted
+    assert {*named} <= stage.node._parts.blocks.wanted
     (block,) = stage.accept()
-    assert not stage.node._blocks.wanted & {*named, block.hash}
+    assert not stage.node._parts.blocks.wanted & {*named, block.hash}
 
 
 def test_a_block_is_valid_once_the_payloads_that_it_counts_are_here() -> None:

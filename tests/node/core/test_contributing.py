@@ -67,7 +67,7 @@ def test_nobody_hears_of_a_post_that_may_not_be_said_yet() -> None:
     assert stage.node.journal.post(1, 0) is None
     effects = stage.receive(GetPosts(1, 0, stage.holds(stage.me)))
     assert sent(effects, PostMessage) == []
-    assert stage.node._answers.status(stage.node.voting.agreement).posts == stage.holds()
+    assert stage.node._parts.answers.status(stage.node.voting.agreement).posts == stage.holds()
     stage.hear()
     (said,) = published(stage.victim.effects, PostMessage)
     assert sent(stage.receive(GetPosts(1, 0, stage.holds(stage.me))), PostMessage) == [said]

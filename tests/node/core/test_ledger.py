@@ -77,8 +77,8 @@ def test_a_status_tells_first_of_what_a_quorum_voted_for() -> None:
         for better in variants(stage, stage.block(miner=stage.chain.key(miner)), CANDIDATES_OF_MINER_MAX):
             stage.candidate(better)
     assert len(stage.node.ledger.entries) > CANDIDATES_MAX
-    shown = stage.node._answers.status(stage.node.voting.agreement).candidates
+    shown = stage.node._parts.answers.status(stage.node.voting.agreement).candidates
     assert (len(shown), block.hash in shown) == (CANDIDATES_MAX, False)
     stage.vote(block, stage.others[:5])
-    shown = stage.node._answers.status(stage.node.voting.agreement).candidates
+    shown = stage.node._parts.answers.status(stage.node.voting.agreement).candidates
     assert (len(shown), shown[0]) == (CANDIDATES_MAX, block.hash)

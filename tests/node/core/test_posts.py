@@ -17,9 +17,8 @@ from fedchain.network.messages import (
 )
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
-from fedchain.node.core.events import Computed, MessageReceived
+from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
-from fedchain.node.core.moment import Moment
 from tests.support.chain.builders import CREATED_MS, UPDATE, genesis, payload, post
 from tests.support.node.driver import BlobRules
 from tests.support.node.stage import Stage, blamed, published, refused, sent
@@ -110,7 +109,7 @@ def test_a_member_has_room_for_one_post_in_each_phase() -> None:
                 item = _post(stage, data=payload(number), round_number=round_number, phase=phase)
                 found = refused(stage.receive(PostMessage(item, payload(number))))
                 assert found == (["Equivocation"] if number else [])
-    assert len(stage.node._posts._under_way) == 3, "the open phase's is in the mempool"
+    assert len(stage.node._parts.posts._under_way) == 3, "the open phase's is in the mempool"
 
 
 def _without_knowledge() -> tuple[Stage, Post]:
@@ -152,10 +151,10 @@ def test_knowledge_that_was_fetched_outlives_a_restart() -> None:
 
 def test_early_posts_end_with_their_phase_although_nobody_could_look_at_them() -> None:
     stage, item = _without_knowledge()
-    assert stage.node._posts.waiting_payloads() == {item.payload_hash}
+    assert stage.node._parts.posts.waiting_payloads() == {item.payload_hash}
     stage.final(stage.block())
     assert stage.node.head.round == 3
-    assert stage.node._posts.waiting_payloads() == set()
+    assert stage.node._parts.posts.waiting_payloads() == set()
 
 
 def test_a_check_that_ends_after_its_phase_leaves_nothing_behind() -> None:
@@ -165,9 +164,9 @@ def test_a_check_that_ends_after_its_phase_leaves_nothing_behind() -> None:
     moment = Moment(stage.now_ms - CREATED_MS, stage.now_ms)
     effects = stage.node.handle(MessageReceived(stage.relay, message), moment)
     (job,) = [effect.job for effect in effects if isinstance(effect, Compute)]
-    assert stage.node._posts.waiting_payloads() == {item.payload_hash}
+    assert stage.node._parts.posts.waiting_payloads() == {item.payload_hash}
     stage.accept()
-    assert stage.node._posts.waiting_payloads() == set()
+    assert stage.node._parts.posts.waiting_payloads() == set()
     stage.handle(Computed(job, None))
     assert stage.node._context.mempool.get((1, 0), item.sender) is None
 

@@ -3,9 +3,8 @@
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute
-from fedchain.node.core.events import Computed, Tick
+from fedchain.node.core.events import Computed, Moment, Tick
 from fedchain.node.core.jobs import CheckPost, Recompute
-from fedchain.node.core.moment import Moment
 from tests.support.chain.builders import CREATED_MS, UPDATE, double_vote, genesis, payload, post
 from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, published
 

@@ -33,7 +33,7 @@ def test_the_first_round_and_later_phases_begin_at_once_and_further_rounds_after
 def test_a_tick_is_asked_for_when_the_interval_ends() -> None:
     stage = _stage()
     stage.accept(2)
-    wakes = stage.node._attendance.wakes_at_ms()
+    wakes = stage.node._parts.attendance.wakes_at_ms()
     assert wakes == stage.node._context.clock.since_ms + 1_000 * INTERVAL_S
 
 

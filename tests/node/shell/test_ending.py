@@ -53,6 +53,14 @@ class Stub:
         self.head: Any = self
         self.round, self.height, self.finished = 2, 1, finished
         self.behind = ["a peer"]
+        self.moved = anyio.Event()
+
+    async def next_head(self) -> None:
+        await self.moved.wait()
+
+    def move(self) -> None:
+        self.moved.set()
+        self.moved = anyio.Event()
 
     def lagging(self, height: int) -> list[str]:
         assert height == self.height
@@ -72,9 +80,10 @@ async def test_it_leaves_when_all_that_are_connected_have_the_last_block() -> No
         tasks.start_soon(departure.wait, cast(Service, stub), left.set)
         await anyio.wait_all_tasks_blocked()
         stub.activity.trained_round, stub.activity.accuracy = 1, 0.5
-        departure.on_head()
+        stub.move()
+        await anyio.wait_all_tasks_blocked()
         stub.activity.trained_round, stub.activity.accuracy, stub.round = 2, 0.8, 3
-        departure.on_head()
+        stub.move()
         await anyio.sleep(0.05)
         assert not left.is_set(), "a peer lags"
         stub.behind = []

@@ -16,6 +16,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.storage.store import Candidate, Content
 from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.crypto import signature_memory
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.messages import (
@@ -30,7 +31,6 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.verdict import Verdict
-from fedchain.node.core import checks
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Blame, Contribute
 from fedchain.node.core.events import Tick
@@ -97,7 +97,7 @@ async def test_who_replays_has_another_process_verify_signatures(monkeypatch: py
     shell, chain = Shell(), ChainBuilder(genesis(4))
     blocks, teacher = chain.extend_many(3), OTHERS[0].public_key
     async with serving(shell, chain.genesis, replays=True) as service:
-        monkeypatch.setattr(checks, "is_valid_signature", None)
+        monkeypatch.setattr(signature_memory, "is_valid_signature", None)
         shell.receiver(teacher, Status(3, blocks[-1].hash, b"", (), (), None))
         for block in blocks:
             shell.receiver(teacher, FinalMessage(block, chain.certificate(block)))

@@ -14,7 +14,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
-from fedchain.node.core.conduct import Conduct
+from fedchain.node.core.parts import Conduct
 from fedchain.simulator.engine import content_pool
 from fedchain.simulator.engine.content_pool import LARGE_SIZE, ContentPool
 from tests.support.simulator.trivial import (

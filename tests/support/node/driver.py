@@ -1,10 +1,10 @@
 """A federation in one process: nodes, a fake clock, and a queue that delivers what they say in a seeded order."""
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import assert_never
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import Refused
@@ -12,7 +12,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Occasion, Rules
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.storage.store import Candidate, MemoryStore
+from fedchain.chain.storage.store import Candidate, MemoryStore, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -27,31 +27,15 @@ from fedchain.network.messages import (
 )
 from fedchain.network.session import SESSION_SIZE
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
-from fedchain.node.core.effects import (
-    Blame,
-    Compute,
-    Contribute,
-    Effect,
-    KeepParts,
-    Mine,
-    Persist,
-    Publish,
-    Refuse,
-    Retain,
-    Send,
-    Stop,
-    Tell,
-    Wake,
-    WriteJournal,
-)
-from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
-from fedchain.node.core.jobs import KeepPart
-from fedchain.node.core.moment import Moment
+from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send, Wake
+from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, Moment, PeerConnected, Tick
+from fedchain.node.core.jobs import Job, KeepPart
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.parts import Conduct
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.shell.parts import run_part
+from fedchain.node.shell.verbs import Verbs
 from tests.support.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000
@@ -128,6 +112,21 @@ class Peer:
         self.life = self.starts = 0
         self.up = True
         self.stopped = ""
+        self._waiting = deque[Event]()
+        self._verbs = Verbs(
+            store=self._store,
+            retain=lambda needed: self.store.retain(needed),
+            keep_parts=self._keep_parts,
+            publish=_leave,
+            send=_leave,
+            train=_leave,
+            mine=_leave,
+            compute=self._compute,
+            wake=_leave,
+            blame=_leave,
+            tell=self.notices.append,
+            stop=self._stop,
+        )
         self.node = self.new_node()
 
     def new_node(self) -> Node:
@@ -146,39 +145,36 @@ class Peer:
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Feed the node, store what it asks to store, and do its jobs at once."""
         moment = Moment(now_ms - CREATED_MS, now_ms + self.clock_offset_ms)
-        waiting, effects = [event], list[Effect]()
-        while waiting:
-            happened = waiting.pop(0)
+        effects = list[Effect]()
+        self._waiting.append(event)
+        while self._waiting:
+            happened = self._waiting.popleft()
             self.log.append((happened, moment))
             for effect in self.node.handle(happened, moment):
-                self._carry_out(effect, waiting)
+                self.carry_out(effect)
                 effects.append(effect)
         self.effects += effects
         return effects
 
-    def _carry_out(self, effect: Effect, events: list[Event]) -> None:
-        match effect:
-            case Persist(records):
-                self.store.append(records)
-            case WriteJournal(journal):
-                self.journal = journal
-            case Retain(needed):
-                self.store.retain(needed)
-            case Compute(job):
-                checks = Checks(self.genesis, self.rules)
-                result = run_part(checks, self.parts, job) if isinstance(job, KeepPart) else checks.run(job)
-                events.append(Computed(job, result))
-            case KeepParts(needed):
-                for part_hash in self.parts.keys() - needed:
-                    del self.parts[part_hash]
-            case Tell(notice):
-                self.notices.append(notice)
-            case Stop(reason):
-                self.up, self.stopped = False, reason
-            case Publish() | Send() | Contribute() | Mine() | Wake() | Refuse() | Blame():
-                pass
-            case _:
-                assert_never(effect)
+    def carry_out(self, effect: Effect) -> None:
+        """Do what concerns this peer alone; the federation carries messages, and trains and mines."""
+        self._verbs.carry_out(effect)
+
+    def _store(self, records: Sequence[Record], journal: Journal | None) -> None:
+        self.store.append(records)
+        self.journal = journal or self.journal
+
+    def _compute(self, job: Job) -> None:
+        checks = Checks(self.genesis, self.rules)
+        result = run_part(checks, self.parts, job) if isinstance(job, KeepPart) else checks.run(job)
+        self._waiting.append(Computed(job, result))
+
+    def _keep_parts(self, needed: frozenset[Hash]) -> None:
+        for part_hash in self.parts.keys() - needed:
+            del self.parts[part_hash]
+
+    def _stop(self, reason: str) -> None:
+        self.up, self.stopped = False, reason
 
     def receive(self, peer: PublicKey, message: Message, now_ms: int) -> list[Effect]:
         """Feed a message."""
@@ -199,6 +195,10 @@ class Peer:
     def refusals(self) -> list[Refused]:
         """Everything that this peer did not take."""
         return [effect.error for effect in self.effects if isinstance(effect, Refuse | Blame)]
+
+
+def _leave(*_: object) -> None:
+    """The federation does it, or nobody."""
 
 
 class Federation:

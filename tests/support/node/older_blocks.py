@@ -17,7 +17,7 @@ def joined(height: int = HEIGHT, *, is_wanted: bool = True) -> tuple[Stage, list
     blocks = chain_of_others(stage, height)
     victim = stage.victim
     victim.node = victim.new_node()
-    victim.node._catching_up._backfill._is_wanted = is_wanted
+    victim.node._parts.catching_up._backfill._is_wanted = is_wanted
     for other in stage.others:
         stage.handle(PeerConnected(other))
     join(stage, blocks[-1])

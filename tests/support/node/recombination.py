@@ -476,7 +476,7 @@ class Trial:
 def digest(peer: Peer) -> Hashable:
     """All that the node holds: a refused message leaves it as it was, but for the peers to ask next."""
     node = peer.node
-    context, agreement, catching_up = node._context, node.voting.agreement, node._catching_up
+    context, agreement, catching_up = node._context, node.voting.agreement, node._parts.catching_up
     ballots, joining = agreement.ballots, catching_up._joining
     slots = tuple(ballots.slots(agreement.attempt))
     return (

@@ -28,7 +28,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.network import Receiver
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
+from fedchain.node.core.parts import Conduct
 from fedchain.node.shell.service import Contact, Disk, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, WorkerFailed

@@ -257,7 +257,7 @@ class Stage:
             agreement.attempt,
             agreement.lock,
             context.journal,
-            self.node._sessions.kept(),
+            self.node._parts.sessions.kept(),
             tuple(context.contents._held),
             tuple(context.contents.downloads._downloads),
             tuple(context.contents._waiting),

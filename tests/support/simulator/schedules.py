@@ -14,7 +14,7 @@ from typing import Any
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.node.core.deadlines import MINING_TIMES
-from fedchain.node.core.node import STATUS_PEERS
+from fedchain.node.core.following.announcing import STATUS_PEERS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS

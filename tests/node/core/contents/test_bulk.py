@@ -17,9 +17,8 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.bulk import FETCHED_AT_ONCE, PATIENCE_MS
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
-from fedchain.node.core.events import Computed, MessageReceived
+from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.core.jobs import CheckPost, KeepPart
-from fedchain.node.core.moment import Moment
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.run import limits_of
 from tests.support.chain.builders import CREATED_MS, SumRules, genesis, post
@@ -49,7 +48,7 @@ def asked(effects: Sequence[Effect]) -> list[Hash]:
 
 def judged(at: Stage) -> list[Hash]:
     """Posts by whose lists the node has checked parts."""
-    return [post_hash for part in at.node._bulk._parts.values() for post_hash in part.judged]
+    return [post_hash for part in at.node._parts.bulk._parts.values() for post_hash in part.judged]
 
 
 @pytest.mark.parametrize(
@@ -508,10 +507,10 @@ def test_what_the_disk_is_about_to_drop_is_not_here() -> None:
 
 def test_whoever_needs_parts_dials_everybody() -> None:
     document = genesis(20)
-    assert limits_of(document, Checks(document, PartRules(document.members))).peers_wanted == 19
-    assert limits_of(document, Checks(document, SumRules())).peers_wanted == 13, "twice as many as may lie, and one"
+    assert limits_of(document, PartRules(document.members)).peers_wanted == 19
+    assert limits_of(document, SumRules()).peers_wanted == 13, "twice as many as may lie, and one"
     small = genesis(7)
-    assert limits_of(small, Checks(small, SumRules())) == Limits()
+    assert limits_of(small, SumRules()) == Limits()
 
 
 def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(

@@ -10,12 +10,12 @@ from fedchain.network.messages import FINALS_MAX, FinalMessage, GetFinal, Messag
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core import answers
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Contribute, Persist
 from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.following import backfill, catching_up
 from fedchain.node.core.following.catching_up import JOIN_GAP
 from fedchain.node.core.node import Node
+from fedchain.node.core.parts import Conduct
 from tests.support.chain.builders import SumRules, genesis
 from tests.support.node.driver import Federation, check_agreement, check_promises
 

@@ -1,15 +1,18 @@
 """Lies to a peer that catches up: far heads that nobody has, blocks that are not final, bodies of foreign headers."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
-from fedchain.chain.signatures import Signed
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
+from fedchain.chain.transition import judge_final
+from fedchain.crypto import signature_memory
 from fedchain.crypto.keys import PublicKey, is_valid_signature
+from fedchain.crypto.signatures import Signed
 from fedchain.network.messages import (
     FINALS_MAX,
     Chunk,
@@ -21,16 +24,16 @@ from fedchain.network.messages import (
     Status,
 )
 from fedchain.network.sync import AT_ONCE, STALL_MS
-from fedchain.node.core import checks
+from fedchain.node.core import block_import
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send
-from fedchain.node.core.events import Computed, MessageReceived, PeerConnected, PeerDisconnected
+from fedchain.node.core.events import Computed, MessageReceived, Moment, PeerConnected, PeerDisconnected
+from fedchain.node.core.following import finals_ahead
 from fedchain.node.core.following.joining import SPARE, WAITING_MAX
 from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
+from fedchain.node.core.parts import Conduct
 from tests.support.chain.builders import CREATED_MS, SumRules, genesis
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent
 
@@ -232,7 +235,7 @@ def test_a_block_ahead_that_no_federation_could_make_is_not_kept() -> None:
             (replace(blocks[1], certificate=replace(parent, votes=parent.votes * 3)), certificate),
         )[number]
         assert refused(stage.receive(FinalMessage(huge, votes), stage.others[HOG])) == ["InvalidBlock"]
-        assert not any(stage.node._catching_up._ahead._kept.values())
+        assert not any(stage.node._parts.catching_up._ahead._kept.values())
 
 
 def test_who_is_behind_is_told_at_once_and_once_a_second() -> None:
@@ -347,13 +350,13 @@ def test_who_replays_keeps_no_block_that_it_did_not_ask_for_or_that_no_federatio
 def test_who_replays_judges_a_block_once_however_many_payloads_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, blocks = _replaying()
     judged: list[Block] = []
-    final = Checks.final
 
-    def counted(self: Checks, state: State, block: Block, certificate: Certificate) -> State:
+    def counted(genesis: Genesis, state: State, block: Block, *proof: Any) -> State:
         judged.append(block)
-        return final(self, state, block, certificate)
+        return judge_final(genesis, state, block, *proof)
 
-    monkeypatch.setattr(Checks, "final", counted)
+    for module in (block_import, finals_ahead):
+        monkeypatch.setattr(module, "judge_final", counted)
     _claim(stage, HONEST, blocks[-1])
     _hand_out(stage, HONEST, blocks[0])
     assert judged == blocks[:1]
@@ -380,7 +383,7 @@ def test_signatures_of_blocks_that_are_replayed_are_verified_before_their_turn(m
     asked = [signed for job in jobs for signed in job.signed]
     assert len(asked) == len(set(asked)), "the votes for a block stand in the next one, too"
     assert all(is_valid_signature(*signed) for signed in asked)
-    monkeypatch.setattr(checks, "is_valid_signature", None)
+    monkeypatch.setattr(signature_memory, "is_valid_signature", None)
     for job in jobs[::-1]:  # whatever comes first
         stage.handle(Computed(job, Verified(len(job.signed))))
     for block in blocks:
@@ -397,7 +400,7 @@ def test_a_signature_counts_as_verified_only_if_the_shell_said_so_of_it(monkeypa
         looked_at.append((signed[0], signed[1], signed[2]))
         return is_valid_signature(*signed)
 
-    monkeypatch.setattr(checks, "is_valid_signature", verify)
+    monkeypatch.setattr(signature_memory, "is_valid_signature", verify)
     for job, count in zip(jobs, (0, 1, 2, 3), strict=True):
         stage.handle(Computed(job, Verified(count)))
     for block in blocks:
@@ -476,13 +479,13 @@ def test_blocks_that_wait_for_payloads_do_not_stand_on_what_was_decided_otherwis
     _claim(stage, HONEST, blocks[-1])
     for block in blocks:
         _hand_out(stage, HONEST, block)
-    assert stage.node._catching_up._replay.height == len(blocks)
+    assert stage.node._parts.catching_up._replay.height == len(blocks)
     other = stage.block(without=stage.others[:1])
     stage.candidate(other)
     for kind in (PREVOTE, PRECOMMIT):
         stage.vote(other, stage.others, kind)
     assert stage.node.head.block_hash == other.hash
-    assert stage.node._catching_up._replay.height == 1
+    assert stage.node._parts.catching_up._replay.height == 1
     for block in blocks:
         _send_payloads(stage, block, stage.others[HONEST])
     assert stage.node.head.block_hash == other.hash

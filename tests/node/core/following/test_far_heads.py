@@ -28,7 +28,6 @@ from fedchain.network.messages import (
 )
 from fedchain.network.sync import IN_HAND_MAX, OWED_MAX, STALL_MS
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
@@ -36,6 +35,7 @@ from fedchain.node.core.following.joining import WAITING_MAX
 from fedchain.node.core.following.replay import JUDGED_MAX, Replay
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import HeadUnconfirmed
+from fedchain.node.core.parts import Conduct
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 from tests.support.node.crowd import Answers, Crowd, forge_head, invented_root
 from tests.support.node.stage import Stage, refused, sent
@@ -200,7 +200,7 @@ def test_a_member_hands_out_signed_heads_without_end_and_has_one_state_fetched()
     for liar in liars:
         crowd.add(liar, lie, lambda: (block.header.height, block.hash))
     crowd.add(honest[0], lambda _: (), lambda: (HEIGHT, crowd.blocks[-1].hash))  # one more, which is slow to answer
-    joining = crowd.stage.node._catching_up._joining
+    joining = crowd.stage.node._parts.catching_up._joining
 
     def is_at_head() -> bool:
         waiting, under_way = joining._waiting.values(), _downloads(crowd)
@@ -253,7 +253,7 @@ def test_blocks_to_be_replayed_without_end_have_nothing_fetched_and_delay_nobody
     _flood(crowd, crowd.stage.others[0], blocks, HEIGHT)
     crowd.run(lambda: bool(crowd.asked), 5)
     crowd.run(lambda: False, 1)
-    replay: Replay = crowd.stage.node._catching_up._replay
+    replay: Replay = crowd.stage.node._parts.catching_up._replay
     assert (_downloads(crowd), replay._asked) == (set(), {})
     crowd.add_honest(*crowd.stage.others[1:])
     assert crowd.run(crowd.is_at_head, 60) < 15

@@ -9,9 +9,9 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, GetContent, GetFinal
 from fedchain.network.sync import AT_ONCE
 from fedchain.node.core.effects import Send
+from fedchain.node.core.events import Moment
 from fedchain.node.core.following.catching_up import JOIN_GAP
 from fedchain.node.core.following.joining import CONFIRM_MS, WAITING_MAX, Joining
-from fedchain.node.core.moment import Moment
 from fedchain.node.core.notices import HeadUnconfirmed
 from tests.support.chain.builders import genesis
 from tests.support.node.stage import Stage, blamed, sent
@@ -23,7 +23,7 @@ FAR = 10**6
 def _stage() -> tuple[Stage, Joining]:
     """A node of a federation in which so few vote that a head has to be confirmed, and what it may join at."""
     stage = Stage(genesis(MEMBERS, committee_size=COMMITTEE, contributors_per_round=5), contributes=False)
-    return stage, stage.node._catching_up._joining
+    return stage, stage.node._parts.catching_up._joining
 
 
 def _head(stage: Stage, number: int) -> tuple[Block, Certificate]:

@@ -10,13 +10,13 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, GetContent, PostMessage
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.conduct import Conduct
 from fedchain.node.core.contents.retention import contents_of
 from fedchain.node.core.effects import Effect, Refuse, Send
 from fedchain.node.core.events import PeerConnected, PeerDisconnected, Tick
 from fedchain.node.core.following import refill
 from fedchain.node.core.following.refill import AT_ONCE, HELD_UP_MS, LOOK_MAX, RETRY_MS, SETTLED_MS
 from fedchain.node.core.node import Node
+from fedchain.node.core.parts import Conduct
 from tests.support.chain.builders import genesis, payload, post
 from tests.support.node.driver import Federation, Peer, check_agreement, check_promises
 from tests.support.node.stage import Stage
@@ -176,7 +176,7 @@ def test_a_few_contents_are_fetched_at_a_time_and_stored_as_they_come(stage: Sta
     while wanted := asked(effects):
         count += len(wanted)
         assert len(wanted) <= AT_ONCE
-        assert len(stage.node._refill._downloads) <= AT_ONCE
+        assert len(stage.node._parts.refill._downloads) <= AT_ONCE
         effects = give(stage, effects)
         assert all(stage.victim.store.holds_content(item) for item in wanted)
     stage.tick(6)
@@ -192,17 +192,17 @@ def test_one_knowledge_is_fetched_at_a_time(stage: Stage) -> None:
     effects = stage.tick(6)
     for _ in range(24):
         effects = give(stage, [item for item in effects if {*asked([item])}.isdisjoint(roots)])
-        assert len(roots & {*stage.node._refill._downloads._downloads}) <= 1
-    assert {*stage.node._refill._missing} <= roots, "all payloads came meanwhile"
+        assert len(roots & {*stage.node._parts.refill._downloads._downloads}) <= 1
+    assert {*stage.node._parts.refill._missing} <= roots, "all payloads came meanwhile"
 
 
 def test_what_is_not_kept_any_more_is_looked_for_no_longer() -> None:
     stage = lost(6, retention_blocks=8)
     stage.tick(6)
-    assert {item.height for item in stage.node._refill._missing.values()} == {*range(1, 7)}
+    assert {item.height for item in stage.node._parts.refill._missing.values()} == {*range(1, 7)}
     stage.accept(8)
     stage.tick(6)
-    assert {item.height for item in stage.node._refill._missing.values()} == {6}
+    assert {item.height for item in stage.node._parts.refill._missing.values()} == {6}
 
 
 def test_contents_of_a_new_head_are_looked_for_when_it_has_stood_for_a_while(stage: Stage) -> None:
@@ -251,7 +251,7 @@ def test_what_nobody_has_is_given_up_and_asked_for_again_later(stage: Stage) -> 
         named |= lack(stage.tick(1))
         stage.hear()
     assert len(named) == 4 * 6 + 5
-    assert len(stage.node._refill._missing) == len(stage.node._refill._downloads) == 0
+    assert len(stage.node._parts.refill._missing) == len(stage.node._parts.refill._downloads) == 0
     assert lack(stage.wait(60)) == set()
     stage.now_ms += RETRY_MS
     assert len(lack(stage.wait(30))) > 0
@@ -263,8 +263,8 @@ def test_a_stale_lack_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = lost(6)
     for _ in range(300):
         stage.tick(1)
-        assert len(stage.node._refill._missing) <= 8 + 5
-    assert len(stage.node._refill._later) == 5
+        assert len(stage.node._parts.refill._missing) <= 8 + 5
+    assert len(stage.node._parts.refill._later) == 5
 
 
 def test_a_peer_that_leaves_is_replaced(stage: Stage) -> None:
@@ -278,10 +278,10 @@ def test_a_peer_that_leaves_is_replaced(stage: Stage) -> None:
 
 def test_blocks_are_looked_at_a_few_at_a_time() -> None:
     stage = lost(LOOK_MAX + 4)  # which ends with its first tick
-    heights = {item.height for item in stage.node._refill._missing.values()}
+    heights = {item.height for item in stage.node._parts.refill._missing.values()}
     assert heights == {*range(5, LOOK_MAX + 5)}, "the newest first"
     stage.tick(6)
-    assert {item.height for item in stage.node._refill._missing.values()} == {*range(1, LOOK_MAX + 5)}
+    assert {item.height for item in stage.node._parts.refill._missing.values()} == {*range(1, LOOK_MAX + 5)}
 
 
 def test_who_does_not_want_it_asks_for_nothing(stage: Stage) -> None:

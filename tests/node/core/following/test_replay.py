@@ -9,7 +9,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FinalMessage, GetPayloads, Payloads
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Send
-from fedchain.node.core.events import Computed, Event
+from fedchain.node.core.events import Computed
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
 from tests.support.chain.builders import SumRules, genesis
@@ -57,15 +57,15 @@ def test_what_comes_late_of_recomputing_one_block_is_not_held_against_another(mo
     stage = Stage(genesis(4, contributors_per_round=2, retention_blocks=8), replays=True, contributes=False)
     blocks = [stage.chain.extend(posts=None if number % 2 else ()) for number in (1, 2, 3, 4)]
     stage.victim.store.append([Content(item, data) for item, data in stage.chain.contents.items()])
-    jobs, carry_out = list[Recompute](), stage.victim._carry_out
+    jobs, carry_out = list[Recompute](), stage.victim.carry_out
 
-    def hold_back(effect: Effect, events: list[Event]) -> None:
+    def hold_back(effect: Effect) -> None:
         if isinstance(effect, Compute) and isinstance(effect.job, Recompute):
             jobs.append(effect.job)
         else:
-            carry_out(effect, events)
+            carry_out(effect)
 
-    monkeypatch.setattr(stage.victim, "_carry_out", hold_back)
+    monkeypatch.setattr(stage.victim, "carry_out", hold_back)
 
     def finish(job: Recompute) -> None:
         stage.handle(Computed(job, Checks(stage.genesis, stage.chain.rules).run(job)))

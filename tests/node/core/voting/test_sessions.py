@@ -32,7 +32,7 @@ def _said(effects: list[Effect]) -> list[Session]:
 
 def _own(stage: Stage) -> bytes:
     """The number of the process that runs."""
-    return stage.node._sessions._number
+    return stage.node._parts.sessions._number
 
 
 def _stops(effects: list[Effect]) -> list[Stop]:
@@ -189,9 +189,9 @@ def test_what_is_kept_and_passed_on_of_a_member_is_bounded() -> None:
         for number in range(KEPT_MAX + 5):
             session = _session(stage, key, number.to_bytes(16, "big"), height=height)
             assert refused(stage.receive(session)) == ([] if number < KEPT_MAX else ["LimitReached"])
-    assert stage.node._sessions.kept() == KEPT_MAX * (high + 1)
+    assert stage.node._parts.sessions.kept() == KEPT_MAX * (high + 1)
     stage.accept(HEIGHTS_APART)
-    assert stage.node._sessions.kept() == KEPT_MAX * (high - stage.node.head.height + HEIGHTS_APART + 1)
+    assert stage.node._parts.sessions.kept() == KEPT_MAX * (high - stage.node.head.height + HEIGHTS_APART + 1)
     assert member not in stage.node._context.evidence
 
 

@@ -103,7 +103,7 @@ def test_a_lock_is_explained_to_others_after_everybody_crashed() -> None:
     stage.candidate(block)
     stage.vote(block, stage.others[:2])
     stage.restart()
-    shown = stage.node._answers.status(stage.node.voting.agreement)
+    shown = stage.node._parts.answers.status(stage.node.voting.agreement)
     assert shown.lock == (0, block.hash)
     (answer,) = sent(stage.receive(GetCertificate(1, 0, block.hash)), CertificateMessage)
     assert answer.certificate.block_hash == block.hash
@@ -180,7 +180,7 @@ def test_votes_of_earlier_attempts_are_shown_again_after_a_crash() -> None:
     assert stage.node.voting.agreement.attempt == 1
     assert (PREVOTE, 1, block.hash) in votes(stage.wait(1))
     stage.restart()
-    shown = {(held.kind, held.attempt) for held in stage.node._answers.status(stage.node.voting.agreement).votes}
+    shown = {(held.kind, held.attempt) for held in stage.node._parts.answers.status(stage.node.voting.agreement).votes}
     assert shown == {(PREVOTE, 0), (PRECOMMIT, 0), (PREVOTE, 1)}
     asked = GetVotes(1, PRECOMMIT, 0, stage.holds(stage.me))
     assert [answer.vote.block_hash for answer in sent(stage.receive(asked), VoteMessage)] == [NIL]
@@ -247,7 +247,7 @@ def test_a_status_tells_of_every_attempt_in_turn() -> None:
     told = set()
     for _ in range(2 * attempts):
         stage.now_ms += 1_000
-        status = stage.node._answers.status(stage.node.voting.agreement)
+        status = stage.node._parts.answers.status(stage.node.voting.agreement)
         assert len(status.votes) == HELD_VOTES_MAX
         told |= {(held.kind, held.attempt) for held in status.votes}
         stage.tick()

@@ -1,0 +1,43 @@
+"""Signatures that were found valid are verified once: a memory in front of the costly function."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Optional
+
+from fedchain.crypto.signatures import PublicKey, Signature, Signed, is_valid_signature
+
+SIGNATURES_MAX = 2**16
+"""Most valid signatures that are remembered; beyond, the oldest is forgotten. Invalid ones are not remembered."""
+
+
+class SignatureMemory:
+    """Verifies signatures, each once. It is called like :func:`is_valid_signature`.
+
+    Args:
+        shared: the memory of all peers of this process, which is asked for what this one does not know.
+    """
+
+    def __init__(self, shared: Optional["SignatureMemory"] = None) -> None:
+        self._shared = shared
+        self._valid: OrderedDict[Signed, None] = OrderedDict()
+
+    def __call__(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
+        """Whether ``signature`` is ``public_key``'s over ``message``."""
+        signed = public_key, signature, message
+        if signed in self._valid:
+            return True
+        if not (self._shared or is_valid_signature)(*signed):
+            return False
+        self.note([signed])
+        return True
+
+    def unknown(self, signed: Iterable[Signed]) -> Iterator[Signed]:
+        """Those signatures that would have to be verified."""
+        return (item for item in signed if item not in self._valid)
+
+    def note(self, signed: Iterable[Signed]) -> None:
+        """Remember signatures that were found valid."""
+        for item in signed:
+            self._valid[item] = None
+            if len(self._valid) > SIGNATURES_MAX:
+                self._valid.popitem(last=False)

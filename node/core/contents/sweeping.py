@@ -1,0 +1,51 @@
+"""Sweeping: memory and store let go of contents that no open phase, candidate or recent block refers to."""
+
+from fedchain.crypto.hashing import Hash
+from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.contents.bulk import BulkParts
+from fedchain.node.core.contents.retention import contents_in_order, contents_of
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Retain
+from fedchain.node.core.following.catching_up import CatchingUp
+from fedchain.node.core.posts import Posts
+
+RETAIN_STEPS = 8
+"""Sweeps of the store while the head advances by one retention window."""
+
+
+class Sweeping:
+    """Sweeps memory at each head, and the store at some."""
+
+    def __init__(
+        self, context: Context, blocks: BlockImport, catching_up: CatchingUp, posts: Posts, bulk: BulkParts
+    ) -> None:
+        self._context, self._blocks, self._catching_up = context, blocks, catching_up
+        self._posts, self._bulk = posts, bulk
+
+    def wanted(self) -> set[Hash]:
+        """Contents needed for candidates, blocks above the head, posts under check, and work on the head."""
+        of_blocks = self._blocks.payloads_wanted() | self._catching_up.contents_wanted()
+        return of_blocks | self._posts.waiting_payloads() | {self._context.head.knowledge_root}
+
+    def on_head(self) -> None:
+        """The head moved: let go of what only older blocks need."""
+        context, height, fetched = self._context, self._context.head.height, self.wanted()
+        recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
+        posts = {*context.mempool.payload_hashes()}
+        context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.phase)
+        window = context.genesis.retention_blocks
+        if is_time_to_sweep(height, window):
+            promised = {post.payload_hash for post in context.journal.posts}
+            context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))
+
+    def _contents_of_last(self, blocks: int) -> set[Hash]:
+        """Contents of the retention window, limited to blocks that are here."""
+        height = self._context.head.height
+        found = (self._context.ledger.final(place) for place in range(max(1, height - blocks), height + 1))
+        return contents_of(item[0] for item in found if item is not None)
+
+
+def is_time_to_sweep(height: int, retention_blocks: int) -> bool:
+    """Whether the store is to be swept when the head reaches ``height``."""
+    step = max(1, retention_blocks // RETAIN_STEPS)
+    return 0 < retention_blocks < height and height % step == 0
