@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from math import isinf
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -25,6 +26,7 @@ def filters() -> dict[str, Callable[..., Any]]:
         "text": lambda value: printable(str(value)),
         "hash": hash_text,
         "offset": offset,
+        "end": lambda value: "" if isinf(value) else f"{value:.0f}",
         "yes": lambda value: "yes" if value else "no",
     }
 

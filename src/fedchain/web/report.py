@@ -59,6 +59,7 @@ def render_report(chain: Chain) -> str:
         "names": Names(chain.genesis, chain.key, is_report=True, is_virtual=chain.is_simulated),
         "version": fedchain.__version__,
         "is_report": True,
+        "question": {},
         "style": Markup(style),
         "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     }
