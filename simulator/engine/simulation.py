@@ -22,6 +22,7 @@ from fedchain.chain.state import State, genesis_state, may_close_empty, posts_re
 from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.files.links import Link
 from fedchain.files.members import MemberAccuracy
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -123,6 +124,8 @@ class Outcome:
     """Contributions that a peer could not use, and why: one line for each receiver, sender and round, in order."""
     knowledge: bytes = field(default=b"", repr=False)
     """The final knowledge itself, as the learning method's rules read it."""
+    links: list[Link] = field(default_factory=list)
+    """Traffic between the members; none of very many members."""
     seen: list[SeenBlock] = field(default_factory=list)
     """Observations of blocks before they were final, by the peer whose chain is kept."""
 
@@ -522,6 +525,7 @@ class Simulation:
             knowledge=bytes(reference.knowledge() or b""),
             last_local=self.recorder.evaluations.last_local(),
             members=self.recorder.evaluations.members(),
+            links=self.network.links(),
             totals={
                 "blocks": sum(row.blocks for row in rows),
                 "not_taken": sum(row.not_taken for row in rows),

@@ -34,7 +34,8 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import LearningError
 from fedchain.web import pages
 from fedchain.web.chains import Chain, Reading
-from fedchain.web.figures.chart_files import FILE, chart_file, others_in, query_of
+from fedchain.web.figures.chart_files import FILE, others_in, page_file, query_of
+from fedchain.web.figures.network import network_page
 from fedchain.web.formats import Names, filters
 from fedchain.web.interface import interface_routes
 from fedchain.web.knowledge import KnowledgeReader
@@ -103,6 +104,7 @@ class Site:
             ("knowledge", self._knowledge),
             ("tx", lambda chain, reading, request: pages.transaction(chain, reading, request.path_params["name"])),
             ("proof", lambda chain, reading, request: pages.proof(chain, reading, request.path_params["name"])),
+            ("network", lambda chain, reading, request: network_page(chain)),
             ("genesis", lambda chain, reading, request: pages.genesis(chain, reading, request.query_params)),
         ]
         paths = {"home": "/{chain}/", "knowledge": "/{chain}/knowledge/{name}"}
@@ -167,7 +169,7 @@ class Site:
                     return _html(kept[1], kept[2], tag)
                 context = make(chain, reading, request)
                 if FILE in request.query_params:
-                    return self._chart_file(context, request)
+                    return self._file(context, request)
                 body = self._render(f"{name}.html", request, context, chain, reading)
             if version == self.live.version(chain):
                 self._keep(place, (version, body, 200))
@@ -201,7 +203,7 @@ class Site:
         chosen = [chain for chain in self.chains.values() if not asked or chain.key in asked]
         context = pages.compare(chosen) | {"chosen": {chain.key for chain in chosen}}
         if FILE in request.query_params:
-            return self._chart_file(context, request)
+            return self._file(context, request)
         return _html(self._render("compare.html", request, context))
 
     def _to_home(self, request: Request) -> Response:
@@ -238,8 +240,8 @@ class Site:
 
     # files
 
-    def _chart_file(self, context: pages.Context, request: Request) -> Response:
-        data, kind = chart_file(self._templates, context, request.query_params)
+    def _file(self, context: pages.Context, request: Request) -> Response:
+        data, kind = page_file(self._templates, context, request.query_params)
         return Response(data, media_type=kind, headers=_as_file(request.query_params[FILE]))
 
     def _proof_file(self, request: Request) -> Response:

@@ -16,6 +16,8 @@ from fedchain.wording import printable
 FILE = "file"
 """Name behind the question mark that asks for a file of a page's chart: the chart's name, and ``.svg`` or ``.csv``."""
 
+CSV = "text/csv; charset=utf-8"
+
 STROKES = (
     *(("#0072b2", ""), ("#d55e00", "9 5"), ("#009e73", "2 5"), ("#b5558c", "12 4 2 4")),
     *(("#56b4e9", ""), ("#c98600", "6 3"), ("#15202b", "2 3"), ("#7a5cc7", "10 3 2 3 2 3")),
@@ -23,20 +25,22 @@ STROKES = (
 """Colours and dashes of the line styles, as ``explorer.css`` has them for light pages."""
 
 
-def chart_file(templates: Environment, context: Mapping[str, Any], question: QueryParams) -> tuple[bytes, str]:
-    """The file of one of a page's charts, and its media type. Raises NotFound.
+def page_file(templates: Environment, context: Mapping[str, Any], question: QueryParams) -> tuple[bytes, str]:
+    """A file of a page, most often of one of its charts, and its media type. Raises NotFound.
 
     Args:
         templates: the pages' templates.
         context: the values of the page.
         question: the end of the address: the file, and the parts of charts that are shown.
     """
+    if (write := context.get("files", {}).get(question[FILE])) is not None:
+        return write().encode(), CSV
     name, _, kind = question[FILE].rpartition(".")
     chart = next((chart.seen(question) for chart in _charts(context) if chart.name == name), None)
     if chart is None or kind not in ("svg", "csv"):
         raise NotFound(f"this page has no file {question[FILE]}")
     if kind == "csv":
-        return chart_csv(chart).encode(), "text/csv; charset=utf-8"
+        return chart_csv(chart).encode(), CSV
     text = templates.get_template("chart.svg").render(chart=chart, strokes=STROKES, height=150 + 20 * _entries(chart))
     return text.encode(), "image/svg+xml"
 
