@@ -41,7 +41,7 @@ class Pair:
     back_bytes: int | None
     """Bytes from ``other`` to ``one``."""
     delay_ms: float | None
-    """Of a simulation, the mean time of its messages on their way; of nodes, the round trip. None if not known."""
+    """The mean time of a simulation's messages on their way, or the round trip between nodes; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
