@@ -24,6 +24,8 @@ html_theme = "furo"
 html_title = f"fedchain {release}"
 html_show_copyright = False
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
 
 nitpicky = True
 nitpick_ignore_regex = [
@@ -71,8 +73,22 @@ def write_signature(app: "Sphinx", what: str, name: str, obj: Any, options: Any,
     return (re.sub(r"<(factory|function \w+)>", "...", signature), result) if signature else None
 
 
+def mend_page(app: "Sphinx", page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mend the theme's HTML for readers without a mouse or without eyes.
+
+    Headings of the sidebar get a level, what scrolls can be focused, and a table's header has no cell without text.
+    """
+    context["furo_navigation_tree"] = context.get("furo_navigation_tree", "").replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+    if "body" in context:
+        text = re.sub(r'<th class="head[^"]*">(<p>)?(</p>)?</th>', "<td></td>", context["body"])
+        context["body"] = re.sub(r'<(pre|div)(?=(?<=pre)>| class="table-wrapper)', r'<\1 tabindex="0"', text)
+
+
 def setup(app: "Sphinx") -> None:
-    """Say when the commands are to be listed, and what becomes of docstrings and signatures."""
+    """Say when the commands are to be listed, and what becomes of docstrings, signatures and pages."""
     app.connect("source-read", append_commands)
     app.connect("autodoc-process-docstring", write_fields)
     app.connect("autodoc-process-signature", write_signature)
+    app.connect("html-page-context", mend_page, priority=900)  # after the theme

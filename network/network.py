@@ -1,6 +1,7 @@
 """The interface between a peer and whatever carries its messages."""
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
@@ -9,6 +10,18 @@ from fedchain.network.verdict import Verdict
 
 Receiver = Callable[[PublicKey, Message], Verdict]
 """Called with the peer that passed a message on, and the message; the result decides about gossip, and who pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The system's measurements of a connection."""
+
+    round_trip_ms: float
+    """Time from here to the other end and back."""
+    bytes_in: int
+    """Bytes that came since the connection was made."""
+    bytes_out: int
+    """Bytes that the other end has acknowledged."""
 
 
 class Network(Protocol):

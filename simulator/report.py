@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import fedchain
 from fedchain.files.layout import (
     CHAIN_FOLDER,
+    LINKS_FILE,
     MEMBERS_FILE,
     METRICS_FILE,
     MODELS_FOLDER,
@@ -21,6 +22,7 @@ from fedchain.files.layout import (
     TIMELINE_FILE,
     read_metrics,
 )
+from fedchain.files.links import links_text
 from fedchain.files.members import members_text
 from fedchain.node.shell.timeline import SeenBlock, newest_lines
 from fedchain.simulator.disturbances import troubles
@@ -117,6 +119,8 @@ class RunFolder:
         self.write_rows(outcome.rows, lambda: outcome.seen)
         self.draw(outcome.rows, outcome.timeline, histogram)
         self._write(MEMBERS_FILE, members_text(outcome.members))
+        if outcome.links:
+            self._write(LINKS_FILE, links_text(outcome.links))
         self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
     def _write(self, name: str, content: str | bytes) -> None:

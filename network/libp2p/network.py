@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 from libp2p.custom_types import TProtocol
@@ -36,7 +37,7 @@ from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.membership import Membership
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
-from fedchain.network.network import Receiver
+from fedchain.network.network import Flow, Receiver
 from fedchain.network.ports import ListenError as ListenError  # part of this module's interface
 from fedchain.network.ports import check_free
 from fedchain.network.verdict import Verdict
@@ -246,6 +247,11 @@ class Libp2pNetwork:
     def version_of(self, peer: PublicKey) -> str | None:
         """The last version of its program that a peer sent; None if it has sent none yet."""
         return self._finder.versions.get(peer)
+
+    def flow_of(self, peer: PublicKey) -> Flow | None:
+        """The system's measurements of the connection to a peer; None if there is none, or the system does not tell."""
+        connections: list[Any] = self.host.swarm.connections.get(peer_id(peer), [])
+        return connections[0].muxed_conn.wire.flow() if connections else None
 
     async def start(self, nursery: trio.Nursery, announce: list[str]) -> None:
         """Begin to gossip, to dial and to publish; called once, when the host listens."""

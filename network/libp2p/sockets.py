@@ -19,6 +19,7 @@ from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr
 
 from fedchain.network.limits import Limits
+from fedchain.network.network import Flow
 
 READ_SIZE = 2**16
 """Bytes asked of a socket at once."""
@@ -34,6 +35,12 @@ ADDRESSES_TRIED = 4
 
 NO_LINGER = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which closing drops what is unsent and resets the connection."""
+
+TCP_INFO, TCP_INFO_SIZE = getattr(socket, "TCP_INFO", 11), 136
+"""Linux's structure of a connection's measurements, up to the bytes that came."""
+
+ROUND_TRIP, BYTES = struct.Struct("=I"), struct.Struct("=QQ")
+"""Microseconds, at byte 68 of it; bytes acknowledged and bytes received, at byte 120."""
 
 
 class Wire(ReadWriteCloser):
@@ -67,6 +74,17 @@ class Wire(ReadWriteCloser):
         if scope.cancelled_caught:
             self.abort()
             raise ConnectionClosedError(f"{len(data)} bytes could not be written within {self._write_timeout_s:.0f} s")
+
+    def flow(self) -> Flow | None:
+        """Round trip and bytes so far; None if it is closed, or the system does not tell."""
+        try:
+            found = self._socket.getsockopt(socket.IPPROTO_TCP, TCP_INFO, TCP_INFO_SIZE)
+        except OSError:
+            return None
+        if len(found) < TCP_INFO_SIZE:
+            return None
+        (round_trip_us,), (acknowledged, received) = ROUND_TRIP.unpack_from(found, 68), BYTES.unpack_from(found, 120)
+        return Flow(round_trip_us / 1000, received, acknowledged)
 
     def abort(self) -> None:
         """Give the connection up now: its readers and writers are woken, and nothing is waited for."""

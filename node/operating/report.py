@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence, Set
+from dataclasses import asdict
 from typing import Any, Protocol, assert_never
 
 import fedchain
@@ -12,6 +13,7 @@ from fedchain.chain.state import phase_rule
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.network import Flow
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import (
     ClockOff,
@@ -45,6 +47,9 @@ class Links(Protocol):
 
     def version_of(self, peer: PublicKey) -> str | None:
         """The program version that a peer announced; None if it announced none."""
+
+    def flow_of(self, peer: PublicKey) -> Flow | None:
+        """The measurements of the connection to a peer; None if there are none."""
 
 
 class Reported(Protocol):
@@ -269,15 +274,16 @@ def _named(members: Sequence[PublicKey]) -> str:
 
 
 def _links(service: Reported, links: Links) -> dict[str, dict[str, Any]]:
-    """For each connected peer, the time since it was last heard, and its version."""
-    silence = {peer: links.silence_s(peer) for peer in sorted(service.peers)}
-    return {
-        address(peer): {
+    """For each connected peer, the time since it was last heard, its version, and what the connection carried."""
+    found = {}
+    for peer in sorted(service.peers):
+        silent_s, flow = links.silence_s(peer), links.flow_of(peer)
+        found[address(peer)] = {
             "heard_s_ago": None if silent_s is None else round(silent_s, 1),
             "version": links.version_of(peer),
+            **({} if flow is None else asdict(flow)),
         }
-        for peer, silent_s in silence.items()
-    }
+    return found
 
 
 def _age_s(moved_ms: int | None) -> float | None:

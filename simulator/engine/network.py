@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from fedchain.chain.exceptions import Refused
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.links import Link
 from fedchain.network.membership import Membership
 from fedchain.network.messages import Chunk, GossipMessage, Message, PostMessage, decode_message, encode_message
 from fedchain.network.network import Receiver
@@ -30,6 +31,9 @@ PARCELS_MAX = 512
 LABELS_MAX = 8_192
 """Number of chunks whose size and identity on the wire are remembered, without the bytes: 2 GiB of contents."""
 
+
+LINKED_MAX = 256
+"""Most members whose traffic is counted link by link: the links of full connection grow with the square."""
 
 STORM = 1
 """Mean number of arrivals per peer in one millisecond from which they are handled receiver by receiver."""
@@ -116,6 +120,8 @@ class SimulatedNetwork:
         share: Share = lambda content_hash, start, data: data,
     ) -> None:
         self.sent_bytes, self.received_bytes = [0] * len(members), [0] * len(members)
+        is_counted = len(members) <= LINKED_MAX
+        self._links = [[[0, 0, 0] for _ in members] for _ in members] if is_counted else []  # bytes, arrivals, delays
         self.conditions = conditions
         self._loop = loop
         self._members = members
@@ -145,6 +151,15 @@ class SimulatedNetwork:
         """Peers that a peer is connected to, in ascending order."""
         known = self._mesh[number] if self._mesh else [other for other in self._present if other != number]
         return [other for other in known if (number, other) not in self._broken] if self._broken else known
+
+    def links(self) -> list[Link]:
+        """The traffic so far of each direction that was used, by sender and receiver; none of very many members."""
+        return [
+            Link(sender, receiver, *counts)
+            for sender, row in enumerate(self._links)
+            for receiver, counts in enumerate(row)
+            if counts[0]
+        ]
 
     def set_present(self, numbers: Collection[int]) -> None:
         """Set the peers that are present at all; without a mesh, nobody is connected to absent ones."""
@@ -271,8 +286,12 @@ class SimulatedNetwork:
         min_ms, spread_ms = conditions.delay_min_ms, conditions.delay_max_ms - conditions.delay_min_ms
         bandwidth, replay, loss = conditions.bandwidth_mbit_s, conditions.replay, conditions.loss
         self.sent_bytes[sender] += parcel.size_bytes * len(receivers)
-        start_ms = float(self._loop.now_ms())
+        now_ms = self._loop.now_ms()
+        start_ms = float(now_ms)
+        links = self._links[sender] if self._links else None
         for receiver in receivers:
+            if links is not None:
+                links[receiver][0] += parcel.size_bytes
             if bandwidth:
                 start_ms = max(start_ms, self._uplink_free_ms[sender]) + parcel.size_bytes / bandwidth / 125
                 self._uplink_free_ms[sender] = start_ms
@@ -286,6 +305,10 @@ class SimulatedNetwork:
                     due, is_new = arrivals.setdefault(arrival, []), True
                     heapq.heappush(self._times_ms, arrival)
                 due.append((receiver, sender, parcel))
+                if links is not None:
+                    link = links[receiver]
+                    link[1] += 1
+                    link[2] += arrival - now_ms
             if is_new:  # at once: the order of timers of one moment is part of the trace
                 self._set_timer()
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedchain.files.links import Link
 from fedchain.files.members import MemberAccuracy
 from fedchain.learning.training.measured import Evaluation
 from fedchain.node.shell.timeline import SeenBlock
@@ -41,5 +42,7 @@ class Outcome:
     """Contributions that a peer could not use, and why: one line for each receiver, sender and round, in order."""
     knowledge: bytes = field(default=b"", repr=False)
     """The final knowledge itself, as the learning method's rules read it."""
+    links: list[Link] = field(default_factory=list)
+    """Traffic between the members; none of very many members."""
     seen: list[SeenBlock] = field(default_factory=list)
     """Observations of blocks before they were final, by all honest peers."""

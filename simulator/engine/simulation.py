@@ -341,6 +341,7 @@ class Simulation:
             knowledge=bytes(reference.knowledge() or b""),
             last_local=self.recorder.evaluations.last_local(),
             members=self.recorder.evaluations.members(),
+            links=self.network.links(),
             totals={
                 "blocks": sum(row.blocks for row in rows),
                 "not_taken": sum(row.not_taken for row in rows),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedchain.files.layout import free_folder
+from fedchain.files.links import Link, read_links
 from fedchain.files.members import MemberAccuracy, read_members
 from fedchain.simulator.disturbances import Fault, Trouble
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
@@ -31,7 +32,9 @@ MEMBERS = [MemberAccuracy(1, 0, 0.1 + 0.2), MemberAccuracy(1, 1, 1.0, 0.25)]
 
 
 def _outcome() -> Outcome:
-    return Outcome(ROWS, TIMELINE, "aa" * 32, "bb" * 32, "cc" * 32, 15.0, 42, [], members=MEMBERS, totals={"blocks": 3})
+    hashes = ("aa" * 32, "bb" * 32, "cc" * 32)
+    links = [Link(0, 1, 500, 2, 80)]
+    return Outcome(ROWS, TIMELINE, *hashes, 15.0, 42, [], members=MEMBERS, totals={"blocks": 3}, links=links)
 
 
 def test_a_folder_is_complete_and_its_scenario_runs_again(tmp_path: Path) -> None:
@@ -40,9 +43,18 @@ def test_a_folder_is_complete_and_its_scenario_runs_again(tmp_path: Path) -> Non
     folder.write_outcome(_outcome(), np.eye(3, 10, dtype=np.int64), 1.5)
     names = {path.name for path in folder.path.iterdir()}
     pictures = {"curves.png", "classes.png", "timeline.png"}
-    assert names == {"scenario.toml", "metrics.jsonl", "members.csv", "timeline.jsonl", "result.json", *pictures}
+    assert names == {
+        "scenario.toml",
+        "metrics.jsonl",
+        "members.csv",
+        "links.csv",
+        "timeline.jsonl",
+        "result.json",
+        *pictures,
+    }
     assert load_scenario(folder.path / "scenario.toml", {}) == scenario
     assert [*read_members(folder.path)] == MEMBERS
+    assert read_links(folder.path).tolist() == [[0, 1, 500, 2, 80]]
     lines = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["taa"] for line in lines] == [row.taa for row in ROWS]
     assert json.loads((folder.path / "result.json").read_text())["tip"] == "aa" * 32

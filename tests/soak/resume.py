@@ -45,7 +45,16 @@ PR_SET_CHILD_SUBREAPER = 36
 INTERRUPTIONS, FRAMES = 4, 4
 """Interruptions of each small run; fewer than so many frames are written before each."""
 
-SAME = ("metrics.jsonl", "members.csv", "timeline.jsonl", "scenario.toml", "curves.png", "timeline.png", "classes.png")
+SAME = (
+    "metrics.jsonl",
+    "members.csv",
+    "links.csv",
+    "timeline.jsonl",
+    "scenario.toml",
+    "curves.png",
+    "timeline.png",
+    "classes.png",
+)
 
 
 def main() -> None:

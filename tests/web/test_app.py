@@ -1,5 +1,6 @@
 """Strange names, numbers, hosts and other sites are refused, and a page that fails says so."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -74,9 +75,12 @@ def test_what_is_not_there_is_said_in_a_line(client: TestClient, path: str, stat
 @pytest.mark.parametrize("path", ["/run/blocks", "/run/rounds", "/api/v1/run/blocks"])
 @pytest.mark.parametrize("name", ["to", "limit"])
 def test_a_number_behind_the_question_mark_may_be_larger_than_any(client: TestClient, path: str, name: str) -> None:
-    expected = client.get(path).text
+    def shown(**question: int | str) -> list[str] | str:
+        text: str = client.get(path, params=question).text
+        return re.findall(r"<t[hd].*", text) or text  # forms and links of charts repeat the number
+
     for number in (10**18 - 1, 10**23, "9" * 5_000):
-        assert client.get(path, params={name: number}).text == expected
+        assert shown(**{name: number}) == shown()
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,24 @@
 """The pages in a real browser: Chromium, headless, where it is installed."""
 
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from fedchain.chain.storage.sqlite import Store
-from fedchain.web.app import Site
-from fedchain.web.chains import open_chains
-from fedchain.web.places import find_places
-from fedchain.web.serving import listen, make_server
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, write
+from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
+from tests.support.web.browsing import browser as browser
+from tests.support.web.browsing import context as context
 from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
-from tests.support.web.chromium import CHROMIUM, FLAGS
 
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed here (Debian: apt-get install chromium)")
-
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-
-AXE_RUN = "runOnly => axe.run(document, {runOnly, resultTypes: ['violations']})"
-
-LEVELS_A_AND_AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-
-CONTRAST = {"type": "rule", "values": ["color-contrast"]}
-"""All that depends on whether it is light or dark."""
+pytestmark = NEEDS_CHROMIUM
 
 WIDTHS = (360, 3840)
 """Pixels, from a small telephone to a large screen."""
@@ -72,32 +59,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     def rules(document: Any) -> Any:
         return run.rules if document.chain_id == run.genesis.chain_id else FakeRules()
 
-    chains = open_chains(find_places([folder]), rules)
-    server = make_server(Site(chains))
-    with listen("127.0.0.1", 0) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with served(folder, rules) as address:
         yield Place(address, run, lie, live, folder / "live", ending, folder / "ending")
-        server.should_exit = True
-        thread.join(20)
-    for chain in chains:
-        chain.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    with browser.new_context() as context:
-        context.set_default_timeout(20_000)
-        yield context
 
 
 def pages_of(place: Place) -> list[tuple[str, bool]]:
@@ -158,7 +121,7 @@ def test_a_name_that_is_a_script_is_text(place: Place, context: BrowserContext) 
     page.goto(f"{place.address}/run/")
     expect(page.get_by_role("heading", level=1)).to_have_text(SCRIPT)
     assert page.title() == f"{SCRIPT}: height 5"
-    assert page.locator("script").count() == 1
+    assert page.locator("script").count() == 2
 
 
 @pytest.mark.long
@@ -249,7 +212,7 @@ def test_a_page_of_a_chain_that_ends_loses_and_gets_sections(place: Place, conte
     expect(page.locator("#live-state")).to_have_text("finished")
     expect(page.locator("#live-state")).to_have_class("live")
     assert _sections(page) == ["glance", "last-blocks", "accuracy", "health"]
-    expect(page.locator("#accuracy details")).to_have_attribute("open", "")
+    expect(page.locator("#accuracy details", has_text="Numbers")).to_have_attribute("open", "")
 
 
 def _sections(page: Page) -> list[str]:

@@ -1,8 +1,8 @@
-"""Charts: axes with round numbers, bars that one long block does not squash."""
+"""Charts: lines and areas between axes, and the parts of them that a reader asks for."""
 
 import pytest
 
-from fedchain.web.charts import STYLES, bar, line_chart
+from fedchain.web.charts import STYLES, Chart, line_chart
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,6 @@ def test_the_horizontal_axis_has_round_numbers_where_they_belong(first: int, las
         assert tick.place == pytest.approx(100 * (value - first) / (last - first), abs=0.01)
 
 
-def test_a_bar_has_the_width_of_its_share_and_a_longer_one_all_of_it() -> None:
-    assert [(item.name, item.x, item.width) for item in bar((("mine", 100), ("vote", 0), ("train", 300)), 800)] == [
-        ("mine", 0.0, 125.0),
-        ("train", 125.0, 375.0),
-    ]
-    assert [item.width for item in bar((("mine", 100), ("train", 300)), 200)] == [250.0, 750.0]
-
-
 def test_lines_that_could_not_be_told_apart_are_left_out_and_counted() -> None:
     chart = line_chart("a", [(str(number), [(1.0, number)]) for number in range(11)], x_name="round")
     assert chart is not None
@@ -89,3 +81,43 @@ def test_marks_stand_where_their_moments_are_and_one_place_has_one() -> None:
         (25.0, "round 2: peer 1 crashes; peer 2 crashes"),
         (100.0, "round 5: peer 1 returns"),
     ]
+
+
+def drawn(**question: str) -> Chart:
+    points = [(float(x), y) for x, y in ((1, 0.0), (2, 10.0), (3, 1_000.0), (4, 20.0))]
+    chart = line_chart("sent, kept", [("a", points), ("b", points[2:])], x_name="round", unit="B")
+    assert chart is not None
+    assert chart.name == "sent-kept"
+    return chart.seen({f"sent-kept.{name}": value for name, value in question.items()})
+
+
+def test_a_reader_is_shown_the_part_that_the_address_asks_for() -> None:
+    part = drawn(first="2", last="3")
+    assert [line.points.split()[0] for line in part.lines] == ["0.0,297.0", "1000.0,0.0"]
+    assert [(line.readings.x, line.readings.y) for line in part.lines] == [("2;3", "10.00 B;1,000 B"), ("3", "1,000 B")]
+    assert [row[0] for row in part.rows] == ["2", "3"]
+    assert (part.view.first, part.view.last) == (2, 3)
+
+
+@pytest.mark.parametrize("question", [{}, {"first": "x"}, {"first": "-3"}, {"last": "9" * 99}, {"log": "off"}])
+def test_what_does_not_name_a_part_shows_all(question: dict[str, str]) -> None:
+    assert drawn(**question) == drawn()
+    assert drawn(first="90").lines == drawn().lines
+
+
+def test_a_line_keeps_its_style_where_others_have_no_points() -> None:
+    assert [line.style for line in drawn(first="3").lines] == [0, 1]
+    whole = line_chart("a", [("b", [(1.0, 1.0)]), ("c", [(5.0, 1.0)])], x_name="round")
+    assert whole is not None
+    assert [line.style for line in whole.seen({"a.first": "4"}).lines] == [1]
+
+
+def test_a_logarithmic_chart_leaves_out_and_counts_what_it_cannot_show() -> None:
+    chart = drawn(log="on")
+    assert chart.view.is_log
+    assert chart.y_labels == ("1,000 B", "100 B", "10 B")
+    assert chart.lines[0].readings.x == "2;3;4"
+    assert chart.below == 1
+    nothing = line_chart("a", [("b", [(1.0, 0.0), (2.0, -1.0)])], x_name="round")
+    assert nothing is not None
+    assert not nothing.seen({"a.log": "on"}).view.is_log

@@ -10,7 +10,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.web.measured import Measured
-from fedchain.web.timeline import split, told, watched
+from fedchain.web.timeline import bar, split, told, watched
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis, keys
 from tests.support.chain.explored import write
 from tests.support.web.sightings import candidate, client, line_of, seen
@@ -69,3 +69,11 @@ def test_waiting_takes_no_more_than_nothing_else_took(
     spent_ms: tuple[int, int] | None, waits_ms: int, expected: tuple[tuple[str, int], ...]
 ) -> None:
     assert split(10_000, 4_000, spent_ms, waits_ms) == expected
+
+
+def test_a_bar_has_the_width_of_its_share_and_a_longer_one_all_of_it() -> None:
+    assert [(item.name, item.x, item.width) for item in bar((("mine", 100), ("vote", 0), ("train", 300)), 800)] == [
+        ("mine", 0.0, 125.0),
+        ("train", 125.0, 375.0),
+    ]
+    assert [item.width for item in bar((("mine", 100), ("train", 300)), 200)] == [250.0, 750.0]

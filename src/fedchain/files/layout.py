@@ -39,6 +39,9 @@ SCENARIO_FILE, METRICS_FILE, RESULT_FILE = "scenario.toml", "metrics.jsonl", "re
 MEMBERS_FILE = "members.csv"
 """In a finished run's folder: the accuracy of each member in each round."""
 
+LINKS_FILE = "links.csv"
+"""In a finished run's folder: the bytes and delays between its members, unless they are very many."""
+
 RECORD_FOLDER, MODELS_FOLDER = "record", "models"
 """In a run's folder: the record of computed answers, until it is finished; the final models, if they are kept."""
 

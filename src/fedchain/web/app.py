@@ -34,6 +34,8 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import LearningError
 from fedchain.web import pages
 from fedchain.web.chains import Chain, Reading
+from fedchain.web.figures.chart_files import FILE, others_in, page_file, query_of
+from fedchain.web.figures.network import network_page
 from fedchain.web.formats import Names, filters
 from fedchain.web.interface import interface_routes
 from fedchain.web.knowledge import KnowledgeReader
@@ -106,6 +108,7 @@ class Site:
             ("knowledge", self._knowledge),
             ("tx", lambda chain, reading, request: pages.transaction(chain, reading, request.path_params["name"])),
             ("proof", lambda chain, reading, request: pages.proof(chain, reading, request.path_params["name"])),
+            ("network", lambda chain, reading, request: network_page(chain)),
             ("genesis", lambda chain, reading, request: pages.genesis(chain, reading, request.query_params)),
         ]
         paths = {"home": "/{chain}/", "knowledge": "/{chain}/knowledge/{name}"}
@@ -169,6 +172,8 @@ class Site:
                 if kept is not None and kept[0] == version:
                     return _html(kept[1], kept[2], tag)
                 context = make(chain, reading, request)
+                if FILE in request.query_params:
+                    return self._file(context, request)
                 body = self._render(f"{name}.html", request, context, chain, reading)
             if version == self.live.version(chain):
                 self._keep(place, (version, body, 200))
@@ -201,6 +206,8 @@ class Site:
         asked = request.query_params.getlist("chain")
         chosen = [chain for chain in self.chains.values() if not asked or chain.key in asked]
         context = pages.compare(chosen) | {"chosen": {chain.key for chain in chosen}}
+        if FILE in request.query_params:
+            return self._file(context, request)
         return _html(self._render("compare.html", request, context))
 
     def _to_home(self, request: Request) -> Response:
@@ -236,6 +243,10 @@ class Site:
         return RedirectResponse(f"/{chain.key}/block/{name}#recomputed", 303)
 
     # files
+
+    def _file(self, context: pages.Context, request: Request) -> Response:
+        data, kind = page_file(self._templates, context, request.query_params)
+        return Response(data, media_type=kind, headers=_as_file(request.query_params[FILE]))
 
     def _proof_file(self, request: Request) -> Response:
         with self._chain(request).reading() as reading:
@@ -323,6 +334,7 @@ class Site:
         stands = standing(chain, reading) if chain is not None and reading is not None else None
         frame = {
             "path": request.url.path,
+            "question": request.query_params,
             "chain": chain,
             "chains": list(self.chains.values()),
             "names": None if chain is None else Names(chain.genesis, chain.key, is_virtual=chain.is_simulated),
@@ -357,7 +369,7 @@ def make_templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters.update(filters())
+    found.filters.update(filters() | {"others": others_in, "query": query_of})
     return found
 
 

@@ -45,7 +45,7 @@ TROUBLES_MAX = 8
 """Most faults met by pages that the overview names."""
 
 VOLATILE = frozenset({"head_age_s", "links", "refused", "clock_offset_ms", "clocks_off"})
-"""Fields of a node's status that change all the time and are shown by no page."""
+"""Fields of a node's status that change all the time: no page is new because of them."""
 
 
 class Holder:
@@ -244,7 +244,9 @@ class Chain:
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
         rounds = [
-            (len(holder.measured.rounds), len(holder.measured.members), holder.seen.count) for holder in self.holders
+            (len(file.rounds), len(file.members), len(file.links), holder.seen.count)
+            for holder in self.holders
+            for file in [holder.measured]
         ]
         text = json.dumps(
             [versions, told, rounds, self.behind, self._columns.height, self.compared, self.troubles], default=str

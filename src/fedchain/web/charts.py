@@ -1,13 +1,18 @@
-"""Charts as numbers for the templates: coordinates of lines and bars, in units of their drawing.
+"""Charts as numbers for the templates: coordinates of lines, in units of their drawing.
 
-Drawings stretch with the page and their labels are text beside them, so both can be read at every width.
+Drawings stretch with the page and their labels are text beside them, so both can be read at every width. A reader may
+ask for a part of the horizontal axis, and for a logarithmic vertical one.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count, groupby
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TypeVar
+
+from fedchain.chain.explorer.names import read_number
+from fedchain.web.figures.axes import Axis, Tick, linear_axis, log_axis, number_text, ticks
 
 WIDTH, HEIGHT = 1000, 300
 """Units of a line chart's drawing."""
@@ -15,11 +20,8 @@ WIDTH, HEIGHT = 1000, 300
 POINTS_MAX = 400
 """Most points of a line; in longer lines each point stands for several."""
 
-TICKS_MAX, TICKS_APART = 7, 8.0
-"""Most labels of the horizontal axis, and the least distance between two, in hundredths of its width."""
-
-LEVELS = (2, 3, 4)
-"""Possible numbers of distances between the labels of the vertical axis; of axes that fit alike, the first is taken."""
+ROWS_MAX = 40
+"""About the most rows of a chart's table."""
 
 STYLES = 8
 """Line styles, by colour and dashes, each used once in a chart; see ``explorer.css``."""
@@ -37,18 +39,8 @@ class Line:
     """``x,y`` pairs, as SVG's polyline has them."""
     last: str
     """Its last value, for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A label of the horizontal axis."""
-
-    text: str
-    """The value."""
-    place: float
-    """Distance from the left, in hundredths of the width."""
-    anchor: str
-    """Part of the text that stands there: start, middle or end, as in SVG."""
+    readings: "Readings"
+    """The values of its points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +50,34 @@ class Band:
     label: str
     """Name of the values that it contains."""
     points: str
-    """``x,y`` pairs around it, as SVG's polygon has them."""
+    """``x,y`` pairs around it, as SVG's polygon has them: the upper curve, then the lower one back."""
     last: str
     """Its last limits, for people."""
+    readings: "Readings"
+    """Its limits at each point of the upper curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Values of points in their order, for people: texts with semicolons between them."""
+
+    x: str
+    y: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The part of a chart that is drawn."""
+
+    first: float = -math.inf
+    """The least x."""
+    last: float = math.inf
+    """The largest x."""
+    is_log: bool = False
+    """Whether the vertical axis is logarithmic."""
+
+
+WHOLE = View()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,35 +106,48 @@ class Chart:
     """Name of the horizontal axis: the unit that it counts."""
     rows: tuple[tuple[str, ...], ...]
     """The values as a table: x, then each line's value; a selection if there are many."""
+    values: "Values"
+    """All values, from which other parts of it are drawn."""
+    view: View
+    """The part that is drawn."""
     left_out: int = 0
     """Lines that are not drawn: more could not be told apart."""
+    below: int = 0
+    """Values of lines that a logarithmic axis cannot show: 0 and less."""
     bands: tuple[Band, ...] = ()
     """Areas behind the lines; a later one lies on the earlier ones."""
     marks: tuple[Mark, ...] = ()
     """Moments, left to right."""
 
+    @property
+    def name(self) -> str:
+        """Its name in addresses of pages and files."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower().replace("'", "")).strip("-")
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A part of a bar."""
+    def seen(self, question: Mapping[str, str]) -> "Chart":
+        """The part of it that a reader asked for behind the question mark of an address, by ``NAME.first`` and so on.
 
-    name: str
-    """Use of the time: wait, posts, train, exchange, mine or vote."""
-    x: float
-    """Where it begins, in thousandths of the drawing."""
-    width: float
-    """How wide it is, in the same unit."""
-    time_ms: int
-    """How long it took, in milliseconds."""
+        A part without a value counts as not asked for.
+        """
+        first, last = (read_number(question.get(f"{self.name}.{end}", "")) for end in ("first", "last"))
+        is_log = question.get(f"{self.name}.log") == "on"
+        view = View(-math.inf if first is None else first, math.inf if last is None else last, is_log)
+        return self if view == WHOLE else self.values.drawn(view)
 
 
-Point = TypeVar("Point")
+Point = TypeVar("Point", bound=tuple[float, ...])
 
-Series = tuple[str, Sequence[tuple[float, float]]]
-"""A label, and (x, y) points in the order of x."""
+Curve = Sequence[tuple[float, float]]
+"""(x, y) points in the order of x."""
 
-Area = tuple[str, Sequence[tuple[float, float, float]]]
-"""A label, and (x, low, high) in the order of x, at least two."""
+Limits = Sequence[tuple[float, float, float]]
+"""(x, low, high) in the order of x, at least two."""
+
+Series = tuple[str, Curve]
+"""A label, and its points."""
+
+Area = tuple[str, Limits]
+"""A label, and its limits."""
 
 
 def line_chart(
@@ -137,98 +167,90 @@ def line_chart(
         series: the lines.
         x_name: what x counts.
         unit: unit of y; with ``%``, fractions are shown in hundredths.
-        low: a y that the axis includes even if no value is so low.
+        low: a y that the axis includes even if no value is so low, unless it is logarithmic.
         areas: areas behind the lines.
         marks: x and text of moments, in the order of x; those left or right of all lines are left out.
     """
-    found = [(label, thin(points)) for label, points in series if points]
-    if not found:
-        return None
-    shown = found[:STYLES]
-    xs = [x for _, points in shown for x, _ in points]
-    ys = [y for _, points in shown for _, y in points]
-    areas = [(label, thin(limits)) for label, limits in areas]
-    ys += [y for _, limits in areas for _, *both in limits for y in both]
-    xs += [x for _, limits in areas for x, _, _ in limits]
-    x_low, x_high = min(xs), max(xs)
-    y_low, y_high = min(ys) if low is None else min(low, *ys), max(ys)
-    if unit == "%" and y_low == y_high:
-        y_low, y_high = max(0.0, y_low - 0.05), min(1.0, y_high + 0.05)  # no accuracy is above 100 %
-    levels = _levels(y_low, y_high)
-    y_low, y_high = levels[0], levels[-1]
+    found = tuple((label, points) for label, points in series if points)
+    return Values(title, found, x_name, unit, low, tuple(areas), tuple(marks)).drawn() if found else None
 
-    def place(x: float, y: float) -> str:
-        across = 0.5 if x_high == x_low else (x - x_low) / (x_high - x_low)
-        return f"{across * WIDTH:.1f},{(y_high - y) / (y_high - y_low) * HEIGHT:.1f}"
 
-    lines = tuple(
-        Line(label, number, _drawn([place(x, y) for x, y in points]), number_text(points[-1][1], unit))
-        for number, (label, points) in enumerate(shown)
-    )
-    bands = tuple(
-        Band(
-            label,
-            " ".join([place(x, high) for x, _, high in limits] + [place(x, low) for x, low, _ in reversed(limits)]),
-            f"{number_text(limits[-1][1], unit)} – {number_text(limits[-1][2], unit)}",
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of a chart; see :func:`line_chart`. Each of the series has points."""
+
+    title: str
+    series: tuple[Series, ...]
+    x_name: str
+    unit: str
+    low: float | None
+    areas: tuple[Area, ...]
+    marks: tuple[tuple[float, str], ...] = ()
+
+    def within(self, view: View) -> "Values":
+        """The values between the view's ends; series may have no points there, areas have at least two."""
+        series = tuple((label, _between(points, view)) for label, points in self.series)
+        areas = [(label, _between(limits, view)) for label, limits in self.areas]
+        return replace(self, series=series, areas=tuple(item for item in areas if len(item[1]) > 1))
+
+    def drawn(self, view: View = WHOLE) -> Chart:
+        """The chart of a part of the values; of all if that part has none."""
+        part = self.within(view)
+        if not any(points for _, points in part.series):
+            view, part = View(is_log=view.is_log), self
+        shown, below = part.series[:STYLES], 0
+        is_log = view.is_log and any(y > 0 for _, points in shown for _, y in points)
+        if is_log:
+            below = sum(y <= 0 for _, points in shown for _, y in points)
+            shown = tuple((label, [point for point in points if point[1] > 0]) for label, points in shown)
+        thinned = [(style, label, thin(points)) for style, (label, points) in enumerate(shown) if points]
+        areas = [(label, thin(limits)) for label, limits in part.areas]
+        plane = self._plane([points for _, _, points in thinned], [limits for _, limits in areas], is_log=is_log)
+        return Chart(
+            bands=tuple(plane.band(label, limits) for label, limits in areas),
+            title=self.title,
+            lines=tuple(plane.line(label, style, points) for style, label, points in thinned),
+            y_labels=plane.axis.labels,
+            ticks=tuple(ticks(plane.x_low, plane.x_high)),
+            x_name=self.x_name,
+            rows=_rows([points for _, _, points in thinned], self.unit),
+            left_out=len(self.series) - len(shown),
+            values=self,
+            view=View(view.first, view.last, is_log),
+            below=below,
+            marks=tuple(_marks(self.marks, plane.x_low, plane.x_high, self.x_name)),
         )
-        for label, limits in areas
-    )
-    return Chart(
-        bands=bands,
-        title=title,
-        lines=lines,
-        y_labels=_y_labels(levels, unit),
-        ticks=tuple(_ticks(x_low, x_high)),
-        x_name=x_name,
-        rows=_rows(shown, unit),
-        left_out=len(found) - len(shown),
-        marks=tuple(_marks(marks, x_low, x_high, x_name)),
-    )
+
+    def _plane(self, lines: Sequence[Curve], areas: Sequence[Limits], *, is_log: bool) -> "_Plane":
+        """Axes that contain all points."""
+        xs = [point[0] for points in (*lines, *areas) for point in points]
+        ys = [y for points in (*lines, *areas) for _, *values in points for y in values if y > 0 or not is_log]
+        low = min(ys) if self.low is None or is_log else min(self.low, *ys)
+        return _Plane(min(xs), max(xs), (log_axis if is_log else linear_axis)(low, max(ys), self.unit), self.unit)
 
 
-def _levels(low: float, high: float) -> list[float]:
-    """The labels of an axis that contains both, ascending: three to five round numbers that fit most closely."""
-    if high == low:
-        low, high = low - abs(low) * 0.1 - 1e-3, high + abs(high) * 0.1 + 1e-3
-    digits = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if low == 0 else (1, 2, 2.5, 5)
-    axes = [_axis(low, high, count, digits) for count in LEVELS]
-    return min(axes, key=lambda levels: round((levels[-1] - levels[0]) / (high - low), 9))
+@dataclass(frozen=True, slots=True)
+class _Plane:
+    """Both axes of a drawing."""
 
+    x_low: float
+    x_high: float
+    axis: Axis
+    unit: str
 
-def _axis(low: float, high: float, steps: int, digits: Sequence[float]) -> list[float]:
-    for step in _round_numbers((high - low) / steps, digits):
-        first = math.floor(low / step + 1e-9)
-        if (first + steps) * step >= high - 1e-9 * step:
-            return [(first + number) * step for number in range(steps + 1)]
-    raise AssertionError("steps grow without end")
+    def line(self, label: str, style: int, points: Curve) -> Line:
+        places, texts = [self._place(x, y) for x, y in points], [number_text(y, self.unit) for _, y in points]
+        # A single point becomes a line without length, which round ends make visible.
+        return Line(label, style, " ".join(places * 2 if len(places) == 1 else places), texts[-1], _read(points, texts))
 
+    def band(self, label: str, limits: Limits) -> Band:
+        around = [self._place(x, high) for x, _, high in limits] + [self._place(x, low) for x, low, _ in limits[::-1]]
+        texts = [f"{number_text(low, self.unit)} – {number_text(high, self.unit)}" for _, low, high in limits]
+        return Band(label, " ".join(around), texts[-1], _read(limits, texts))
 
-def _round_numbers(least: float, digits: Sequence[float]) -> Iterator[float]:
-    """Numbers that begin with the ``digits``, from about ``least`` up."""
-    for exponent in count(math.floor(math.log10(least))):
-        numbers = (digit * 10.0**exponent for digit in digits)
-        yield from (number for number in numbers if number >= least * (1 - 1e-9))
-
-
-def _y_labels(levels: Sequence[float], unit: str) -> tuple[str, ...]:
-    if unit == "%" and all(abs(100 * y - round(100 * y)) < 1e-6 for y in levels):
-        return tuple(f"{100 * y:.0f} %" for y in reversed(levels))
-    return tuple(number_text(y, unit) for y in reversed(levels))
-
-
-def _ticks(low: float, high: float) -> Iterator[Tick]:
-    """Both ends, and round numbers between them that stand far enough from each other."""
-    if low == high:
-        yield Tick(f"{low:,.0f}", 50.0, "middle")
-        return
-    step = next(_round_numbers(max(1.0, (high - low) / TICKS_MAX), (1, 2, 5)))
-    inner = (number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1))
-    yield Tick(f"{low:,.0f}", 0.0, "start")
-    for value in inner:
-        place = 100 * (value - low) / (high - low)
-        if TICKS_APART <= place <= 100 - TICKS_APART:
-            yield Tick(f"{value:,.0f}", round(place, 2), "middle")
-    yield Tick(f"{high:,.0f}", 100.0, "end")
+    def _place(self, x: float, y: float) -> str:
+        across = 0.5 if self.x_high == self.x_low else (x - self.x_low) / (self.x_high - self.x_low)
+        return f"{across * WIDTH:.1f},{self.axis.depth(y) * HEIGHT:.1f}"
 
 
 def _marks(moments: Sequence[tuple[float, str]], low: float, high: float, x_name: str) -> Iterator[Mark]:
@@ -240,41 +262,22 @@ def _marks(moments: Sequence[tuple[float, str]], low: float, high: float, x_name
             )
 
 
-def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...]:
-    """Parts of a duration as a bar. Its full width stands for ``longest_ms``, or for their sum if that is more."""
-    segments, x = list[Segment](), 0.0
-    whole_ms = max(1, longest_ms, sum(max(0, time_ms) for _, time_ms in parts))
-    for name, time_ms in parts:
-        width = WIDTH * max(0, time_ms) / whole_ms
-        if time_ms > 0:
-            segments.append(Segment(name, round(x, 2), round(width, 2), time_ms))
-        x += width
-    return tuple(segments)
-
-
 def thin(points: Sequence[Point], most: int = POINTS_MAX) -> Sequence[Point]:
     """At most about ``most`` of the points, the last among them; each stands for those before it."""
     step = -(-len(points) // most)
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 
-def number_text(value: float, unit: str) -> str:
-    """A value for people."""
-    if unit == "%":
-        return f"{100 * value:.1f} %"
-    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 3
-    return f"{value:,.{digits}f}{f' {unit}' if unit else ''}"
+def _between(points: Sequence[Point], view: View) -> Sequence[Point]:
+    return [point for point in points if view.first <= point[0] <= view.last]
 
 
-def _drawn(places: list[str]) -> str:
-    """Points of a polyline. A single point becomes a line without length, which round ends make visible."""
-    return " ".join(places * 2 if len(places) == 1 else places)
+def _read(points: Sequence[tuple[float, ...]], texts: Sequence[str]) -> Readings:
+    return Readings(";".join(f"{point[0]:,.0f}" for point in points), ";".join(texts))
 
 
-def _rows(shown: Sequence[Series], unit: str) -> tuple[tuple[str, ...], ...]:
-    values = [dict(points) for _, points in shown]
-    places = sorted({x for points in values for x in points})
-    step = -(-len(places) // 40)
-    some = [*places[:-1:step], places[-1]] if step > 1 else places
-    cells = [[number_text(points[x], unit) if x in points else "–" for points in values] for x in some]
-    return tuple((f"{x:,.0f}", *row) for x, row in zip(some, cells, strict=True))
+def _rows(lines: Sequence[Curve], unit: str) -> tuple[tuple[str, ...], ...]:
+    values = [dict(points) for points in lines]
+    places = thin(sorted({(x,) for points in values for x in points}), ROWS_MAX)
+    cells = [[number_text(points[x], unit) if x in points else "–" for points in values] for (x,) in places]
+    return tuple((f"{x:,.0f}", *row) for (x,), row in zip(places, cells, strict=True))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from math import isinf
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -21,10 +22,12 @@ def filters() -> dict[str, Callable[..., Any]]:
         "duration": lambda time_ms: "–" if time_ms is None else duration(time_ms),
         "size": lambda count: "–" if count is None else size(count),
         "percent": lambda value: "–" if value is None else f"{100 * value:.1f} %",
+        "milliseconds": lambda value: "–" if value is None else f"{value:,.{1 if value >= 10 else 2}f} ms",
         "number": lambda value: "–" if value is None else f"{value:,}",
         "text": lambda value: printable(str(value)),
         "hash": hash_text,
         "offset": offset,
+        "end": lambda value: "" if isinf(value) else f"{value:.0f}",
         "yes": lambda value: "yes" if value else "no",
     }
 

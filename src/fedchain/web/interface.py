@@ -13,6 +13,7 @@ from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.web import pages
 from fedchain.web.chains import Chain, Reading
+from fedchain.web.figures.network import pairs_of
 from fedchain.web.open_round import open_round
 
 LIMIT_MAX = 1_000
@@ -36,6 +37,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
         "knowledge/{name}": _knowledge,
         "proof/{name}": _proof,
+        "network": lambda chain, reading, request: pairs_of(chain).first(),
         "genesis": _genesis,
         "open": lambda chain, reading, request: open_round(chain, reading),
         "search": _search,

@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedchain.files.layout import MEMBERS_FILE, METRICS_FILE, read_metrics
+import numpy as np
+from numpy.typing import NDArray
+
+from fedchain.files.layout import LINKS_FILE, MEMBERS_FILE, METRICS_FILE, read_metrics
+from fedchain.files.links import NO_LINKS, read_links
 from fedchain.files.members import read_members
 from fedchain.web.seen import SeenFile
 
@@ -38,14 +42,18 @@ class MeasuredFile:
     """Measurements by round."""
     members: dict[int, dict[int, Measured]] = field(default_factory=dict)
     """Accuracies of a finished simulation's members, by member number and round."""
+    links: NDArray[np.int64] = field(default_factory=NO_LINKS.copy)
+    """The traffic between a finished simulation's members, as :func:`read_links` has it."""
     _told: dict[int, Measured] = field(default_factory=dict)
     _file: tuple[int, int] | None = None
     _members_file: tuple[int, int] | None = None
+    _links_file: tuple[int, int] | None = None
 
     def look(self) -> None:
         """Read the file as it is now, and add the timeline's values. Lines that cannot be read are left out."""
         self._read()
         self._read_members()
+        self._read_links()
         rounds = dict(self._told)
         for number, training in self.seen.trainings.items():
             found = {"taa": training.accuracy, "epsilon": training.epsilon}
@@ -71,6 +79,14 @@ class MeasuredFile:
                 tested = {} if item.test_accuracy is None else {"test_accuracy": item.test_accuracy}
                 members.setdefault(item.member, {})[item.round] = Measured(item.round, {"taa": item.accuracy} | tested)
             self.members, self._members_file = members, file
+        except OSError:
+            return
+
+    def _read_links(self) -> None:
+        try:
+            stat = (self.folder / LINKS_FILE).stat()
+            if (file := (stat.st_mtime_ns, stat.st_size)) != self._links_file:
+                self.links, self._links_file = read_links(self.folder, METRICS_SIZE_MAX), file
         except OSError:
             return
 

@@ -61,6 +61,7 @@ def render_report(chain: Chain) -> str:
         "names": names,
         "version": fedchain.__version__,
         "is_report": True,
+        "question": {},
         "style": Markup(style),
         "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     }

@@ -11,12 +11,26 @@ from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import BlockSummary
 from fedchain.node.core.deadlines import INTERVALS_FROM
 from fedchain.node.shell.timeline import SeenBlock
-from fedchain.web.charts import Segment, bar
+from fedchain.web.charts import WIDTH
 from fedchain.web.measured import Measured
 from fedchain.web.observed.rivals import Rival, Seen
 
 LONGEST_DRAWN = 4
 """The longest bar of a list, in medians of their lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a bar."""
+
+    name: str
+    """Use of the time: wait, posts, train, exchange, mine or vote."""
+    x: float
+    """Where it begins, in thousandths of the drawing."""
+    width: float
+    """How wide it is, in the same unit."""
+    time_ms: int
+    """How long it took, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,18 @@ def timed(
         )
         for before_ms, line, summary, item, total_ms in zip(times, lines, summaries, parts, totals_ms, strict=False)
     )
+
+
+def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...]:
+    """Parts of a duration as a bar. Its full width stands for ``longest_ms``, or for their sum if that is more."""
+    segments, x = list[Segment](), 0.0
+    whole_ms = max(1, longest_ms, sum(max(0, time_ms) for _, time_ms in parts))
+    for name, time_ms in parts:
+        width = WIDTH * max(0, time_ms) / whole_ms
+        if time_ms > 0:
+            segments.append(Segment(name, round(x, 2), round(width, 2), time_ms))
+        x += width
+    return tuple(segments)
 
 
 def told(measured: Measured | None) -> tuple[int, int] | None:

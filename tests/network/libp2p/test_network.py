@@ -174,6 +174,11 @@ async def test_both_sides_learn_the_others_version_as_soon_as_they_meet() -> Non
         await until(lambda: one.version_of(MEMBERS[1]) and one.version_of(MEMBERS[2]))
         await until(lambda: two.version_of(MEMBERS[0]) and three.version_of(MEMBERS[0]))
         assert [one.version_of(MEMBERS[number]) for number in (1, 2)] == ["x" * 32, __version__]
+        flow = one.flow_of(MEMBERS[1])
+        assert flow is not None
+        assert 0 < flow.round_trip_ms < 60_000
+        assert min(flow.bytes_in, flow.bytes_out) > 32  # the versions alone
+        assert one.flow_of(MEMBERS[3]) is None
         assert two.version_of(MEMBERS[0]) == three.version_of(MEMBERS[0]) == "1.2"
 
 

@@ -13,7 +13,15 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, GetContent, Message, VoteMessage, encode_message
 from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
-from fedchain.simulator.engine.network import SEEN_MAX, Conditions, NetworkWatch, Parcel, SimulatedNetwork, _build_mesh
+from fedchain.simulator.engine.network import (
+    LINKED_MAX,
+    SEEN_MAX,
+    Conditions,
+    NetworkWatch,
+    Parcel,
+    SimulatedNetwork,
+    _build_mesh,
+)
 from tests.support.chain import builders
 
 
@@ -222,6 +230,27 @@ def test_bytes_are_counted_for_every_neighbour() -> None:
     with scene(4) as it:
         it.network.publish(1, gossip())
         assert it.network.sent_bytes == [0, 3 * len(encode_message(gossip())), 0, 0]
+
+
+def test_bytes_arrivals_and_delays_are_counted_by_link() -> None:
+    with scene(3, loss=0.5, delay_min_ms=10, delay_max_ms=20) as it:
+        for number in range(40):
+            it.network.send(0, it.members[2], request(number))
+        it.network.publish(1, gossip())
+        it.run()
+        links = {(link.sender, link.receiver): link for link in it.network.links()}
+    assert links.keys() == {(0, 2), (1, 0), (1, 2)}
+    assert links[0, 2].sent_bytes == 40 * len(encode_message(request()))
+    assert links[0, 2].arrivals == sum(sender == it.members[0] for _, _, sender, _ in it.received)
+    assert 11 <= links[0, 2].delay_ms / links[0, 2].arrivals <= 21
+    assert sum(link.sent_bytes for link in links.values()) == sum(it.network.sent_bytes)
+
+
+def test_links_of_very_many_members_are_not_counted() -> None:
+    with scene(LINKED_MAX + 1) as it:
+        it.network.publish(0, gossip())
+        assert it.network.links() == []
+        assert it.network.sent_bytes[0] > 0
 
 
 def test_the_same_seed_gives_the_same_times_and_losses() -> None:

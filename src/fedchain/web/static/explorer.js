@@ -32,6 +32,7 @@
   };
 
   const copyAttributes = (part, fresh) => {
+    if (part.matches("svg.plane")) return; // its attributes are those of chart.js
     for (const { name } of [...part.attributes]) {
       const isReaders = part.nodeName === "DETAILS" && name === "open";
       if (!isReaders && !fresh.hasAttribute(name)) part.removeAttribute(name);
@@ -69,6 +70,7 @@
     document.title = fresh.title;
     document.body.dataset.mark = fresh.body.dataset.mark;
     tellAges();
+    document.dispatchEvent(new Event("content"));
     if (place && document.activeElement.getAttribute("href") !== place) {
       const link = [...content.querySelectorAll("a[href]")].find((item) => item.getAttribute("href") === place);
       if (link) link.focus({ preventScroll: true });

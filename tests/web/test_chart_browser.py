@@ -1,0 +1,153 @@
+"""Charts in a real browser: values at the pointer and by keyboard, parts, files, and without a script."""
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.support.web.browsing import AXE, AXE_RUN, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
+from tests.support.web.browsing import browser as browser
+from tests.support.web.browsing import context as context
+from tests.support.web.builders import append, document, learning_chain, write_run
+
+pytestmark = NEEDS_CHROMIUM
+
+ACCURACIES = (0.5, 0.7, 0.8, 0.85, 0.875, 0.9, 0.91, 0.92)
+
+WIDTHS = (1400, 390, 320)
+"""Pixels."""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("charts")
+    write_run(folder / "run", learning_chain(document("a run", rounds=9), 8), ACCURACIES)
+    with served(folder) as address:
+        yield f"{address}/run/rounds"
+
+
+@pytest.fixture
+def page(context: BrowserContext, address: str) -> Page:
+    page = context.new_page()
+    page.goto(address)
+    return page
+
+
+def plane_of(page: Page) -> Locator:
+    return page.get_by_role("slider")
+
+
+def reading(page: Page) -> list[str]:
+    return page.locator(".chart .legend b").all_inner_texts()
+
+
+def point(page: Page, share: float) -> tuple[float, float]:
+    box = plane_of(page).bounding_box()
+    assert box is not None
+    return box["x"] + share * box["width"], box["y"] + box["height"] / 2
+
+
+def test_the_pointer_reads_the_nearest_values_and_leaves_the_last_ones(page: Page) -> None:
+    page.mouse.move(*point(page, 0.3))
+    expect(page.locator(".legend .at")).to_have_text("at round 3")
+    assert reading(page) == ["80.0 %", "40.0 %", "3"]
+    assert page.locator(".cursor .at").count() == 2
+    page.mouse.move(0, 0)
+    expect(page.locator(".cursor")).to_have_count(0)
+    assert reading(page)[:2] == ["92.0 %", "46.0 %"]
+
+
+def test_the_keyboard_reads_values_and_shows_parts(page: Page) -> None:
+    plane = plane_of(page)
+    plane.focus()
+    for key, text in (
+        ("Home", "1: "),
+        ("ArrowRight", "2: "),
+        ("End", "8: "),
+        ("ArrowLeft", "7: "),
+        ("PageDown", "6: "),
+    ):
+        page.keyboard.press(key)
+        expect(plane).to_have_attribute("aria-valuetext", re.compile(f"^round {text}.*own test sets"))
+    page.keyboard.press("+")
+    expect(page.locator(".xs text").first).to_have_text("4")
+    expect(page.locator(".xs text").last).to_have_text("8")
+    expect(plane).to_be_focused()
+    assert "accuracy.first=4&accuracy.last=8" in page.url
+    page.keyboard.press("-")
+    expect(page.locator(".xs text").first).to_have_text("2")
+    page.keyboard.press("0")
+    expect(page.locator(".xs text").first).to_have_text("1")
+    page.keyboard.press("Escape")
+    expect(page.locator(".cursor")).to_have_count(0)
+
+
+def test_a_stretch_drawn_with_the_mouse_is_the_part_that_is_shown(page: Page) -> None:
+    page.mouse.move(*point(page, 0.3))
+    page.mouse.down()
+    page.mouse.move(*point(page, 0.72))
+    page.mouse.up()
+    expect(page.locator(".xs text").first).to_have_text("3")
+    expect(page.locator(".xs text").last).to_have_text("6")
+    page.get_by_role("link", name="the whole chart").click()
+    expect(page.locator(".xs text").last).to_have_text("8")
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+def test_the_form_shows_a_part_and_its_files_with_and_without_a_script(
+    browser: Browser, address: str, has_script: bool
+) -> None:
+    with browser.new_context(java_script_enabled=has_script) as context:
+        page = context.new_page()
+        page.goto(f"{address}?to=7")
+        page.get_by_text("Part, scale and files").click()
+        page.get_by_label("round", exact=True).fill("2")
+        page.get_by_label("logarithmic").check()
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator(".ys span")).to_have_text(["100 %", "10 %"])
+        expect(page.locator(".xs text").first).to_have_text("2")
+        assert "to=7" in page.url
+        expect(page.locator("#rounds > .scroll tbody tr")).to_have_count(7)
+        for kind, start in (("SVG", "<svg"), ("CSV", "round,")):
+            with page.expect_download() as file:
+                page.get_by_role("link", name=kind).click()
+            assert file.value.path().read_text(encoding="utf-8").startswith(start)
+
+
+def test_a_new_block_leaves_the_reader_where_it_is(
+    context: BrowserContext, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, chain = tmp_path_factory.mktemp("growing"), learning_chain(document("growing"), 3)
+    run = write_run(folder / "run", chain, ACCURACIES[:3])
+    with served(folder) as address:
+        page = context.new_page()
+        page.goto(f"{address}/run/rounds")
+        expect(page.locator("#live-state")).to_have_text("no node runs here")
+        plane = plane_of(page)
+        plane.focus()
+        page.keyboard.press("Home")
+        before = reading(page)
+        append(run, chain, chain.extend(posts=[]))
+        expect(page.locator("#rounds > .scroll tbody tr")).to_have_count(4)
+        expect(plane).to_be_focused()
+        assert reading(page) == before == ["50.0 %", "25.0 %", "1"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_charts_read_well_for_everybody_and_nothing_is_wider_than_the_page(
+    page: Page, scheme: Literal["light", "dark"]
+) -> None:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    for part in page.locator(".chart summary").all():
+        part.click()
+    plane_of(page).focus()
+    page.keyboard.press("Home")
+    page.evaluate(AXE)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        found = page.evaluate(AXE_RUN, LEVELS_A_AND_AA)["violations"]
+        assert [(item["id"], node["target"]) for item in found for node in item["nodes"]] == []
