@@ -60,7 +60,7 @@ def test_figures_of_members_are_the_sums_over_the_pages_of_the_blocks(tmp_path: 
         answer = client.get("/api/v1/run/status").json()
         for height in range(1, answer["height"] + 1):
             page = text_of(client, f"/run/block/{height}")
-            summed["votes"].update(row[0].split()[0] for row in rows_of(page, "certificate"))
+            summed["votes"].update(row[0].split()[0] for row in rows_of(page, "certificate") if row[1] == "yes")
             summed["posts"].update(row[0].split()[0] for row in rows_of(page, "posts") if len(row) > 1)
             summed["mined"][cell(page, "miner").split()[0]] += 1
         members = rows_of(text_of(client, "/run/members"), "members")

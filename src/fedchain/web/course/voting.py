@@ -36,6 +36,8 @@ class Ballot:
     """Its clock when it precommitted the final block, after the certificate's median; None: not known."""
     mined_ms: int | None
     """How long it saw the block being mined; None: not known."""
+    counts: bool
+    """Whether the certificate has its precommit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def _ballot(
         ahead_ms, mined_ms = certified.clock_offset_ms, certified.mining_time_ms
         text = _text(block, certificate.attempt, block)
         precommits += [text] if text not in precommits else []
-    return Ballot(member, tuple(prevotes), tuple(precommits), ahead_ms, mined_ms)
+    return Ballot(member, tuple(prevotes), tuple(precommits), ahead_ms, mined_ms, counts=certified is not None)
 
 
 def _text(voted: Hash, attempt: int, block: Hash) -> str:
