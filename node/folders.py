@@ -25,6 +25,7 @@ from fedchain.files.layout import (
     SOCKET,
     TIMELINE_FILE,
     TRAINING_FILE,
+    in_order,
     node_folders,
     read_metrics,
 )
@@ -101,7 +102,8 @@ def _folders(folder: Path) -> Iterator[Path]:
     for root, names, _ in os.walk(folder):
         yield Path(root)
         deep = len(Path(root).parts) - base >= DEPTH_MAX
-        names[:] = [] if deep else sorted(name for name in names if not name.startswith(".") and name != CHAIN_FOLDER)
+        seen = (name for name in names if not name.startswith(".") and name != CHAIN_FOLDER)
+        names[:] = [] if deep else sorted(seen, key=in_order)
 
 
 # runs

@@ -212,5 +212,8 @@ def test_the_command_lists_nodes_in_words_and_for_programs(tmp_path: Path) -> No
     assert line.split() == ["stopped", "-", answer["chain_id"][:8], "-", "1", "2", "-", "-", str(tmp_path / "node")]
     (tmp_path / "empty").mkdir()
     assert run("node", "list", tmp_path / "empty").stdout.startswith("no node's data folder in ")
+    for number in (10, 9):
+        chained(tmp_path / "many" / f"node-{number}", genesis(4), 1)
+    assert [Path(row.folder).name for row in find_nodes(tmp_path / "many")] == ["node-9", "node-10"]
     refused = run("node", "list", tmp_path / "none")
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)

@@ -23,7 +23,7 @@ from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
-from fedchain.files.layout import is_simulated
+from fedchain.files.layout import in_order, is_simulated
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -248,7 +248,7 @@ def _chains_in(folder: Path) -> list[Path]:
     if (chain_folder(folder) / DATABASE).exists():
         return []
     found = [path for path in folder.iterdir() if path.is_dir() and (chain_folder(path) / DATABASE).exists()]
-    return sorted(found, key=lambda path: (len(path.name), path.name))
+    return sorted(found, key=lambda path: in_order(path.name))
 
 
 def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path, ...]:

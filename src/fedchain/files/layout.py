@@ -1,7 +1,8 @@
 """Names and places of the files of a simulated run, of a test network and of a node."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ def node_folders(network: Path) -> list[Path]:
     """The nodes' folders of a test network, in the order of their numbers; [] if ``network`` is no test network."""
     numbers = [path.name.removeprefix(_NODE) for path in network.glob(f"{_NODE}*") if (path / CHAIN_FOLDER).is_dir()]
     return [node_folder(network, number) for number in sorted(int(text) for text in numbers if text.isdecimal())]
+
+
+def in_order(name: str) -> tuple[Sequence[int], str]:
+    """Sort key by which ``node-10`` comes after ``node-9``."""
+    return [int(part) if part.isdecimal() else 0 for part in re.split(r"(\d+)", name)], name
 
 
 def is_simulated(folder: Path) -> bool:

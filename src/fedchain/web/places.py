@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.storage.database import DATABASE, chain_folder
+from fedchain.files.layout import in_order
 
 PLACES_MAX = 256
 """Most folders with a chain that are shown together; each keeps a file open."""
@@ -60,18 +61,14 @@ def _places_in(folder: Path) -> list[Place]:
     if _holds_chain(folder):
         own = folder.resolve().parent.name if name == "chain" else name
         return [Place(own or name, own or name, folder)]
-    inner = sorted((item for item in folder.iterdir() if item.is_dir() and _holds_chain(item)), key=_in_order)
+    found = (item for item in folder.iterdir() if item.is_dir() and _holds_chain(item))
+    inner = sorted(found, key=lambda item: in_order(item.name))
     is_network = any(re.fullmatch(r"node-\d+", item.name) for item in inner)
     return [Place(item.name, name if is_network else item.name, item) for item in inner]
 
 
 def _holds_chain(folder: Path) -> bool:
     return (chain_folder(folder) / DATABASE).exists()
-
-
-def _in_order(path: Path) -> tuple[Sequence[object], str]:
-    """Sort key by which ``node-10`` comes after ``node-9``."""
-    return [int(part) if part.isdecimal() else 0 for part in re.split(r"(\d+)", path.name)], path.name
 
 
 def distinct_titles(folders: Sequence[Path]) -> list[str]:
