@@ -56,22 +56,16 @@ def experiments() -> Iterable[str]:
     return experiment_files()
 
 
-def node_settings() -> Iterable[str]:
-    """The settings of a node."""
-    from dataclasses import fields
+def settings_of(command: Any) -> Callable[[], Iterable[str]]:
+    """The settings that ``--set`` of a command takes: those that its ``--settings`` lists, or else a scenario's."""
 
-    from fedchain.node.config import NodeConfig
+    def names() -> Iterable[str]:
+        from fedchain.cli.simulate import scenario_rows
 
-    return {item.name for item in fields(NodeConfig)}
+        listed = (item.callback.rows for item in command.params if item.name == "settings")
+        return [name for name, *_ in next(listed, scenario_rows)()]
 
-
-def task_settings() -> Iterable[str]:
-    """The settings of a learning task, which every command with ``--set`` that trains takes."""
-    from dataclasses import fields
-
-    from fedchain.learning.config import LearningConfig
-
-    return {item.name for item in fields(LearningConfig)}
+    return names
 
 
 OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
@@ -84,9 +78,6 @@ OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "fault_model": fault_models,
 }
 """Functions that know the names, by the name of the parameter, for all commands."""
-
-OF_NODES = ("start", "check")
-"""Commands whose ``--set`` takes the settings of a node."""
 
 ARGUMENTS: Mapping[tuple[str, str], Callable[[], Iterable[str]]] = {
     ("methods", "name"): methods,
@@ -101,9 +92,7 @@ def offer_names(command: Any) -> None:
         offer_names(below)
     for parameter in command.params:
         if "--set" in parameter.opts:
-            parameter._custom_shell_complete = _offer_settings(
-                node_settings if command.name in OF_NODES else task_settings
-            )
+            parameter._custom_shell_complete = _offer_settings(settings_of(command))
             continue
         known = ARGUMENTS.get((command.name, parameter.name)) or OPTIONS.get(parameter.name)
         if known is not None and parameter.metavar != "FILE.py:Class":  # these take files alone

@@ -83,6 +83,7 @@ def settings_option(rows: Callable[[], Iterable[Row]]) -> Any:
                 typer.echo(f"{name:24}{shown:14}{' '.join(text.split())}")
             raise typer.Exit()
 
+    show.rows = rows  # type: ignore[attr-defined]  # completion offers the same names
     return typer.Option("--settings", help=SETTINGS_HELP, rich_help_panel="Settings", is_eager=True, callback=show)
 
 
