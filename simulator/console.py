@@ -11,7 +11,7 @@ from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.no_record import NO_RECORD
-from fedchain.simulator.report import RunFolder, require_unfinished
+from fedchain.simulator.report import RunFolder, not_held, require_unfinished
 from fedchain.simulator.resuming.record import reading_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import Audience, load_learner, run_in_folder
@@ -91,7 +91,7 @@ def _prepare(console: Console, scenario: Scenario) -> Learner:
         learner = load_learner(scenario)
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
-    for warning in (late_phase(scenario, learner), *cautions(learner, scenario)):
+    for warning in (not_held(learner.histogram()), late_phase(scenario, learner), *cautions(learner, scenario)):
         if warning:
             console.print(warning, soft_wrap=True)
     return learner

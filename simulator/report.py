@@ -28,6 +28,7 @@ from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
 from fedchain.simulator.resuming.record import Record, RecordError
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.wording import some_of
 
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
 """A result's note on the noise in it."""
@@ -189,12 +190,19 @@ def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[s
         axes.legend(fontsize=7, loc="best")
 
 
+def not_held(histogram: NDArray[np.int64]) -> str:
+    """Says which classes no peer has training images of; empty if there are none. ``histogram`` is (K, C)."""
+    missing = [str(label) for label in np.flatnonzero(histogram.sum(axis=0) == 0)]
+    return f"no peer holds class{'es' if len(missing) > 1 else ''} {some_of(missing)}" if missing else ""
+
+
 def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
     """Draw the number of training images of each class at each peer, as in DFPL Fig. 3."""
     peers, classes = histogram.shape
+    absent = not_held(histogram)
     figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.2), title)
     image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
-    axes.set(xlabel="peer", ylabel="class", title="training images")
+    axes.set(xlabel="peer", ylabel="class", title=f"training images{absent and f' ({absent})'}")
     if peers <= 40:
         axes.set_xticks(range(peers))
         for peer in range(peers):

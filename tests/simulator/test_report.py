@@ -14,7 +14,7 @@ from fedchain.files.members import MemberAccuracy, read_members
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import title_of
-from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, result_of
+from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, not_held, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.support.simulator.trivial import trivial_scenario
 
@@ -97,6 +97,16 @@ def test_pictures_say_method_data_and_seed(figures: list[Any]) -> None:
     draw_heat_map(np.arange(30).reshape(3, 10), title, Path("classes.png"))
     draw_timeline(TIMELINE, title, Path("timeline.png"))
     assert [figure.get_suptitle() for figure in figures] == ["dfpl on digits: 3 peers, seed 0"] * 3
+
+
+def test_a_class_that_no_peer_holds_is_said(figures: list[Any]) -> None:
+    held = np.ones((3, 10), np.int64)
+    assert not_held(held) == ""
+    held[:, 7] = 0
+    assert not_held(held) == "no peer holds class 7"
+    held[:, 2] = 0
+    draw_heat_map(held, "a title", Path("classes.png"))
+    assert figures[0].axes[0].get_title() == "training images (no peer holds classes 2, 7)"
 
 
 def test_lines_that_coincide_show_each_other(figures: list[Any]) -> None:
