@@ -42,7 +42,9 @@ def test_what_may_not_be_expected_is_said_beforehand(
 
 
 def test_a_class_that_no_peer_holds_is_said_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_scenario(Scenario(method="fedavg", peers=1, rounds=1, workers=1, classes_avg=3, classes_std=0), tmp_path / "run")
+    run_scenario(
+        Scenario(method="fedavg", peers=1, rounds=1, workers=1, classes_avg=3, classes_std=0), tmp_path / "run"
+    )
     assert re.search(r"(?m)^no peer holds class(es)? \d", capsys.readouterr().out)
 
 

@@ -200,7 +200,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of a paper and print its table beside the paper's numbers.
 
-    Finished runs are kept: an interrupted experiment goes on where it was.
+    An interrupted experiment goes on where it was, also in the middle of a simulation.
     """
     from fedchain.simulator.reproduction.library import find_experiment, list_experiments
 
