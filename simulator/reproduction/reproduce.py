@@ -17,6 +17,7 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run, key_of
 from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
+from fedchain.simulator.reproduction.latex import to_latex
 from fedchain.simulator.reproduction.markdown import to_markdown
 from fedchain.simulator.reproduction.parallel import OnRound, Runner, record_folder, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
@@ -32,7 +33,7 @@ def reproduce(
 ) -> list[Entry]:
     """Run missing simulations, ``jobs`` at a time, and write tables and pictures.
 
-    The files are ``table.md``, ``table.csv`` with each seed's number, and ``rounds.csv`` with all measurements. Runs
+    The files are ``table.md``, ``table.tex`` for a paper, ``table.csv`` with each seed's number, and ``rounds.csv`` with all measurements. Runs
     whose data set is missing are left out, and the table says so.
 
     Args:
@@ -68,6 +69,7 @@ def reproduce(
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
     text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})
     (folder / "table.md").write_text(text, encoding="utf-8")
+    (folder / "table.tex").write_text(to_latex(experiment, entries), encoding="utf-8")
     write_csv(folder / "table.csv", experiment, entries)
     write_rounds(folder / "rounds.csv", experiment, results, overrides)
     draw(experiment, entries, results, overrides, folder)
