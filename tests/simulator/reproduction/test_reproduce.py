@@ -40,7 +40,7 @@ def test_an_experiment_runs_what_is_missing_and_nothing_twice(
     assert len(result["rows"]) == 1
     assert result["violations"] == []
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "results", "table.md", "table.tex", "table.csv", "rounds.csv", "table.png",
+        "results", "table.md", "table.tex", "table.csv", "rounds.csv", "table.png", "table.pdf",
     }  # fmt: skip
 
 
