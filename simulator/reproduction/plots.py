@@ -16,10 +16,9 @@ from fedchain.simulator.reproduction.table import PERCENT, Entry, read_result, s
 def draw(
     experiment: Experiment, entries: Sequence[Entry], results: Path, overrides: Mapping[str, Any], folder: Path
 ) -> None:
-    """Write one picture for each of the experiment's plots, named after it; the first one is ``table.png``. Each is there
-    as PDF, too.
+    """Write one picture for each of the experiment's plots, named after it; the first one is ``table.png``.
 
-    If variants name figures, there is one picture for each figure, named after the figure.
+    Each is there as PDF, too. If variants name figures, there is one picture for each figure, named after the figure.
     """
     figures: dict[str, list[Variant]] = {}
     for variant in experiment.variants:

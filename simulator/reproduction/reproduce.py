@@ -33,8 +33,8 @@ def reproduce(
 ) -> list[Entry]:
     """Run missing simulations, ``jobs`` at a time, and write tables and pictures.
 
-    The files are ``table.md``, ``table.tex`` for a paper, ``table.csv`` with each seed's number, and ``rounds.csv`` with
-    all measurements. Runs whose data set is missing are left out, and the table says so.
+    The files are ``table.md``, ``table.tex`` for a paper, ``table.csv`` with each seed's number, and ``rounds.csv``
+    with all measurements. Runs whose data set is missing are left out, and the table says so.
 
     Args:
         experiment: the experiment to run.
