@@ -21,7 +21,7 @@ _BEGINNINGS = (
 
 
 def looks_like(content: bytes) -> str:
-    """What a file with this content looks like, such as "it looks like a scenario"; empty if that is not known."""
+    """Says what a file with this content looks like, such as "it looks like a scenario"; empty if that is not known."""
     try:
         keys = tomllib.loads(content.decode()).keys()
         kind = next((kind for known, kind in _TABLES if known & keys), "TOML" if keys else "")
