@@ -24,6 +24,7 @@ from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.signatures import PublicKey
+from fedchain.files.kinds import looks_like
 
 PROTECTION = "scryptAndAES256-CBC"
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 16
@@ -165,7 +166,8 @@ def _read_block(path: Path) -> tuple[bool, bytes, str | None]:
         raise KeyFileError(f"{path} cannot be opened: it has more than {FILE_SIZE_MAX} bytes and is no key file")
     block = _BLOCK.search(text)
     if block is None:
-        raise KeyFileError(f"{path} cannot be opened: it is not a PEM key")
+        seen = looks_like(text)
+        raise KeyFileError(f"{path} cannot be opened: it is not a PEM key{f'; {seen}' if seen else ''}")
     if exposed is not None:
         raise KeyFileError(exposed)
     label, base64_lines, claimed = block.groups()

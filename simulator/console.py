@@ -2,7 +2,8 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from fedchain.files.layout import RECORD_FOLDER, free_folder
@@ -11,6 +12,7 @@ from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.no_record import NO_RECORD
+from fedchain.simulator.pictures import not_held
 from fedchain.simulator.report import RunFolder, require_unfinished
 from fedchain.simulator.resuming.record import reading_timeline
 from fedchain.simulator.resuming.resume import identity
@@ -29,6 +31,7 @@ def run_scenario(
     track: Sequence[str] = (),
     is_resumed: bool = False,
     keeps_record: bool = True,
+    shown: Callable[[Path], AbstractContextManager[None]] = lambda path: nullcontext(),
 ) -> bool:
     """Run a scenario, show it, and write its run folder, with the members' final models if these are kept.
 
@@ -39,6 +42,7 @@ def run_scenario(
         track: trackers, as :func:`open_tracker` reads them; they get all rounds.
         is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`.
         keeps_record: whether the run can go on if it is interrupted.
+        shown: shows the run's folder elsewhere while the context is open.
 
     Returns:
         Whether the checker found a violation.
@@ -57,17 +61,20 @@ def run_scenario(
     if is_resumed:
         console.print(f"{counted(record.rounds_before, 'round')} were closed before; they come from the record")
     audience = Audience(display.on_round, display.watch, step(console, "writing results and pictures"))
-    try:
-        outcome = run_in_folder(scenario, learner, folder, record, audience, track=track)
-    except (Exception, KeyboardInterrupt) as error:
-        if not folder.path.exists():
+    with shown(folder.path):
+        try:
+            outcome = run_in_folder(scenario, learner, folder, record, audience, track=track)
+        except (Exception, KeyboardInterrupt) as error:
+            if not folder.path.exists():
+                raise
+            console.print(
+                f"stopped after {counted(display.closed, 'round')}; what was measured so far is in {folder.path}"
+            )
+            if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would recur
+                _say_how_to_go_on(console, folder.path, track)
             raise
-        console.print(f"stopped after {counted(display.closed, 'round')}; what was measured so far is in {folder.path}")
-        if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would recur
-            _say_how_to_go_on(console, folder.path, track)
-        raise
-    console.print(round_table(outcome.rows, scenario))
-    console.print(summary(outcome, str(folder.path), started), crop=False)
+        console.print(round_table(outcome.rows, scenario))
+        console.print(summary(outcome, str(folder.path), started), crop=False)
     return bool(outcome.violations)
 
 
@@ -91,7 +98,7 @@ def _prepare(console: Console, scenario: Scenario) -> Learner:
         learner = load_learner(scenario)
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
-    for warning in (late_phase(scenario, learner), *cautions(learner, scenario)):
+    for warning in (not_held(learner.histogram()), late_phase(scenario, learner), *cautions(learner, scenario)):
         if warning:
             console.print(warning, soft_wrap=True)
     return learner

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedchain.simulator.disturbances import Trouble
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.palette import colour, line_style
+from fedchain.wording import some_of
 
 PEERS_DRAWN, ROUNDS_DRAWN = 40, 20
 """Largest numbers in a timeline: more would be too small to see."""
@@ -68,12 +69,19 @@ def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[s
         axes.legend(fontsize=7, loc="best")
 
 
+def not_held(histogram: NDArray[np.int64]) -> str:
+    """Says which classes no peer has training images of; empty if there are none. ``histogram`` is (K, C)."""
+    missing = [str(label) for label in np.flatnonzero(histogram.sum(axis=0) == 0)]
+    return f"no peer holds class{'es' if len(missing) > 1 else ''} {some_of(missing)}" if missing else ""
+
+
 def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
     """Draw the number of training images of each class at each peer, as in DFPL Fig. 3."""
     peers, classes = histogram.shape
+    absent = not_held(histogram)
     figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.2), title)
     image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
-    axes.set(xlabel="peer", ylabel="class", title="training images")
+    axes.set(xlabel="peer", ylabel="class", title=f"training images{absent and f' ({absent})'}")
     if peers <= 40:
         axes.set_xticks(range(peers))
         for peer in range(peers):

@@ -28,7 +28,7 @@ LONG_SIGNATURES = {
 }
 """Functions with more parameters, each with its reason."""
 
-OPTIONS_MAX = 159
+OPTIONS_MAX = 160
 """Options and arguments of all commands together; ``--set`` takes what is not named daily."""
 
 MIRRORED_MIN = 0.9

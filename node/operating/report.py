@@ -31,7 +31,7 @@ from fedchain.node.core.notices import (
     TwinHeard,
 )
 from fedchain.node.core.observations import CLOCK_OFF_MS
-from fedchain.node.operating.standing import plain_standstill, standstill
+from fedchain.node.operating.standing import by_number, plain_standstill, standstill
 from fedchain.node.operating.status import FINISHED
 from fedchain.node.shell.activity import Activity
 from fedchain.wording import counted, some_of
@@ -83,7 +83,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
     """Everything that an operator needs to know, as plain values."""
     node, activity, genesis = service.node, service.activity, service.genesis
     head, observed = node.head, node.observations
-    missing = sorted(address(member) for member in node.waiting_for())
+    missing = [address(member) for member in by_number(node.waiting_for(), genesis)]
     speaking = {service.me, *service.peers} & head.roster.electors
     required, reachable = node.votes_required(), len(speaking)
     round_number = min(head.round, genesis.rounds) if head.finished else head.round
@@ -113,7 +113,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "elector": service.me in head.roster.electors,
         "quorum": required,
         "quorum_reachable": reachable >= required,
-        "electors_missing": sorted(address(member) for member in head.roster.electors - speaking),
+        "electors_missing": [address(member) for member in by_number(head.roster.electors - speaking, genesis)],
         "stands": None if stands is None else plain_standstill(stands, activity.stands_since_ms or 0),
         "posts_required": 0 if head.finished else node.posts_required(),
         "missing_posts": missing,
@@ -124,11 +124,11 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "clock_offset_ms": observed.clock_offsets_ms.get(service.me, 0),
         "clocks_off": {
             address(member): offset
-            for member, offset in sorted(observed.clock_offsets_ms.items())
-            if abs(offset) > CLOCK_OFF_MS
+            for member in by_number(observed.clock_offsets_ms, genesis)
+            if abs(offset := observed.clock_offsets_ms[member]) > CLOCK_OFF_MS
         },
         "catching_up_to": node.catching_up_to(),
-        "peers": sorted(address(peer) for peer in service.peers),
+        "peers": [address(peer) for peer in by_number(service.peers, genesis)],
         "links": {} if links is None else _links(service, links),
         "training": activity.training,
         "failing": activity.failure if activity.is_failing else "",

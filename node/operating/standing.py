@@ -2,7 +2,7 @@
 is not.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,7 +45,7 @@ class Standstill:
     here: int
     """Members that can: those connected, and those whose post came before they left."""
     missing: tuple[PublicKey, ...]
-    """The other members that could give it, in the order of their keys."""
+    """The other members that could give it, in the order of their numbers."""
 
 
 def standstill(service: Connected) -> Standstill | None:
@@ -61,19 +61,24 @@ def standstill(service: Connected) -> Standstill | None:
     here = {service.me, *service.peers}
     electors = head.roster.electors
     if len(here & electors) < node.votes_required():
-        return _lacking("votes", node.votes_required(), electors, here)
+        return _lacking(service.genesis, "votes", node.votes_required(), electors, here)
     aggregator = head.roster.aggregator_of(head.round)
     is_the_same = service.genesis.aggregator is not AggregatorRule.ROTATING
     if aggregator is not None and aggregator not in here and is_the_same:
-        return _lacking("the aggregate", 1, {aggregator}, here)
+        return _lacking(service.genesis, "the aggregate", 1, {aggregator}, here)
     gave = here | {post.sender for post in node.open_posts()}
     if len(gave & head.roster.contributors) < node.posts_required() and not may_close_empty(service.genesis, head):
-        return _lacking("posts", node.posts_required(), head.roster.contributors, gave)
+        return _lacking(service.genesis, "posts", node.posts_required(), head.roster.contributors, gave)
     return None
 
 
-def _lacking(lacks: str, needed: int, able: Set[PublicKey], here: Set[PublicKey]) -> Standstill:
-    return Standstill(lacks, needed, len(here & able), tuple(sorted(able - here)))
+def _lacking(genesis: Genesis, lacks: str, needed: int, able: Set[PublicKey], here: Set[PublicKey]) -> Standstill:
+    return Standstill(lacks, needed, len(here & able), by_number(able - here, genesis))
+
+
+def by_number(members: Iterable[PublicKey], genesis: Genesis) -> tuple[PublicKey, ...]:
+    """Members in the order of their numbers; strangers come first."""
+    return tuple(sorted(members, key=lambda member: genesis.index.get(member, -1)))
 
 
 def plain_standstill(found: Standstill, since_ms: int) -> dict[str, Any]:

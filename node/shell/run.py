@@ -27,6 +27,7 @@ from fedchain.chain.knowledge import Rules
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.files.kinds import looks_like
 from fedchain.files.layout import CHAIN_FOLDER, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
@@ -104,11 +105,13 @@ def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, pass
 def read_genesis(path: Path) -> Genesis:
     """Read a genesis document; raises NodeConfigError or InvalidGenesis."""
     try:
-        return Genesis.decode(path.read_bytes())
+        data = path.read_bytes()
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return Genesis.decode(data)
     except InvalidEncoding as error:
-        raise InvalidGenesis(f"{path} is no genesis document: {error}") from None
+        raise InvalidGenesis(f"{path} is no genesis document: {looks_like(data) or error}") from None
 
 
 def open_store(folder: Path, genesis: Genesis) -> Store:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import closing, suppress
 from ctypes import Array, c_int64
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -19,6 +19,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from fedchain.learning.executors.processes import WorkerDiedError
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.no_record import NO_RECORD
+from fedchain.simulator.resuming.resume import continued
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 
@@ -142,10 +144,16 @@ def _begin(closed: "Array[c_int64]") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_one(scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | None = None) -> dict[str, Any]:
-    """Simulate one scenario in memory; returns plain values, for a result file.
+def run_one(
+    scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | None = None, record_folder: Path | None = None
+) -> dict[str, Any]:
+    """Simulate one scenario; returns plain values, for a result file.
 
-    Each round's row is appended to ``rows`` as the round closes, so that the caller has it even if training diverges.
+    Args:
+        scenario: validated.
+        on_round: see :data:`OnRound`; a run that goes on begins with the first round again.
+        rows: each round's row is appended as the round closes, so that the caller has it even if training diverges.
+        record_folder: keeps what is computed, so that an interrupted run goes on; None: in memory.
     """
 
     def keep(row: RoundMetrics) -> None:
@@ -153,7 +161,9 @@ def run_one(scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | No
             rows.append(row)
         on_round(row.round)
 
-    outcome = simulate(scenario, load_learner(scenario), keep)
+    learner = load_learner(scenario)
+    with closing(NO_RECORD if record_folder is None else continued(record_folder, scenario)) as record:
+        outcome = simulate(scenario, learner, keep, record=record)
     gc.collect()  # the peers form cycles, which hold the data set until they are collected
     return {
         "scenario": scenario.to_dict(),
@@ -194,6 +204,11 @@ class _Orphaned(Exception):
 def _has_parent() -> bool:
     parent = parent_process()
     return parent is None or parent.is_alive()
+
+
+def record_folder(results: Path, key: str) -> Path:
+    """Folder of the record of a run whose result is not there yet."""
+    return results / f"{key}.record"
 
 
 def write_result(results: Path, key: str, result: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def draw(
 ) -> None:
     """Write one picture for each of the experiment's plots, named after it; the first one is ``table.png``.
 
-    If variants name figures, there is one picture for each figure, named after the figure.
+    Each is there as PDF, too. If variants name figures, there is one picture for each figure, named after the figure.
     """
     figures: dict[str, list[Variant]] = {}
     for variant in experiment.variants:
@@ -63,7 +63,7 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
             axes.set_ylim(max(0.0, 5 * ((lowest - 5) // 5)), 100)
         if shown:
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
-    figure.savefig(path, dpi=130)
+    _save(figure, path)
 
 
 def _draw_variant(
@@ -140,7 +140,7 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if axes.lines:
                 axes.legend(fontsize=7)
-    figure.savefig(path, dpi=130)
+    _save(figure, path)
 
 
 def _draw_curve(
@@ -168,6 +168,12 @@ def curve_of(
         (number, statistics.mean(known), statistics.stdev(known) if len(known) > 1 else 0.0)
         for number, known in sorted(values.items())
     ]
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write a picture for screens, and one without pixels for a paper beside it."""
+    figure.savefig(path, dpi=130)
+    figure.savefig(path.with_suffix(".pdf"))
 
 
 def _heading(experiment: Experiment) -> str:

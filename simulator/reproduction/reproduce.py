@@ -1,8 +1,10 @@
 """``fedchain reproduce``: all runs of an experiment, in parallel and resumable, and the table that they make.
 
-Every finished run leaves a JSON file named after its settings; a second start runs only missing ones.
+Every finished run leaves a JSON file named after its settings; a second start runs only missing ones, and goes on with
+simulations that were interrupted.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,11 +14,12 @@ from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run
+from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run, key_of
 from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
+from fedchain.simulator.reproduction.latex import to_latex
 from fedchain.simulator.reproduction.markdown import to_markdown
-from fedchain.simulator.reproduction.parallel import OnRound, Runner, run_all, run_one, write_result
+from fedchain.simulator.reproduction.parallel import OnRound, Runner, record_folder, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
 from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, write_csv, write_rounds
 from fedchain.simulator.reproduction.timing import run_timing
@@ -30,8 +33,8 @@ def reproduce(
 ) -> list[Entry]:
     """Run missing simulations, ``jobs`` at a time, and write tables and pictures.
 
-    The files are ``table.md``, ``table.csv`` with each seed's number, and ``rounds.csv`` with all measurements. Runs
-    whose data set is missing are left out, and the table says so.
+    The files are ``table.md``, ``table.tex`` for a paper, ``table.csv`` with each seed's number, and ``rounds.csv``
+    with all measurements. Runs whose data set is missing are left out, and the table says so.
 
     Args:
         experiment: the experiment to run.
@@ -51,7 +54,10 @@ def reproduce(
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console()
-    console.print(f"{experiment.title}\n{counted(len(runs), 'run')}, {len(runs) - len(missing)} of them done already")
+    begun = sum(record_folder(results, run.key).exists() for run in missing)
+    goes_on = f", {begun} interrupted, which {'goes' if begun == 1 else 'go'} on" if begun else ""
+    done = len(runs) - len(missing)
+    console.print(f"{experiment.title}\n{counted(len(runs), 'run')}, {done} of them done already{goes_on}")
     lacking = find_lacking([run.scenario for run in missing])
     usable = [run for run in missing if run.scenario.dataset not in lacking]
     if len(usable) < len(missing) == len(runs) and not usable:
@@ -63,6 +69,7 @@ def reproduce(
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
     text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})
     (folder / "table.md").write_text(text, encoding="utf-8")
+    (folder / "table.tex").write_text(to_latex(experiment, entries), encoding="utf-8")
     write_csv(folder / "table.csv", experiment, entries)
     write_rounds(folder / "rounds.csv", experiment, results, overrides)
     draw(experiment, entries, results, overrides, folder)
@@ -87,14 +94,18 @@ def find_lacking(scenarios: Sequence[Scenario]) -> dict[str, DatasetError]:
     return found
 
 
-def run_or_diverge(measure: Measure, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+def run_or_diverge(
+    measure: Measure, scenario: Scenario, on_round: OnRound, results: Path | None = None
+) -> dict[str, Any]:
     """Run a scenario for a measure; if training diverges, the measurements until then are a result, too.
 
-    The same holds if the peers' privacy budgets end before the rounds do. A method that fails leaves only the reason.
+    The same holds if the peers' privacy budgets end before the rounds do. A method that fails leaves only the reason. A
+    simulation's record is kept among the ``results``.
     """
+    kept = None if results is None else record_folder(results, key_of(scenario))
     rows: list[RoundMetrics] = []
     runners: Mapping[Measure, Runner] = {
-        "simulation": partial(run_one, rows=rows),
+        "simulation": partial(run_one, rows=rows, record_folder=kept),
         "forgetting": run_forgetting,
         "inversion": run_inversion,
         "timing": run_timing,
@@ -113,10 +124,12 @@ def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: i
 
     def keep(place: int, result: dict[str, Any]) -> str:
         run = runs[place]
+        if "failed" not in result:
+            write_result(results, run.key, result)
+        shutil.rmtree(record_folder(results, run.key), ignore_errors=True)
         if "failed" in result:
             failed[run.variant] = result["failed"]
             return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}"
-        write_result(results, run.key, result)
         metric = experiment.variant(run.variant).metric
         best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
         percent = " %" if scale_of(metric) == PERCENT else ""
@@ -124,5 +137,6 @@ def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: i
         outcome = result.get("diverged") or highest or "done"
         return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}"
 
-    run_all([run.scenario for run in runs], jobs, keep, console, partial(run_or_diverge, experiment.measure))
+    carry_out = partial(run_or_diverge, experiment.measure, results=results)
+    run_all([run.scenario for run in runs], jobs, keep, console, carry_out)
     return failed

@@ -47,6 +47,10 @@ class RecordError(ScenarioError):
     """A run cannot continue from its record; the message says why."""
 
 
+class RecordInUse(RecordError):
+    """Another process has the record open."""
+
+
 class Record:
     """An open record. One process has it at a time. Use :meth:`create` or :meth:`open`."""
 
@@ -330,7 +334,7 @@ def _open_locked(folder: Path) -> BinaryIO:
     closed. So nothing else here may open the file.
 
     Raises:
-        RecordError: another process has it open.
+        RecordInUse: another process has it open.
         FileNotFoundError: there is none, or it was deleted while this process waited for it.
     """
     path = folder / LOG
@@ -341,7 +345,7 @@ def _open_locked(folder: Path) -> BinaryIO:
             raise FileNotFoundError(path)
     except BlockingIOError:
         file.close()
-        raise RecordError(f"{folder.parent} is in use by another process") from None
+        raise RecordInUse(f"{folder.parent} is in use by another process") from None
     except BaseException:
         file.close()
         raise

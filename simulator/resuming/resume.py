@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ from fedchain.learning.registry import is_file_path, load_method
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, holds_finished, require_unfinished
+from fedchain.simulator.resuming.record import Record, RecordError, RecordInUse
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
 CHANGES_NOTHING = ("data_dir", "workers")
@@ -111,6 +113,21 @@ def require_same(folder: Path, asked: Scenario) -> None:
 def _require_record(folder: Path) -> None:
     if not (folder / RECORD_FOLDER).is_dir():
         raise ScenarioError(f"{folder} has no record of what was computed (--no-record), so it cannot go on")
+
+
+def continued(folder: Path, scenario: Scenario) -> Record:
+    """The record of a run that is to go on if it was interrupted, and begins anew if it cannot.
+
+    Raises RecordInUse if another process runs it.
+    """
+    if folder.exists():
+        try:
+            return Record.open(folder, identity(scenario))
+        except RecordInUse:
+            raise
+        except RecordError:  # of another version, or killed before it was whole
+            shutil.rmtree(folder)
+    return Record.create(folder, identity(scenario))
 
 
 def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, str]:

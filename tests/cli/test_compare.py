@@ -32,7 +32,8 @@ def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], 
         "| dfpl | digits | 65.00 ± 10.00 | 32.50 ± 5.00 |\n| solo | digits | 60.00 ± 10.00 | 30.00 ± 5.00 |\n" in shown
     )
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "results", "table.md", "table.csv", "rounds.csv", "table.png", "curves.png", "experiment.toml",
+        "results", "table.md", "table.tex", "table.csv", "rounds.csv", "table.png", "table.pdf",
+        "curves.png", "curves.pdf", "experiment.toml",
     }  # fmt: skip
 
 

@@ -1,14 +1,15 @@
 """Tables of the explorer."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
-from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, Summary
-from tests.support.cli_explored import GENESIS
+from tests.support.cli_explored import GENESIS, write
 from tests.support.cli_explored import chain as chain
 from tests.support.cli_explored import run_folder as run_folder
 from tests.support.cli_explorer import explore
@@ -44,6 +45,20 @@ def test_the_tables_say_the_same_within_80_columns(run_folder: Path, chain: Chai
         for part in expected:
             assert part in result.stdout, arguments
         assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+def test_posts_and_votes_are_in_the_order_of_their_members_numbers(tmp_path: Path) -> None:
+    builder = ChainBuilder(genesis(13))
+    builder.extend_many(2)
+    write(tmp_path / "chain", builder)
+    for question in (("block", 2), ("round", 2)):
+        text = explore(*question[:1], tmp_path, *question[1:]).stdout
+        tables = re.split(r"\n(?=transactions\n|voters\n)", text)[1:]
+        assert len(tables) == (2 if question[0] == "block" else 1)
+        for table in tables:
+            numbers = [int(found) for found in re.findall(r"(?:^| )(\d+) …", table, re.MULTILINE)]
+            assert len(numbers) >= 9, table
+            assert numbers == sorted(numbers), table
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

@@ -1,5 +1,6 @@
 """A simulation says beforehand what may not be expected."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_what_may_not_be_expected_is_said_beforehand(
     found = cautions(load_learner(scenario), scenario)
     assert len(found) == bool(said)
     assert said in "".join(found)
+
+
+def test_a_class_that_no_peer_holds_is_said_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_scenario(
+        Scenario(method="fedavg", peers=1, rounds=1, workers=1, classes_avg=3, classes_std=0), tmp_path / "run"
+    )
+    assert re.search(r"(?m)^no peer holds class(es)? \d", capsys.readouterr().out)
 
 
 def test_a_task_that_is_missing_is_missed_before_anything_is_prepared(

@@ -11,7 +11,7 @@ from PIL import Image
 from fedchain.simulator.disturbances import Trouble
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.palette import title_of
-from fedchain.simulator.pictures import draw_curves, draw_heat_map, draw_timeline
+from fedchain.simulator.pictures import draw_curves, draw_heat_map, draw_timeline, not_held
 from tests.support.simulator.trivial import trivial_scenario
 
 ROWS = [
@@ -123,3 +123,13 @@ def test_the_timeline_marks_where_something_was_wrong(figures: list[Any]) -> Non
 def test_peers_that_did_nothing_leave_the_timeline_empty(tmp_path: Path) -> None:
     draw_timeline({(0, 1): Span()}, "a title", tmp_path / "timeline.png")
     assert (tmp_path / "timeline.png").stat().st_size > 1_000
+
+
+def test_a_class_that_no_peer_holds_is_said(figures: list[Any]) -> None:
+    held = np.ones((3, 10), np.int64)
+    assert not_held(held) == ""
+    held[:, 7] = 0
+    assert not_held(held) == "no peer holds class 7"
+    held[:, 2] = 0
+    draw_heat_map(held, "a title", Path("classes.png"))
+    assert figures[0].axes[0].get_title() == "training images (no peer holds classes 2, 7)"

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+from markupsafe import Markup
+
 from fedchain.crypto.address import address
 from fedchain.web.formats import Names, filters, hash_text, offset
 from tests.support.chain.builders import genesis
@@ -43,3 +46,17 @@ def test_times_of_a_simulation_and_of_wrong_clocks_are_no_dates() -> None:
     assert Names(GENESIS, "run").when(moment) == "2023-11-14 22:13:21 UTC"
     assert Names(GENESIS, "run", is_virtual=True).when(moment) == "+1.5 s"
     assert Names(GENESIS, "run").when(10**15).startswith("+")
+
+
+def test_a_member_and_a_hash_cost_no_formatted_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of a large federation have hundreds of both; to format them took most of a page's time."""
+
+    def refuse(*given: object, **named: object) -> None:
+        raise AssertionError("formatted")
+
+    names = Names(GENESIS, "run")
+    monkeypatch.setattr(Markup, "format", refuse)
+    for member in map(address, GENESIS.members):
+        assert names.member(member).startswith('<a class="member" ')
+    assert hash_text(bytes(32)).startswith("<code ")
+    assert "<b>" not in hash_text("<b>" * 9)

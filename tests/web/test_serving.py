@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from fedchain.chain.exceptions import StoreError
 from fedchain.chain.storage.sqlite import Store
 from fedchain.connections import Connections
-from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, listen
+from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, has_begun, listen
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import write
 
@@ -139,8 +139,8 @@ def test_the_oldest_half_request_makes_room(connect: Callable[[], tuple[Connecti
 
 
 @contextlib.contextmanager
-def explorer(folder: Path, log: Path) -> Iterator[int]:
-    """The port of an explorer's process that may open few files."""
+def explorer(folder: Path, log: Path) -> Iterator[tuple[int, Callable[[], str]]]:
+    """The port of an explorer's process that may open few files, and a function that reads its next line."""
     command = [sys.executable, "-m", "fedchain", "explorer", "serve", str(folder), "--port", "0"]
 
     def limit() -> None:
@@ -150,10 +150,42 @@ def explorer(folder: Path, log: Path) -> Iterator[int]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, preexec_fn=limit)  # noqa: PLW1509
         try:
             assert process.stdout is not None
-            yield int(process.stdout.readline().split(b"/  ")[0].rsplit(b":", 1)[1])
+            lines = process.stdout
+            yield int(lines.readline().split(b"/  ")[0].rsplit(b":", 1)[1]), lambda: lines.readline().decode().strip()
         finally:
             process.terminate()
             process.wait(20)
+
+
+def test_an_explorer_that_is_there_first_shows_the_chain_as_soon_as_it_begins(tmp_path: Path) -> None:
+    def page(place: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{place}", timeout=60) as answer:
+            return str(answer.read().decode())
+
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    with explorer(tmp_path / "run", tmp_path / "log") as (port, line):
+        why = f"{tmp_path / 'run'} is not a folder; a run or a node that begins makes it"
+        assert line() == f"waiting: {why}"
+        front = page("/")
+        assert "No chain yet" in front
+        assert why in front
+        assert page("/api/v1/chains") == "[]"
+        with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+            write(store, chain)
+            assert line() == "shown: run"
+        assert 'data-events="/run/events"' in page("/")
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_test_network_is_awaited_until_each_node_has_a_chain(tmp_path: Path) -> None:
+    for number in (0, 1):
+        (tmp_path / f"node-{number}").mkdir()
+    for number in (0, 1):
+        assert not has_begun([tmp_path])
+        Store.create(tmp_path / f"node-{number}" / "chain", genesis(4)).close()
+    assert has_begun([tmp_path])
+    assert not has_begun([tmp_path, tmp_path / "none"])
 
 
 @pytest.mark.long
@@ -162,7 +194,7 @@ def test_more_half_requests_than_files_stop_nothing(tmp_path: Path) -> None:
     chain.extend()
     with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
         write(store, chain)
-    with explorer(tmp_path / "run", tmp_path / "log") as port, contextlib.ExitStack() as clients:
+    with explorer(tmp_path / "run", tmp_path / "log") as (port, _), contextlib.ExitStack() as clients:
         for count in range(1, 2 * FILES_MAX + 1):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
             client.sendall(HALF)

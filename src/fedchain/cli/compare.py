@@ -90,8 +90,8 @@ def compare_command() -> Callable[..., None]:
     compare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     compare.__doc__ = """Run methods on the same data and seeds, and print what each reached: mean ± deviation.
 
-    The folder gets the table, pictures, rounds.csv with all measurements, and a file for fedchain reproduce. Finished
-    runs are kept: the same command goes on where it was interrupted, and a longer one adds to it.
+    The folder gets the table, pictures, rounds.csv with all measurements, and a file for fedchain reproduce. The
+    same command goes on where it was interrupted, also in the middle of a run, and a longer one adds to it.
     """
     return compare
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from email.utils import formatdate
+from itertools import groupby
 from typing import Any
 
 from rich.console import RenderableType
@@ -127,10 +128,17 @@ def _table(rows: Sequence[Any], show: "_Format") -> Fitted:
     for name in names:
         is_number = isinstance(getattr(rows[0], name), int | float)
         table.add_column(_COLUMNS.get(name, _label(name)), justify="right" if is_number else "left")
-    for row in rows:
+    for row in _by_number(rows, show.numbers):
         style = _STYLES.get(getattr(row, "verdict", ""), "")
         table.add_row(*(show(name, getattr(row, name), short=True) for name in names), style=style)
     return Fitted(table)
+
+
+def _by_number(rows: Sequence[Any], numbers: Mapping[str, int]) -> Iterator[Any]:
+    """Posts, votes and absences of one phase in the order of their members' numbers; other rows as they are."""
+    owner = next((name for name in ("sender", "member") if hasattr(rows[0], name)), "")
+    for _, phase in groupby(rows, lambda row: (getattr(row, "round", None), getattr(row, "phase", None))):
+        yield from sorted(phase, key=lambda row: numbers.get(getattr(row, owner, ""), -1))
 
 
 def _prototypes(prototypes: tuple[Prototype, ...] | None) -> Iterator[RenderableType]:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,8 @@ TRACK_HELP = "Write rounds for tensorboard or mlflow, by default in the run fold
 
 RESUME_HELP = "Go on with an interrupted run: the one in the folder that --out names, or the newest of the name."
 
+OPEN_HELP = "Show the run in the browser while it runs, and then until Ctrl-C."
+
 DRAW_HELP = "Show the rounds of an interrupted run, as its table and its pictures, and do not go on."
 
 RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
@@ -43,7 +46,7 @@ PANELS = {
     "Data": "dataset task download partition",
     "Settings (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
     "Machine": "workers",
-    "Output": "out keep_models track resume draw record",
+    "Output": "out open keep_models track resume draw record",
 }
 """Headings of ``simulate --help``, and the options under each."""
 
@@ -64,6 +67,7 @@ def simulate_command() -> Callable[..., None]:
             track=options.pop("track") or (),
             is_resumed=bool(options.pop("resume")),
             keeps_record=options.pop("record") is not False,
+            opens_browser=bool(options.pop("open")),
         )
         del options["settings"]  # it ends the command by itself
         values = {name: value for name, value in options.items() if value is not None}
@@ -80,6 +84,7 @@ def simulate_command() -> Callable[..., None]:
         optional("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
         optional("keep_models", bool, typer.Option("--keep-models", help=KEEP_MODELS_HELP)),
         optional("track", list[str], typer.Option("--track", metavar="TRACKER[=PLACE]", help=TRACK_HELP)),
+        optional("open", bool, typer.Option("--open", help=OPEN_HELP)),
         optional("resume", bool, typer.Option("--resume", help=RESUME_HELP)),
         optional("draw", bool, typer.Option("--draw", help=DRAW_HELP)),
         optional("record", bool, typer.Option("--record/--no-record", help=RECORD_HELP)),
@@ -134,6 +139,7 @@ class RunOptions:
     track: Sequence[str] = ()
     is_resumed: bool = False
     keeps_record: bool = True
+    opens_browser: bool = False
 
 
 def with_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,10 +166,14 @@ def run_command(
     if download:
         download_files(scenario.dataset, scenario.data_dir)
 
+    from fedchain.cli.browser import shown_in_browser
     from fedchain.terminal import Console
 
     with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
         from fedchain.simulator.console import run_scenario
+
+    def shown(folder: Path) -> AbstractContextManager[None]:
+        return shown_in_browser(folder, scenario.method) if kept.opens_browser else nullcontext()
 
     if run_scenario(
         scenario,
@@ -172,6 +182,7 @@ def run_command(
         track=kept.track,
         is_resumed=kept.is_resumed,
         keeps_record=kept.keeps_record,
+        shown=shown,
     ):
         raise typer.Exit(EXIT_DIFFERENT)
 
@@ -197,7 +208,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of a paper and print its table beside the paper's numbers.
 
-    Finished runs are kept: an interrupted experiment goes on where it was.
+    An interrupted experiment goes on where it was, also in the middle of a simulation.
     """
     from fedchain.simulator.reproduction.library import find_experiment, list_experiments
 

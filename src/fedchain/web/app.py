@@ -78,9 +78,13 @@ class Site:
         chains: the chains that are shown.
         hosts: names, beside localhost, under which browsers may ask for the site.
         streams_max: most browsers that are notified of changes at the same time.
+        awaited: why there is no chain yet; empty if there is one.
     """
 
-    def __init__(self, chains: Sequence[Chain], hosts: Sequence[str] = (), streams_max: int = STREAMS_MAX) -> None:
+    def __init__(
+        self, chains: Sequence[Chain], hosts: Sequence[str] = (), streams_max: int = STREAMS_MAX, *, awaited: str = ""
+    ) -> None:
+        self._awaited = awaited
         self.chains = {chain.key: chain for chain in chains}
         self.knowledge = KnowledgeReader()
         self.live = Live(chains, self.knowledge.work)
@@ -342,6 +346,7 @@ class Site:
             if reading is None or reading.is_complete
             else (reading.columns.height, reading.explorer.held),
             "version": fedchain.__version__,
+            "awaited": self._awaited,
             "is_report": False,
             "mark": "finished" if chain and reading and is_over(chain, reading) else stands.mark if stands else "live",
             "standing": stands,

@@ -39,7 +39,8 @@ def hash_text(value: bytes | str | None, *, full: bool = False) -> Markup | str:
     text = value.hex() if isinstance(value, bytes) else value
     if full:
         return Markup('<code class="hash">{}</code>').format(text)
-    return Markup('<code class="hash" title="{}">{}…</code>').format(text, text[:HASH_SHORT])
+    # Not by Markup.format, which takes ten times as long: a page of a large federation has hundreds of hashes.
+    return Markup(f'<code class="hash" title="{escape(text)}">{escape(text[:HASH_SHORT])}…</code>')
 
 
 def offset(time_ms: int | None) -> str:
@@ -84,8 +85,9 @@ class Names:
         number = self._numbers.get(name)
         if number is None:  # the readers of a part have names
             return escape(printable(name))
-        form = '<a class="member" href="{}" title="{}"><b>{}</b> <code>…{}</code></a>'
-        return Markup(form).format(self.link(f"member/{number}"), name, number, name[-ADDRESS_SHORT:])
+        # Neither an address of the genesis document nor the place of a page has a letter to escape.
+        place, end = self.link(f"member/{number}"), name[-ADDRESS_SHORT:]
+        return Markup(f'<a class="member" href="{place}" title="{name}"><b>{number}</b> <code>…{end}</code></a>')
 
     def ordered(self, names: Iterable[str]) -> list[str]:
         """Addresses in the order of the members' numbers; strangers come first."""

@@ -30,20 +30,26 @@ class Place:
         return chain_folder(self.folder)
 
 
+class NoChainYet(NotFound):
+    """A folder that holds no chain may hold one as soon as a run or a node has begun."""
+
+
 def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
     """The chains in ``folders``: a run's, a node's, or all in a test network or a folder of runs.
 
     A store that is reached through several folders is listed once.
 
-    Raises NotFound: not a folder, or there is no chain in it.
+    Raises NotFound: not a folder, or too many chains; NoChainYet if there is no chain in one.
     """
     found = dict[Path, Place]()
     for folder in folders:
+        if not folder.exists():
+            raise NoChainYet(f"{folder} is not a folder; a run or a node that begins makes it")
         if not folder.is_dir():
-            raise NotFound(f"{folder} is not a folder; a run or a node that begins makes it")
+            raise NotFound(f"{folder} is not a folder")
         places = _places_in(folder)
         if not places:
-            raise NotFound(
+            raise NoChainYet(
                 f"{folder} holds no chain: there is no {DATABASE} in it, in {folder / 'chain'} or one below; "
                 "it is there when the run or the node has begun"
             )
@@ -54,6 +60,16 @@ def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
     if len(found) > PLACES_MAX:
         raise NotFound(f"{len(found)} chains found, at most {PLACES_MAX} are shown together")
     return tuple(found.values())
+
+
+def begins(folders: Iterable[Path]) -> bool:
+    """Whether a node of a test network in one of the folders has yet to begin its chain."""
+    return any(
+        not (chain_folder(node) / DATABASE).exists()
+        for folder in folders
+        for node in folder.glob("node-*")
+        if node.is_dir()
+    )
 
 
 def _places_in(folder: Path) -> list[Place]:

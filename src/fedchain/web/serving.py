@@ -3,19 +3,19 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fedchain.chain.exceptions import StoreError
+from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.connections import Connections, connections_max
 from fedchain.web.app import Site
 from fedchain.web.chains import RulesOf, open_chains
 from fedchain.web.live import Live
-from fedchain.web.places import find_places
+from fedchain.web.places import NoChainYet, Place, begins, find_places
 
 BACKLOG = 128
 """Most connections that wait to be accepted."""
@@ -38,9 +38,14 @@ IDLE_TIMEOUT_S = 15
 LAST_ANSWERS_S = 2
 """How long unfinished answers may take once the explorer ends."""
 
+LOOK_EVERY = 3
+"""Turns of a server, tenths of a second, between two looks for a chain that is awaited."""
+
 
 def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, hosts: Sequence[str]) -> None:
     """Serve the chains in ``folders`` until Ctrl-C, and print the address.
+
+    Before a folder holds a chain, the pages say that it is awaited.
 
     Args:
         folders: folders of runs, nodes or test networks, or of several runs.
@@ -50,21 +55,40 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
         hosts: names, beside localhost, under which browsers may ask for the site.
 
     Raises:
-        ChainError: a folder holds no chain, or none that can be read; or the port is not available.
+        ChainError: a folder is none, or holds a chain that cannot be read; or the port is not available.
     """
-    chains = open_chains(find_places(folders), rules_of)
+    places, awaited = list[Place](), ""
     try:
-        with listen(host, port) as listener:
+        places += find_places(folders)
+    except NoChainYet as error:
+        awaited = str(error)
+    chains = open_chains(places, rules_of)
+    try:
+        with listen(host, port) as listener, suppress(KeyboardInterrupt):  # a server raises it again once it has ended
             connections = connections_max(CONNECTIONS_MAX, UNDER_WAY)
-            site = Site(chains, hosts, streams_max=connections // 2)
             place = f"[{host}]" if ":" in host else host
             print(f"http://{place}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
             logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-            with suppress(KeyboardInterrupt):  # the server raises it again once it has ended
-                make_server(site, connections).run(sockets=[listener])
+            if awaited:
+                print(f"waiting: {awaited}", flush=True)
+                waiting = make_server(Site((), hosts, awaited=awaited), connections)
+                waiting.until = lambda: has_begun(folders)
+                waiting.run(sockets=[listener.dup()])  # which closes it; who asks meanwhile waits for the next
+                chains = open_chains(find_places(folders), rules_of)
+                print(f"shown: {', '.join(chain.title for chain in chains)}", flush=True)
+            make_server(Site(chains, hosts, connections // 2), connections).run(sockets=[listener])
     finally:
         for chain in chains:
             chain.close()
+
+
+def has_begun(folders: Sequence[Path]) -> bool:
+    """Whether each of the folders holds a chain, and so does each node of a test network in it."""
+    try:
+        find_places(folders)
+    except NotFound:
+        return False
+    return not begins(folders)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -145,6 +169,12 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, live: Live) -> None:
         super().__init__(config)
         self._live = live
+        self.until: Callable[[], bool] = lambda: False
+        """Asked a few times a second: whether the server shall end."""
+
+    async def on_tick(self, counter: int) -> bool:
+        """Say whether to end; uvicorn asks ten times a second."""
+        return await super().on_tick(counter) or (counter % LOOK_EVERY == 0 and self.until())
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections. asyncio has one number for those that wait and those that it accepts at once."""

@@ -1,13 +1,19 @@
 """An experiment runs what is missing, goes on after interruptions, and keeps what diverged."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fedchain.cli.main import app
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
@@ -34,7 +40,7 @@ def test_an_experiment_runs_what_is_missing_and_nothing_twice(
     assert len(result["rows"]) == 1
     assert result["violations"] == []
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "results", "table.md", "table.csv", "rounds.csv", "table.png",
+        "results", "table.md", "table.tex", "table.csv", "rounds.csv", "table.png", "table.pdf",
     }  # fmt: skip
 
 
@@ -71,6 +77,48 @@ def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypa
     assert pictures == {"table.png", "boxes.png", "curves.png", "map.png"}
 
 
+def test_a_simulation_that_was_interrupted_goes_on_from_its_record(tmp_path: Path) -> None:
+    (run, *_) = load(tmp_path, TABLE.replace("rounds = 1", "rounds = 4")).runs({})
+    record = parallel.record_folder(tmp_path, run.key) / "record.log"
+
+    def interrupt(number: int) -> None:
+        if number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_or_diverge("simulation", run.scenario, interrupt, tmp_path)
+    kept = record.read_bytes()
+    closed: list[int] = []
+    result = run_or_diverge("simulation", run.scenario, closed.append, tmp_path)
+    assert closed == [1, 2, 3, 4]
+    assert result == run_or_diverge("simulation", run.scenario, lambda number: None)
+    assert record.read_bytes().startswith(kept), "the record goes on"
+    assert record.stat().st_size < 2 * len(kept), "what it holds is not computed again"
+
+
+@pytest.mark.long
+def test_a_comparison_that_was_killed_goes_on_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    """From the outside: all its processes are killed, and the same command comes to the same tables."""
+    quick = ("--peers", "3", "--rounds", "4", "--set", "mining_attempts=8", "--set", "local_steps=2")
+    words = ("compare", "--methods", "fedavg", "--seeds", "1", "--jobs", "1", *quick)
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-u", "-m", "fedchain", *words, "--out", str(killed)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("rounds "):
+                break
+        os.killpg(process.pid, signal.SIGKILL)
+    (record,) = (killed / "results").glob("*.record")
+    again = CliRunner().invoke(app, [*words, "--out", str(killed)])
+    assert again.exit_code == 0, again.output
+    assert "1 run, 0 of them done already, 1 interrupted, which goes on" in again.stdout
+    assert not record.exists()
+    assert CliRunner().invoke(app, [*words, "--out", str(whole)]).exit_code == 0
+    for name in ("table.csv", "rounds.csv"):
+        assert (killed / name).read_text() == (whole / name).read_text()
+
+
 def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
     (run, *_) = load_experiment(find_experiment("dfpl-table1-fmnist")).runs({"dataset": "digits", "rounds": 1})
     diverging = replace(run.scenario, hyperparameters={"learning_rate": 1e3, "momentum": 0.99})
@@ -80,7 +128,9 @@ def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
 
 
 def test_a_run_that_diverges_keeps_the_rounds_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverge(scenario: Scenario, learner: object, on_round: Callable[[RoundMetrics], None]) -> None:
+    def diverge(
+        scenario: Scenario, learner: object, on_round: Callable[[RoundMetrics], None], *, record: object
+    ) -> None:
         on_round(RoundMetrics(round=1, height=1, virtual_s=2.0, taa=0.5, tal=1.0))
         raise TrainingDiverged(3, 2, 7, float("nan"))
 

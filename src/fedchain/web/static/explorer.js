@@ -7,6 +7,17 @@
   const events = document.body.dataset.events;
   const state = document.getElementById("live-state");
   const content = document.getElementById("content");
+
+  // Before the first chain is there, the page asks until it is.
+  const askForChains = async () => {
+    try {
+      if ((await (await fetch("/api/v1/chains")).json()).length) { location.assign("/"); return; }
+    } catch {
+      // the explorer reads the chain, or has ended
+    }
+    setTimeout(askForChains, 500);
+  };
+  if ("awaits" in document.body.dataset) askForChains();
   if (!events || !window.EventSource) return;
 
   const LIVE = "live";

@@ -1,0 +1,117 @@
+"""The table of an experiment for a paper: booktabs, mean ± standard deviation, the best in bold, and a paired test."""
+
+import math
+import re
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+from fedchain.simulator.reproduction.experiment import Column, Experiment
+from fedchain.simulator.reproduction.table import Entry
+
+SEEDS_MIN = 6
+"""Fewest seeds of the test: with five, no outcome of its 2^5 has a p below 0.05."""
+
+EXACT_MAX = 20
+"""Most seeds of which all 2^n signs are tried; above, their sum is taken to be normal."""
+
+_LOWER = re.compile(r"tal|loss|bytes|scalars|epsilon|forgetting|_s$|not_taken")
+"""Metrics of which less is better."""
+
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    letter: f"\\{letter}" for letter in "&%$#_{}"
+}
+
+
+def to_latex(experiment: Experiment, entries: Sequence[Entry]) -> str:
+    r"""A table to be \input: a row for each variant, and a number for each cell and column.
+
+    Beside every mean but the best stands the p of a two-sided paired permutation test against the best over the seeds
+    that both have; the caption says so, or that there are too few seeds for it.
+    """
+    places = list(dict.fromkeys((entry.cell, entry.column) for entry in entries if entry.known))
+    variants = list(dict.fromkeys(entry.variant for entry in entries if entry.known))
+    found = {(entry.variant, entry.cell, entry.column): entry for entry in entries if entry.known}
+    columns = {column.name: column for column in experiment.columns}
+    best = {place: _best([found[v, *place] for v in variants if (v, *place) in found], columns) for place in places}
+    several = [len({place[part] for place in places}) > 1 for part in (0, 1)]
+    heads = [", ".join(name for name, is_told in zip(place, several, strict=True) if is_told) for place in places]
+    if not any(several):
+        heads = [": ".join(filter(None, place)) for place in places]
+    rows = [[_escape(v), *(_number(found.get((v, *place)), best[place]) for place in places)] for v in variants]
+    seeds = max((len(entry.known) for entry in entries), default=0)
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            f"\\caption{{{_escape(experiment.title)}. {_caption(seeds)}}}",
+            f"\\begin{{tabular}}{{l{'r' * len(places)}}}",
+            r"\toprule",
+            _row(["", *map(_escape, heads)]),
+            r"\midrule",
+            *map(_row, rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def paired_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The p of the two-sided permutation test of paired numbers: how often random signs of the differences have a sum
+    as far from 0 as theirs is.
+    """
+    differences = np.subtract(ours, theirs)
+    total = abs(float(differences.sum()))
+    if len(differences) > EXACT_MAX:
+        spread = math.sqrt(float((differences**2).sum()))
+        return 1.0 if spread == 0 else 2 * NormalDist().cdf(-total / spread)
+    sums = np.zeros(1)
+    for difference in differences:
+        sums = np.concatenate((sums + difference, sums - difference))
+    return float(np.mean(np.abs(sums) >= total * (1 - 1e-9)))
+
+
+def _caption(seeds: int) -> str:
+    if seeds < 2:
+        return "One seed."
+    told = f"Mean $\\pm$ standard deviation of {seeds} seeds; the best in bold where more or less is better"
+    if seeds < SEEDS_MIN:
+        return f"{told}. No test: a paired permutation test needs at least {SEEDS_MIN} seeds."
+    kind = "exact " if seeds <= EXACT_MAX else ""
+    return f"{told}; $p$ of an {kind}paired two-sided permutation test against it over the {seeds} seeds."
+
+
+def _best(entries: Sequence[Entry], columns: dict[str, Column]) -> Entry | None:
+    """The entry with the best mean; None if neither more nor less is better, or if there is no other."""
+    column = columns[entries[0].column]
+    wants_less = column.seek == "lowest" or column.statistic == "reach" or bool(_LOWER.search(column.metric))
+    if len(entries) < 2 or not (wants_less or column.seek or entries[0].kind == "accuracy"):
+        return None
+    return (min if wants_less else max)(entries, key=lambda entry: entry.mean or 0.0)
+
+
+def _number(entry: Entry | None, best: Entry | None) -> str:
+    if entry is None or entry.mean is None:
+        return "--"
+    text = f"{entry.mean:.{entry.decimals}f}"
+    if entry is best:
+        text = f"\\mathbf{{{text}}}"
+    if entry.deviation is not None:
+        text += f" \\pm {entry.deviation:.{entry.decimals}f}"
+    if best is not None and entry is not best and len(entry.values) == len(best.values):
+        pairs = [(a, b) for a, b in zip(entry.values, best.values, strict=True) if a is not None and b is not None]
+        if len(pairs) >= SEEDS_MIN:
+            text += f"\\ (p = {paired_p(*zip(*pairs, strict=True)):.2g})"
+    return f"${text}$"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def _escape(text: str) -> str:
+    return "".join(_SPECIAL.get(letter, letter) for letter in text)

@@ -1,0 +1,74 @@
+"""The table for a paper: what it says, and that LaTeX takes it."""
+
+import itertools
+import re
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fedchain.simulator.reproduction.experiment import Experiment
+from fedchain.simulator.reproduction.latex import EXACT_MAX, SEEDS_MIN, paired_p, to_latex
+from fedchain.simulator.reproduction.table import Entry
+from tests.support.simulator.tiny_experiment import load
+
+ODD = "50 % of A_1 & B #2 {x} ~ ^ \\ $"
+
+
+def table(tmp_path: Path, seeds: int) -> tuple[Experiment, str]:
+    experiment = load(tmp_path)
+    better = tuple(60.0 + seed for seed in range(seeds))
+    worse = tuple(value - 1 - seed % 2 for seed, value in enumerate(better))
+    cells = ("few", ODD)
+    entries = [
+        Entry(name, cell, "", None, values, "accuracy")
+        for name, values in (("DFPL", better), ("FedAvg", worse))
+        for cell in cells
+    ]
+    return experiment, to_latex(experiment, entries)
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 8])
+def test_latex_takes_the_table(tmp_path: Path, seeds: int) -> None:
+    _, text = table(tmp_path, seeds)
+    if shutil.which("pdflatex"):
+        (tmp_path / "table.tex").write_text(text)
+        page = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
+        (tmp_path / "page.tex").write_text(page)
+        subprocess.run(["pdflatex", "-halt-on-error", "page"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    plain = re.sub(r"\\[\\{}&%$#_]", "", text.partition("\n")[2])
+    depth = list(itertools.accumulate({"{": 1, "}": -1}.get(letter, 0) for letter in plain))
+    assert (min(depth), depth[-1]) == (0, 0)
+    assert plain.count("$") % 2 == 0
+    assert not set("%#~") & set(plain)
+    assert re.findall(r"\\begin\{(\w+)\}", text) == re.findall(r"\\end\{(\w+)\}", text)[::-1]
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [2, 2, 2]
+
+
+def test_the_best_is_bold_and_the_others_have_a_p_if_there_are_seeds_enough(tmp_path: Path) -> None:
+    _, text = table(tmp_path, 8)
+    assert text.count(r"$\mathbf{63.50} \pm 2.45$") == 2
+    assert text.count(r"\ (p = 0.0078)$") == 2  # all differences have one sign: 2 of 2^8
+    assert "exact paired two-sided permutation test against it over the 8 seeds" in text
+    _, few = table(tmp_path, SEEDS_MIN - 1)
+    assert "(p" not in few
+    assert f"No test: a paired permutation test needs at least {SEEDS_MIN} seeds." in few
+
+
+def test_the_p_is_that_of_all_signs() -> None:
+    ours, theirs = (1.0, 2.5, 3.0, 4.0, 5.5, 7.0), (1.5, 2.0, 1.0, 4.5, 4.0, 5.0)
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    flipped = [sum(map(float.__mul__, differences, signs)) for signs in itertools.product((1.0, -1.0), repeat=6)]
+    assert paired_p(ours, theirs) == statistics.mean(abs(total) >= abs(sum(differences)) for total in flipped)
+    assert paired_p(ours, ours) == 1.0
+
+
+def test_many_seeds_are_taken_to_be_normal() -> None:
+    theirs = [float(seed % 7) for seed in range(EXACT_MAX + 1)]
+    ours = [value + (0.5 if seed % 3 else -0.4) for seed, value in enumerate(theirs)]
+    near = paired_p(ours[:EXACT_MAX], theirs[:EXACT_MAX])
+    assert paired_p(ours, theirs) == pytest.approx(near, abs=0.05)
+    assert paired_p(theirs, theirs) == 1.0
