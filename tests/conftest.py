@@ -15,7 +15,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Two test processes share two cores: tensors on as many threads as there are cores would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Stores commit thousands of times, and a disk takes milliseconds for each: folders of tests are in memory where it fits.
+# Stores commit thousands of times, and a disk takes milliseconds for each: tests write to memory that has room.
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

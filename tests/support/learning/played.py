@@ -22,7 +22,7 @@ class Played:
 
 @contextmanager
 def played(method: str, *, has_norm: bool = False) -> Iterator[Played]:
-    """What all tests share. Its clients are afterwards as they were; a test that fails leaves it to nobody."""
+    """The one that all tests share. Its clients are afterwards as they were; a test that fails leaves it to nobody."""
     found, saved = _play(method, has_norm)
     federation = found.federation
     knowledge, number = federation.knowledge, federation.round
