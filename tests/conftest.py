@@ -1,7 +1,9 @@
 """Set-up that all tests need."""
 
 import os
+import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Two test processes share two cores: tensors on as many threads as there are cores would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Stores commit thousands of times, and a disk takes milliseconds for each: tests write to memory that has room.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 _LEFT_OUT = pytest.StashKey[int]()
 """How many tests a `-m` or `-k` leaves out, as one of the processes that collect them counts."""

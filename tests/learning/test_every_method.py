@@ -22,6 +22,7 @@ from tests.support.learning.federation import (
     read_payload,
     with_norm,
 )
+from tests.support.learning.played import played
 
 EVERY = sorted(METHODS)
 
@@ -37,26 +38,25 @@ EQUAL_TO_FEDAVG = {
 @pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_two_rounds_repeat_to_the_byte_whatever_else_the_process_does(method: str) -> None:
-    first = Federation(config(method))
-    first.play(2)
-    torch.rand(5)
-    again = Federation(config(method))
-    again.learner.contribute(CLIENTS - 1, again.rules.phases[0][0], 7, again.knowledge)  # another client's business
-    again = Federation(config(method))
-    again.play(2)
-    assert first.knowledge == again.knowledge
+    with played(method) as first:
+        torch.rand(5)
+        other = first.federation
+        other.learner.contribute(CLIENTS - 1, other.rules.phases[0][0], 7, other.knowledge)  # another client's business
+        again = Federation(config(method))
+        again.play(2)
+        assert first.federation.knowledge == again.knowledge
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_a_client_goes_on_from_a_checkpoint(method: str) -> None:
-    federation = Federation(config(method))
-    federation.play(2)
-    saved = federation.learner.checkpoint(1)
-    expected = federation.learner.contribute(1, "update", 3, federation.knowledge)
-    other = federation.new_learner()
-    other.restore(1, saved)
-    assert other.contribute(1, "update", 3, federation.knowledge) == expected
+    with played(method) as first:
+        federation = first.federation
+        saved = federation.learner.checkpoint(1)
+        expected = federation.learner.contribute(1, "update", 3, federation.knowledge)
+        other = federation.new_learner()
+        other.restore(1, saved)
+        assert other.contribute(1, "update", 3, federation.knowledge) == expected
 
 
 @pytest.mark.long
@@ -74,31 +74,30 @@ def test_clients_may_skip_rounds(method: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_evaluating_what_was_received_changes_nothing(method: str) -> None:
-    federation = Federation(config(method))
-    federation.play(2)
-    before = federation.learner.checkpoint(0)
-    received = federation.learner.evaluate_received(0, 3, federation.knowledge, evaluate_test=True)
-    assert federation.learner.checkpoint(0) == before
+    with played(method) as first:
+        federation = first.federation
+        before = federation.learner.checkpoint(0)
+        received = federation.learner.evaluate_received(0, 3, federation.knowledge, evaluate_test=True)
+        assert federation.learner.checkpoint(0) == before
     assert (received is None) == (method in {"dfpl", "fedph", "fedproto", "solo", *SPLITTING})
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_a_phase_without_posts_keeps_the_knowledge(method: str) -> None:
-    federation = Federation(config(method))
-    for number in (1, 2):
-        known = federation.knowledge
-        assert federation.rules.aggregate(OffChain("update", number, federation.members), known, []) == known
-        federation.play()
+    with played(method) as first:
+        federation = first.federation
+        for number, known in ((1, first.begun), (3, federation.knowledge)):
+            assert federation.rules.aggregate(OffChain("update", number, federation.members), known, []) == known
 
 
 @pytest.mark.parametrize("method", EVERY)
 def test_damaged_posts_are_refused(method: str) -> None:
-    federation = Federation(config(method))
-    payload = federation.play()[0].payload
-    for damaged in (payload + b"\0", payload[:-1], b""):
-        with pytest.raises(InvalidPayload):
-            check(federation.rules, damaged)
+    with played(method) as first:
+        payload = first.made[0][0].payload
+        for damaged in (payload + b"\0", payload[:-1], b""):
+            with pytest.raises(InvalidPayload):
+                check(first.federation.rules, damaged)
 
 
 @pytest.mark.parametrize("case", EQUAL_TO_FEDAVG)
@@ -112,17 +111,17 @@ def test_a_method_without_its_term_is_fedavg_to_the_bit(case: str) -> None:
 @pytest.mark.parametrize("method", ["fedprox", "fedcurv", "moon", "fedintr", "swim", "scaffold", "fedproc", "fedreg"])
 def test_a_methods_term_makes_a_difference(method: str) -> None:
     strong = {"fedcurv": {"curvature_weight": 1.0}}.get(method, {})
-    ours, fedavg = Federation(config(method, **strong)), Federation(config("fedavg"))
+    ours = Federation(config(method, **strong))
     ours.play(2)
-    fedavg.play(2)
-    assert common_model(ours.known()) != common_model(fedavg.known())
+    with played("fedavg") as fedavg:
+        assert common_model(ours.known()) != common_model(fedavg.federation.known())
 
 
 def test_equal_weights_are_a_choice_of_every_method_that_averages() -> None:
-    equal, blade = Federation(config("fedavg", weighting="clients")), Federation(config("blade-fl"))
+    equal = Federation(config("fedavg", weighting="clients"))
     equal.play(2)
-    blade.play(2)
-    assert common_model(equal.known()) == common_model(blade.known())
+    with played("blade-fl") as blade:
+        assert common_model(equal.known()) == common_model(blade.federation.known())
 
 
 @pytest.mark.parametrize("name", ["buffer.norms.0.running_var", "buffer.norms.0.num_batches_tracked"])
@@ -153,9 +152,8 @@ def test_models_with_buffers_are_averaged_whole() -> None:
     [method for method in EVERY if not load_method(method).needs_pooling and method not in SPLITTING - {"fedict"}],
 )
 def test_every_method_takes_batch_normalization(method: str) -> None:
-    federation = Federation(with_norm(method))
-    made = federation.play(2)
-    assert all(np.isfinite(one.trained.local_loss) for one in made)
-    again = Federation(with_norm(method))
-    again.play(2)
-    assert again.knowledge == federation.knowledge
+    with played(method, has_norm=True) as first:
+        assert all(np.isfinite(one.trained.local_loss) for one in first.made[1])
+        again = Federation(with_norm(method))
+        again.play(2)
+        assert again.knowledge == first.federation.knowledge

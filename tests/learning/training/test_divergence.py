@@ -16,7 +16,9 @@ from fedchain.learning.methods.demlearn import DemLearnState
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS
 from fedchain.learning.round import OffChain, Round, Tensors
-from tests.support.learning.federation import SPLITTING, Federation, config, read_payload, with_norm
+from fedchain.learning.worker.contribution import Contribution
+from tests.support.learning.federation import SPLITTING, Federation, config, read_payload
+from tests.support.learning.played import played
 
 EVERY = sorted(METHODS)
 
@@ -24,31 +26,32 @@ EVERY = sorted(METHODS)
 @pytest.mark.long
 @pytest.mark.parametrize("method", [method for method in EVERY if method not in SPLITTING - {"fedict"}])
 def test_after_a_divergence_every_method_goes_on_as_if_nothing_had_been(method: str) -> None:
-    federation, twin = Federation(with_norm(method)), Federation(with_norm(method))
-    federation.play(2)
-    twin.play(2)
-    learner, knowledge = federation.learner, federation.knowledge
-    before = learner.checkpoint(1)
-    with learner.lend(1, 3) as own:
-        sound, own.train_images = own.train_images, own.train_images * float("inf")
-    for number in (3, 4):
-        with pytest.raises(TrainingDiverged, match=rf"^peer 1, round {number}: the loss is nan at step 0; "):
-            learner.contribute(1, "update", number, knowledge)
-        assert learner.checkpoint(1) == before
-    with learner.lend(1, 5) as own:
-        own.train_images = sound
-    made = learner.contribute(1, "update", 5, knowledge)
-    assert made == twin.learner.contribute(1, "update", 5, twin.knowledge)
-    assert learner.checkpoint(1) == twin.learner.checkpoint(1) != before
+    with played(method, has_norm=True) as first:
+        learner, knowledge = first.federation.learner, first.federation.knowledge
+        before = learner.checkpoint(1)
+        expected, after = learner.contribute(1, "update", 5, knowledge), learner.checkpoint(1)
+        learner.restore(1, before)
+        with learner.lend(1, 3) as own:
+            sound, own.train_images = own.train_images, own.train_images * float("inf")
+        for number in (3, 4):
+            with pytest.raises(TrainingDiverged, match=rf"^peer 1, round {number}: the loss is nan at step 0; "):
+                learner.contribute(1, "update", number, knowledge)
+            assert learner.checkpoint(1) == before
+        with learner.lend(1, 5) as own:
+            own.train_images = sound
+        assert learner.contribute(1, "update", 5, knowledge) == expected
+        assert learner.checkpoint(1) == after != before
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", [method for method in EVERY if method not in {"solo", *SPLITTING}])
 def test_knowledge_of_the_largest_numbers_does_no_lasting_harm(method: str) -> None:
     """It is valid, so a client has to take it; most methods diverge from it."""
-    federation, twin = Federation(with_norm(method)), Federation(with_norm(method))
-    sound = federation.play(2)
-    twin.play(2)
+    with played(method, has_norm=True) as first:
+        _receive_the_largest_numbers(first.federation, first.made[1])
+
+
+def _receive_the_largest_numbers(federation: Federation, sound: list[Contribution]) -> None:
     rules, learner = federation.rules, federation.learner
     largest = {
         name: np.copysign(np.float32(1e6), value) if name.startswith(("model.", "prototypes")) else value
@@ -56,6 +59,8 @@ def test_knowledge_of_the_largest_numbers_does_no_lasting_harm(method: str) -> N
     }
     hostile = rules.aggregate(OffChain("update", 2), federation.knowledge, [(b"a", encode(largest))])
     before = learner.checkpoint(1)
+    expected = learner.contribute(1, "update", 4, federation.knowledge)
+    learner.restore(1, before)
     try:
         payload = learner.contribute(1, "update", 3, hostile).payload
     except TrainingDiverged:
@@ -63,9 +68,7 @@ def test_knowledge_of_the_largest_numbers_does_no_lasting_harm(method: str) -> N
     else:
         rules.check(OffChain("update", 3), b"b", hostile, payload)
         learner.restore(1, before)
-    assert learner.contribute(1, "update", 4, federation.knowledge) == twin.learner.contribute(
-        1, "update", 4, twin.knowledge
-    )
+    assert learner.contribute(1, "update", 4, federation.knowledge) == expected
 
 
 @dataclass(slots=True)

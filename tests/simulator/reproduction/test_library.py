@@ -1,5 +1,6 @@
 """The experiments that ship."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,9 @@ def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
 @pytest.mark.parametrize("path", experiment_files().values(), ids=lambda path: path.stem)
 def test_the_experiments_that_ship_are_sound(path: Path) -> None:
     experiment = load_experiment(path)
-    runs = list(experiment.runs({}))
-    assert len(runs) >= len(experiment.seeds)
+    assert experiment.seeds
+    assert min(experiment.seeds) >= 0
+    runs = list(replace(experiment, seeds=experiment.seeds[:1]).runs({}))
+    assert runs
     for run in runs:
         build_method(run.scenario.method, run.scenario.hyperparameters)
