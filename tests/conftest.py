@@ -24,6 +24,14 @@ _LEFT_OUT = pytest.StashKey[int]()
 """How many tests a `-m` or `-k` leaves out, as one of the processes that collect them counts."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that look at pages in a browser."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 def pytest_deselected(items: list[pytest.Item]) -> None:
     """Count what is left out, in each process that collects."""
     config = items[0].config

@@ -214,8 +214,6 @@ explorer export {0}/run
 explorer nonsense {0}/run
 explorer members {0}/empty
 explorer peer {0}/run 4
-explorer serve {0}/none
-explorer serve {0}/empty
 explorer serve {0}/noise
 explorer serve {0}/run --port 70000
 explorer serve {0}/run --port web
