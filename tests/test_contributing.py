@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fedchain.cli.main import app
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.registry import METHODS, build_method, load_method, locate_method
 from fedchain.testing import check_method
@@ -27,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the example is saved; its module is forgotten afterwards."""
     (tmp_path / "fedmedian.py").write_text(block("python"), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "fedmedian", raising=False)
     return tmp_path
 
@@ -39,15 +42,12 @@ def install(folder: Path, points: str, package: str = "fedmedian") -> None:
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
 
 
-def simulate(folder: Path, method: str) -> None:
-    """Run two rounds on the digits in a process of their own, and verify the chain that they leave."""
+def simulate(method: str, *reading: str) -> None:
+    """Run two rounds on the digits, and verify the chain that they leave."""
     few = ("--peers", "3", "--rounds", "2", "--set", "mining_attempts=8", "--set", "local_steps=2")
-    for command in (("simulate", "--method", method, *few, "--out", "run"), ("explorer", "verify", "run")):
-        path = f"import sys; sys.path.insert(0, {str(folder)!r}); from fedchain.cli.main import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", path, *command], cwd=folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+    for command in (("simulate", "--method", method, *few, "--out", "run"), ("explorer", "verify", "run", *reading)):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
 
 
 def test_the_example_is_short() -> None:
@@ -56,7 +56,7 @@ def test_the_example_is_short() -> None:
 
 @pytest.mark.long
 def test_the_example_runs_from_its_folder(folder: Path) -> None:
-    simulate(folder, "fedmedian:FedMedian")
+    simulate("fedmedian:FedMedian")
 
 
 @pytest.mark.long
@@ -69,16 +69,13 @@ def test_who_reads_a_chain_names_the_file_of_its_method(folder: Path) -> None:
         command = [sys.executable, "-P", "-m", "fedchain", *words]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
-    few = ("--peers", "3", "--rounds", "1", "--set", "mining_attempts=8", "--set", "local_steps=2")
-    done = run("simulate", "--method", "apart/fedmedian.py:FedMedian", *few, "--out", "run")
-    assert done.returncode == 0, done.stderr
+    simulate("apart/fedmedian.py:FedMedian", "--method", "apart/fedmedian.py:FedMedian")
     refused = run("explorer", "verify", "run")
     assert refused.returncode == 2
     assert "there is no module 'fedmedian' on Python's path" in refused.stderr
     assert refused.stderr.endswith("; --method FILE.py:FedMedian names its file\n")
-    for command in ("verify", "knowledge"):
-        read = run("explorer", command, "run", "--method", "apart/fedmedian.py:FedMedian")
-        assert read.returncode == 0, read.stderr
+    read = run("explorer", "knowledge", "run", "--method", "apart/fedmedian.py:FedMedian")
+    assert read.returncode == 0, read.stderr
     exported = run("model", "export", "run", "--aggregate", "--out", "m", "--method", "apart/fedmedian.py:FedMedian")
     assert exported.returncode == 0, exported.stderr
     looks = "import fedchain; chain = fedchain.open_chain('run', methods=['apart/fedmedian.py:FedMedian']); "
@@ -104,7 +101,7 @@ def test_the_example_runs_under_the_name_that_its_package_registers(folder: Path
     points = block("toml").replace('[project.entry-points."fedchain.methods"]', "[fedchain.methods]").replace('"', "")
     install(folder, points)
     assert load_method("fedmedian").__name__ == "FedMedian"
-    simulate(folder, "fedmedian")
+    simulate("fedmedian")
 
 
 def test_a_registered_name_is_offered_to_who_misspells_it(folder: Path) -> None:
