@@ -71,7 +71,7 @@ def test_figures_of_members_are_the_sums_over_the_pages_of_the_blocks(tmp_path: 
 
 
 def asked(*words: object) -> Any:
-    """What a command of the explorer prints as JSON."""
+    """The JSON that a command of the explorer prints."""
     result = run("explorer", *map(str, words), "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
