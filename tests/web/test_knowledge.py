@@ -17,10 +17,11 @@ from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
 from fedchain.node.founding.task import found_federation, rules_of
 from fedchain.simulator.scenario import Scenario
-from fedchain.web import knowledge, pages
+from fedchain.web import knowledge
 from fedchain.web.app import Site
 from fedchain.web.chains import Chain, open_chains
 from fedchain.web.knowledge import Drift, KnowledgeReader
+from fedchain.web.pages import rounds
 from fedchain.web.places import find_places
 from fedchain.web.report import render_report
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
@@ -59,7 +60,7 @@ def opened(folder: Path) -> Chain:
 
 def drift_of(chain: Chain, reader: KnowledgeReader, number: int) -> Drift:
     with chain.reading() as reading:
-        found: Drift = pages.knowledge(chain, reading, str(number), reader)["drift"]
+        found: Drift = rounds.knowledge(chain, reading, str(number), reader)["drift"]
     return found
 
 

@@ -229,8 +229,8 @@ def _command(question: Question) -> Callable[..., None]:
 
 def _with_observations(view: BlockView | PeerView, folder: Path) -> BlockView | PeerView:
     """An answer with what the folder tells beside the chain, as pages show it: lost blocks, parts in rounds."""
-    from fedchain.web import pages
     from fedchain.web.chains import open_chains
+    from fedchain.web.pages import blocks, rounds
     from fedchain.web.places import find_places
 
     around = folder.resolve().parent if folder.resolve().name == CHAIN_FOLDER else folder
@@ -241,8 +241,8 @@ def _with_observations(view: BlockView | PeerView, folder: Path) -> BlockView | 
             pass
         with chain.reading() as reading:
             if isinstance(view, BlockView):
-                return pages.with_observations(chain, view)
-            return pages.with_rounds(chain, reading, view)
+                return blocks.with_observations(chain, view)
+            return rounds.with_rounds(chain, reading, view)
     finally:
         chain.close()
 

@@ -32,7 +32,6 @@ from fedchain.chain.explorer.views import Recomputation
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import LearningError
-from fedchain.web import pages
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.figures.chart_files import FILE, others_in, page_file, query_of
 from fedchain.web.figures.network import network_page
@@ -40,6 +39,7 @@ from fedchain.web.formats import Names, filters
 from fedchain.web.interface import interface_routes
 from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.live import Live
+from fedchain.web.pages import asked, blocks, members, overview, rounds, search
 from fedchain.web.standing import standing
 
 log = logging.getLogger("fedchain.web")
@@ -97,23 +97,23 @@ class Site:
         """The application, for a server."""
 
     def _application(self) -> Starlette:
-        shown: list[tuple[str, Callable[[Chain, Reading, Request], pages.Context]]] = [
-            ("home", lambda chain, reading, request: pages.home(chain, reading, request.query_params)),
-            ("blocks", lambda chain, reading, request: pages.blocks(chain, reading, request.query_params)),
+        shown: list[tuple[str, Callable[[Chain, Reading, Request], asked.Context]]] = [
+            ("home", lambda chain, reading, request: overview.home(chain, reading, request.query_params)),
+            ("blocks", lambda chain, reading, request: blocks.blocks(chain, reading, request.query_params)),
             ("block", self._block),
-            ("members", lambda chain, reading, request: pages.members(chain, reading, request.query_params)),
-            ("member", lambda chain, reading, request: pages.member(chain, reading, request.path_params["name"])),
+            ("members", lambda chain, reading, request: members.members(chain, reading, request.query_params)),
+            ("member", lambda chain, reading, request: members.member(chain, reading, request.path_params["name"])),
             (
                 "participation",
-                lambda chain, reading, request: pages.participation(chain, reading, request.query_params),
+                lambda chain, reading, request: rounds.participation(chain, reading, request.query_params),
             ),
-            ("rounds", lambda chain, reading, request: pages.rounds(chain, reading, request.query_params)),
-            ("round", lambda chain, reading, request: pages.round_(chain, reading, request.path_params["name"])),
+            ("rounds", lambda chain, reading, request: rounds.rounds(chain, reading, request.query_params)),
+            ("round", lambda chain, reading, request: rounds.round_(chain, reading, request.path_params["name"])),
             ("knowledge", self._knowledge),
-            ("tx", lambda chain, reading, request: pages.transaction(chain, reading, request.path_params["name"])),
-            ("proof", lambda chain, reading, request: pages.proof(chain, reading, request.path_params["name"])),
+            ("tx", lambda chain, reading, request: blocks.transaction(chain, reading, request.path_params["name"])),
+            ("proof", lambda chain, reading, request: blocks.proof(chain, reading, request.path_params["name"])),
             ("network", lambda chain, reading, request: network_page(chain)),
-            ("genesis", lambda chain, reading, request: pages.genesis(chain, reading, request.query_params)),
+            ("genesis", lambda chain, reading, request: overview.genesis(chain, reading, request.query_params)),
         ]
         paths = {"home": "/{chain}/", "knowledge": "/{chain}/knowledge/{name}"}
         named = {"block", "member", "round", "tx", "proof"}
@@ -159,7 +159,7 @@ class Site:
     # pages
 
     def _page(
-        self, name: str, make: Callable[[Chain, Reading, Request], pages.Context]
+        self, name: str, make: Callable[[Chain, Reading, Request], asked.Context]
     ) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             chain = self._chain(request)
@@ -185,17 +185,17 @@ class Site:
 
         return answer
 
-    def _block(self, chain: Chain, reading: Reading, request: Request) -> pages.Context:
-        context = pages.block(chain, reading, request.path_params["name"])
+    def _block(self, chain: Chain, reading: Reading, request: Request) -> asked.Context:
+        context = blocks.block(chain, reading, request.path_params["name"])
         found = self._recomputed.get((chain.key, context["block"].summary.hash))
         # A content that has a row but cannot be read was altered.
         altered = {item for item in found.missing if reading.store.holds_content(item)} if found else set()
         return context | {"recomputation": found, "altered": altered}
 
-    def _knowledge(self, chain: Chain, reading: Reading, request: Request) -> pages.Context:
+    def _knowledge(self, chain: Chain, reading: Reading, request: Request) -> asked.Context:
         name = request.path_params.get("name", "")
         try:
-            return pages.knowledge(chain, reading, name, self.knowledge)
+            return rounds.knowledge(chain, reading, name, self.knowledge)
         except (NotFound, ChainError) as error:
             if name:
                 raise
@@ -204,12 +204,12 @@ class Site:
     def _front(self, request: Request) -> Response:
         if len(self.chains) == 1:
             return RedirectResponse(f"/{next(iter(self.chains))}/", 303)
-        return _html(self._render("front.html", request, pages.front(self.chains.values())))
+        return _html(self._render("front.html", request, overview.front(self.chains.values())))
 
     def _compare(self, request: Request) -> Response:
         asked = request.query_params.getlist("chain")
         chosen = [chain for chain in self.chains.values() if not asked or chain.key in asked]
-        context = pages.compare(chosen) | {"chosen": {chain.key for chain in chosen}}
+        context = overview.compare(chosen) | {"chosen": {chain.key for chain in chosen}}
         if FILE in request.query_params:
             return self._file(context, request)
         return _html(self._render("compare.html", request, context))
@@ -223,7 +223,7 @@ class Site:
     def _search(self, request: Request) -> Response:
         chain = self._chain(request)
         with chain.reading() as reading:
-            context = pages.search(chain, reading, request.query_params)
+            context = search.search(chain, reading, request.query_params)
             hits = context["hits"]
             if len(hits) == 1 and hits[0][2]:
                 return RedirectResponse(f"/{chain.key}/{hits[0][2]}", 303)
@@ -238,7 +238,7 @@ class Site:
         if not view.is_final:
             raise NotFound(f"{name} is not final: the nodes that vote for it recompute it")
         with self._recomputing:
-            found = pages.recompute(chain, view.summary.height)
+            found = blocks.recompute(chain, view.summary.height)
         while len(self._recomputed) >= RECOMPUTED_KEPT:
             self._recomputed.pop(next(iter(self._recomputed)), None)
         self._recomputed[chain.key, view.summary.hash] = found
@@ -248,13 +248,13 @@ class Site:
 
     # files
 
-    def _file(self, context: pages.Context, request: Request) -> Response:
+    def _file(self, context: asked.Context, request: Request) -> Response:
         data, kind = page_file(self._templates, context, request.query_params)
         return Response(data, media_type=kind, headers=_as_file(request.query_params[FILE]))
 
     def _proof_file(self, request: Request) -> Response:
         with self._chain(request).reading() as reading:
-            found = pages.find_proof(reading, request.path_params["name"])
+            found = blocks.find_proof(reading, request.path_params["name"])
         name = f"proof-{found.merkle.leaf.hex()[:16]}.json"
         return JSONResponse(plain_proof(found), headers=_as_file(name))
 
@@ -331,7 +331,7 @@ class Site:
         self,
         template: str,
         request: Request,
-        context: pages.Context,
+        context: asked.Context,
         chain: Chain | None = None,
         reading: Reading | None = None,
     ) -> bytes:

@@ -11,10 +11,10 @@ from starlette.routing import Route
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
-from fedchain.web import pages
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.figures.network import pairs_of
 from fedchain.web.open_round import open_round
+from fedchain.web.pages import asked, blocks, rounds, search
 
 LIMIT_MAX = 1_000
 """Blocks in one answer."""
@@ -29,8 +29,8 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "status": lambda chain, reading, request: reading.explorer.status(),
         "blocks": _blocks,
         "block/0": _genesis,
-        "block/{name}": lambda chain, reading, request: pages.block_view(chain, reading, request.path_params["name"]),
-        "tx/{name}": lambda chain, reading, request: pages.find_transaction(reading, request.path_params["name"]),
+        "block/{name}": lambda chain, reading, request: blocks.block_view(chain, reading, request.path_params["name"]),
+        "tx/{name}": lambda chain, reading, request: blocks.find_transaction(reading, request.path_params["name"]),
         "members": _members,
         "member/{name}": _member,
         "round/{name}": _round,
@@ -71,8 +71,8 @@ def _describe(chain: Chain) -> dict[str, Any]:
 
 def _blocks(chain: Chain, reading: Reading, request: Request) -> Any:
     held = reading.explorer.held
-    limit = max(1, min(LIMIT_MAX, pages.number_in(request.query_params, "limit", 20)))
-    last = min(held.stop - 1, pages.number_in(request.query_params, "to", held.stop - 1))
+    limit = max(1, min(LIMIT_MAX, asked.number_in(request.query_params, "limit", 20)))
+    last = min(held.stop - 1, asked.number_in(request.query_params, "to", held.stop - 1))
     lines = reading.columns.lines(max(held.start, last - limit + 1), last)
     return [reading.columns.summary(line) for line in lines][::-1]
 
@@ -86,26 +86,26 @@ def _members(chain: Chain, reading: Reading, request: Request) -> Any:
 
 
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:
-    view = pages.peer(reading, pages.member_named(chain.genesis, request.path_params["name"]))
-    return pages.with_rounds(chain, reading, view)
+    view = asked.peer(reading, asked.member_named(chain.genesis, request.path_params["name"]))
+    return rounds.with_rounds(chain, reading, view)
 
 
 def _round(chain: Chain, reading: Reading, request: Request) -> Any:
-    return reading.explorer.round(pages.number_named(request.path_params["name"], "round"))
+    return reading.explorer.round(asked.number_named(request.path_params["name"], "round"))
 
 
 def _knowledge(chain: Chain, reading: Reading, request: Request) -> Any:
-    number = pages.number_named(request.path_params["name"], "round")
+    number = asked.number_named(request.path_params["name"], "round")
     return reading.explorer.knowledge(chain.rules(), number)
 
 
 def _proof(chain: Chain, reading: Reading, request: Request) -> Any:
-    return plain_proof(pages.find_proof(reading, request.path_params["name"]))
+    return plain_proof(blocks.find_proof(reading, request.path_params["name"]))
 
 
 def _search(chain: Chain, reading: Reading, request: Request) -> Any:
     text = request.query_params.get("q", "").strip()
     if not text:
         raise NotFound("nothing to search for: give q")
-    hits = pages.find(chain, reading, text[:200])
+    hits = search.find(chain, reading, text[:200])
     return [{"kind": kind, "name": name, "page": f"/{chain.key}/{path}"} for kind, name, path in hits]

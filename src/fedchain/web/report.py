@@ -9,11 +9,11 @@ from markupsafe import Markup
 
 import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
-from fedchain.web import pages
 from fedchain.web.app import FOLDER, make_templates
 from fedchain.web.chains import Chain, Reading, RulesOf, open_chains
 from fedchain.web.formats import Names
 from fedchain.web.knowledge import KnowledgeReader
+from fedchain.web.pages import asked, blocks, members, overview, rounds
 from fedchain.web.places import find_places
 
 BLOCKS_MAX = 1_000
@@ -51,11 +51,11 @@ def render_report(chain: Chain) -> str:
     chain.look()
     with chain.reading() as reading:
         last = reading.explorer.held.stop - 1
-        context = pages.home(chain, reading, {}) | pages.members(chain, reading, {})
-        context |= pages.genesis(chain, reading, {}) | _knowledge(chain, reading)
+        context = overview.home(chain, reading, {}) | members.members(chain, reading, {})
+        context |= overview.genesis(chain, reading, {}) | _knowledge(chain, reading)
         names = Names(chain.genesis, chain.key, is_report=True, is_virtual=chain.is_simulated)
-        context |= pages.participation(chain, reading, {}, names)
-        context["all_blocks"] = pages.timed_blocks(chain, reading, last - BLOCKS_MAX + 1, last)[::-1]
+        context |= rounds.participation(chain, reading, {}, names)
+        context["all_blocks"] = blocks.timed_blocks(chain, reading, last - BLOCKS_MAX + 1, last)[::-1]
     frame = {
         "chain": chain,
         "names": names,
@@ -68,12 +68,12 @@ def render_report(chain: Chain) -> str:
     return make_templates().get_template("report.html").render(frame | context)
 
 
-def _knowledge(chain: Chain, reading: Reading) -> pages.Context:
+def _knowledge(chain: Chain, reading: Reading) -> asked.Context:
     reader = KnowledgeReader()
     try:
-        context = pages.knowledge(chain, reading, "", reader)
+        context = rounds.knowledge(chain, reading, "", reader)
         while reader.work():  # a page would leave this to the background
             pass
-        return pages.knowledge(chain, reading, "", reader) if context["drift"].unread else context
+        return rounds.knowledge(chain, reading, "", reader) if context["drift"].unread else context
     except ChainError:  # not kept, or none yet
         return {"knowledge": None}

@@ -1,0 +1,85 @@
+"""Pages of members."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedchain.chain.explorer.columns import Line
+from fedchain.chain.explorer.views import PeerView
+from fedchain.web.chains import Chain, Reading
+from fedchain.web.charts import line_chart
+from fedchain.web.course.voting import turnout
+from fedchain.web.pages.accuracy import accuracy_of, measured_by, points_of
+from fedchain.web.pages.asked import (
+    MEMBERS_MAX,
+    Context,
+    Question,
+    happened,
+    marks_by_round,
+    member_named,
+    peer,
+    troubles_of,
+)
+
+HEIGHTS_SHOWN = 500
+"""Blocks up to the head in the charts of a member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member in a list."""
+
+    number: int
+    """Place in the genesis document, from 0."""
+    view: PeerView
+    """The explorer's view of it."""
+    accuracy: float | None
+    """Accuracy of its model after its last training, a fraction; None if it is not known."""
+
+
+def members(chain: Chain, reading: Reading, question: Question) -> Context:
+    """All members, each with a summary of its part in the chain."""
+    shown = [
+        Member(number, peer(reading, member), accuracy_of(chain, member))
+        for number, member in enumerate(chain.genesis.members[:MEMBERS_MAX])
+    ]
+    return {"members": shown, "more": max(0, len(chain.genesis.members) - MEMBERS_MAX)}
+
+
+def member(chain: Chain, reading: Reading, name: str) -> Context:
+    """One member. Raises NotFound or InvalidAddress."""
+    key = member_named(chain.genesis, name)
+    place, measured = chain.genesis.index[key], measured_by(chain, key)
+    lines = list(reading.columns.lines(max(1, reading.columns.height - HEIGHTS_SHOWN + 1)))
+    offsets = [
+        (float(line.height), line.offsets_ms[line.voters.index(place)] / 1000) for line in lines if place in line.voters
+    ]
+    return {
+        "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
+        "presence": presence(lines, place),
+        "turnout": turnout(lines, place),
+        "first": lines[0].height if lines else None,
+        "last": lines[-1].height if lines else None,
+        "troubles": troubles_of(chain, reading, place),
+        "clock": line_chart(
+            "clock ahead of the others'",
+            [("clock", offsets)],
+            x_name="height",
+            unit="s",
+            marks=[(float(line.height), text) for line, _, text in happened(chain, reading, place)],
+        ),
+        "accuracy": line_chart(
+            "accuracy",
+            [
+                ("own test set", points_of(measured, "taa")),
+                ("whole test set", points_of(measured, "test_accuracy")),
+            ],
+            x_name="round",
+            unit="%",
+            marks=marks_by_round(chain, reading, place),
+        ),
+    }
+
+
+def presence(lines: Sequence[Line], place: int) -> list[str]:
+    """Whether each block counts a post of the member, as names for a strip of small fields."""
+    return ["posted" if place in line.senders else "absent" for line in lines]
