@@ -104,7 +104,7 @@ def _view(
         convictions=tuple(view_conviction(store.genesis, crime, block.header.height) for crime in block.evidence),
         certificate=certificate,
         voters=voters,
-        electors=None if before is None else tuple(sorted(map(address, before.roster.electors))),
+        could_vote=None if before is None else tuple(sorted(map(address, before.roster.electors))),
     )
 
 

@@ -203,7 +203,7 @@ class BlockView:
     """Certificate that made it final; None for a candidate."""
     voters: tuple[Voter, ...]
     """Members that precommitted it, in the order of their addresses."""
-    electors: tuple[str, ...] | None
+    could_vote: tuple[str, ...] | None
     """Addresses of the members whose votes decided; None if that is not known here."""
     lost: tuple[LostBlock, ...] | None = None
     """Blocks that lost to it; None if no peer's observations are at hand."""

@@ -14,7 +14,7 @@ from fedchain.chain.genesis import AggregatorRule
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE, KEY_FILE
-from fedchain.files.places import node_folder, node_folders
+from fedchain.files.places import node_folder
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import NodeConfigError
@@ -142,7 +142,9 @@ def found_testnet(
 
 def stop_testnet(folder: Path) -> list[int]:
     """Stop the nodes of a test network that run, whichever process started them; returns their numbers."""
-    nodes = [LocalNode(int(own.name.rpartition("-")[2]), own, "", []) for own in node_folders(folder)]
+    named = (path.name.removeprefix("node-") for path in folder.glob("node-*"))  # also those without a chain yet
+    numbers = sorted(int(name) for name in named if name.isdecimal())
+    nodes = [LocalNode(number, node_folder(folder, number), "", []) for number in numbers]
     running = [node for node in nodes if node.is_running()]
     stop_all(running)
     return [node.number for node in running]

@@ -49,7 +49,7 @@ def write(page: Path, found: list[Difference]) -> None:
 
 
 def rewritten(said: Sequence[str], printed: Sequence[str]) -> list[str]:
-    """The printed lines, with the dots of the page where it leaves something out between lines that are as they were."""
+    """The printed lines, with a page's dots where it leaves something out between lines that are as they were."""
     found = list[str]()
     for what, first, last, start, stop in SequenceMatcher(None, said, printed, autojunk=False).get_opcodes():
         old, new = said[first:last], printed[start:stop]

@@ -23,8 +23,8 @@ from fedchain.wording import counted, printable
 MATRIX_SIZE_MAX = 12
 """Classes whose cosines fit beside each other on a screen."""
 
-_TOLD = ("contents", "records")
-"""Fields that a sentence reports."""
+_TOLD = ("contents", "could_vote", "records")
+"""Fields that a sentence reports, or that the voters and the genesis document tell."""
 
 _INLINE = ("summary", "post")
 """Fields that are replaced by their own fields."""

@@ -4,7 +4,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -205,8 +205,11 @@ def _note(called: list[int], client: int, job: Job[Answer | InFile]) -> None:
 
 def _children() -> set[int]:
     """Processes that this one has started and that are there."""
-    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return {int(pid) for task in tasks for pid in task.read_text().split()}
+    found = set[int]()
+    for task in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended meanwhile
+            found.update(map(int, task.read_text().split()))
+    return found
 
 
 def _fail(reason: str) -> NoReturn:

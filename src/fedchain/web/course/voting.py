@@ -71,7 +71,7 @@ def voting(chain: Chain, view: BlockView) -> Voting:
     clocks = sorted(ballot.ahead_ms for ballot in found if ballot.ahead_ms is not None)
     drawn = [clock_ms for clock_ms in clocks if abs(clock_ms) <= WRONG_CLOCK_MS] or [0]
     since_ms, span_ms = drawn[0], drawn[-1] - drawn[0]
-    unknown = {*(view.electors or ())} - {*certified, *own}
+    unknown = {*(view.could_vote or ())} - {*certified, *own}
     return Voting(
         ballots=tuple(found),
         unknown=tuple(sorted(unknown, key=lambda name: places.get(name, -1))),
