@@ -20,7 +20,7 @@ from tests.support.web.builders import SCRIPT, append, document, learning_chain,
 
 pytestmark = NEEDS_CHROMIUM
 
-WIDTHS = (360, 3840)
+WIDTHS = (320, 3840)
 """Pixels, from a small telephone to a large screen."""
 
 
