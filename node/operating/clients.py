@@ -41,7 +41,7 @@ async def answer_clients(
         end: the bytes with which a question ends.
         answer: (question with its end) -> answer.
     """
-    clients = Connections(connections_max(CLIENTS_MAX, under_way=ACCEPTED_MAX))
+    clients = Connections(connections_max(CLIENTS_MAX, under_way=ACCEPTED_MAX * len(listeners)))
 
     async def serve(client: socket.socket) -> None:
         with client, anyio.move_on_after(CLIENT_TIMEOUT_S) as scope:
@@ -122,7 +122,10 @@ async def _read(client: socket.socket, end: bytes) -> bytes:
 
 
 async def _send(client: socket.socket, answer: bytes) -> None:
+    """Send the answer; without a wait if there is room for it, so that no later client can take this one's place."""
     rest = memoryview(answer)
     while rest:
-        await anyio.wait_writable(client)
-        rest = rest[client.send(rest) :]
+        try:
+            rest = rest[client.send(rest) :]
+        except BlockingIOError:
+            await anyio.wait_writable(client)

@@ -96,6 +96,23 @@ def test_a_crowd_that_came_at_once_makes_room_for_all_that_have_asked() -> None:
     trio.run(main)
 
 
+def test_all_that_asked_together_are_answered() -> None:
+    async def main() -> None:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        crowd = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(3 * CLIENTS_MAX)]
+        for client in crowd:
+            await client.send(b"status\n")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_clients, listener.listeners, b"\n", bytes)
+            assert [await client.receive() for client in crowd] == [b"status\n"] * len(crowd)
+            for client in crowd:
+                await client.aclose()
+            tasks.cancel_scope.cancel()
+
+    trio.run(main)
+
+
 class Listener:
     """A listening socket that answers `accept` with what is listed."""
 

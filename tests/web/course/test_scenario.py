@@ -109,6 +109,13 @@ def test_the_folder_of_the_chain_itself_leads_to_the_scenario(tmp_path: Path) ->
     assert [setting.name for setting in found.changed] == ["peers"]
 
 
+def test_what_a_setting_is_stands_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "scenario.toml").write_text("peers = 3")
+    found = read_scenario(tmp_path)
+    assert found is not None
+    assert all(setting.help.isprintable() for setting in (*found.changed, *found.others))
+
+
 def test_words_for_peers_and_times() -> None:
     assert peers_text((3,)) == "peer 3"
     assert peers_text((0, 1, 2, 3, 7, 8)) == "peers 0 to 3, 7, 8"

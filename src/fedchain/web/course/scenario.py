@@ -95,7 +95,7 @@ def read_scenario(folder: Path) -> ScenarioView | None:
         value = getattr(scenario, item.name)
         if item.name not in TABLES and item.name != "name":
             of_kind = others if value == getattr(default, item.name) else changed
-            of_kind.append(Setting(item.name, _plain(value), texts[item.name]))
+            of_kind.append(Setting(item.name, _plain(value), " ".join(texts[item.name].split())))
     changed += [Setting(name, _plain(value), "") for name, value in sorted(scenario.hyperparameters.items())]
     return ScenarioView(
         command=f"fedchain simulate {shlex.quote(str(path))}",
