@@ -252,6 +252,7 @@ _BY_KIND: Mapping[type, _Form] = {
 _BY_NAME: Mapping[str, _Form] = {
     "address": lambda show, name, value, short: str(value),  # its number stands beside it
     "size": lambda show, name, value, short: str(value),  # leaves of a Merkle tree
+    "accuracy": lambda show, name, value, short: f"{100 * value:.1f} %",
     "bits": lambda show, name, value, short: f"{value:#010x}",
     **dict.fromkeys(_MEMBERS, _Format.member),
     **dict.fromkeys(("time_ms", "clock_ms", "created_ms"), _Format.time),

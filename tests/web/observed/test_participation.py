@@ -127,6 +127,7 @@ def test_the_command_and_the_interface_tell_the_same(folder: Path) -> None:
     assert first == {"round": 1, "state": "posted", "height": 1, "reason": "block 1 counts its post", "accuracy": 0.876}
     text = CliRunner().invoke(explorer, ["peer", str(folder / "chain"), "4"]).stdout
     assert "payload: <b>3 bytes</b>" in text
+    assert "87.6 %" in CliRunner().invoke(explorer, ["peer", str(folder), "0"]).stdout
 
 
 def test_a_round_of_several_phases_shows_the_worst_and_not_the_aggregator_s(tmp_path: Path) -> None:
