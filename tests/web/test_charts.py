@@ -121,3 +121,10 @@ def test_a_logarithmic_chart_leaves_out_and_counts_what_it_cannot_show() -> None
     nothing = line_chart("a", [("b", [(1.0, 0.0), (2.0, -1.0)])], x_name="round")
     assert nothing is not None
     assert not nothing.seen({"a.log": "on"}).view.is_log
+
+
+def test_a_part_in_which_only_lines_have_points_that_are_not_drawn_shows_all() -> None:
+    series = [(str(number), [(1.0, 1.0)]) for number in range(STYLES)] + [("longer", [(9.0, 1.0)])]
+    chart = line_chart("a", series, x_name="round")
+    assert chart is not None
+    assert chart.seen({"a.first": "5"}).lines == chart.lines

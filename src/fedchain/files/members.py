@@ -1,7 +1,5 @@
 """``members.csv`` of a simulated run: how good each member's model was after its training of each round."""
 
-import csv
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +8,9 @@ from pathlib import Path
 from fedchain.files.layout import MEMBERS_FILE
 
 COLUMNS = ("round", "member", "accuracy", "test_accuracy")
+
+NUMBER_END = 2**32
+"""Rounds and members have lower numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,10 @@ def read_members(folder: Path, size_max: int = -1) -> Iterator[MemberAccuracy]:
     """
     with suppress(FileNotFoundError), (folder / MEMBERS_FILE).open("rb") as file:
         text = file.read(size_max).decode("utf-8", errors="replace")
-        for row in csv.reader(text.splitlines()[1:]):
+        for line in text.splitlines()[1:]:
             with suppress(ValueError):
-                number, member, accuracy, tested = row
+                number, member, accuracy, tested = line.split(",")
                 found = MemberAccuracy(int(number), int(member), float(accuracy), float(tested) if tested else None)
-                if all(math.isfinite(value) for value in (found.accuracy, found.test_accuracy or 0.0)):
+                is_sound = 0 <= found.accuracy <= 1 and 0 <= (found.test_accuracy or 0.0) <= 1
+                if is_sound and min(found.round, found.member) >= 0 and max(found.round, found.member) < NUMBER_END:
                     yield found

@@ -196,7 +196,7 @@ class Values:
     def drawn(self, view: View = WHOLE) -> Chart:
         """The chart of a part of the values; of all if that part has none."""
         part = self.within(view)
-        if not any(points for _, points in part.series):
+        if not any(points for _, points in part.series[:STYLES]):
             view, part = View(is_log=view.is_log), self
         shown, below = part.series[:STYLES], 0
         is_log = view.is_log and any(y > 0 for _, points in shown for _, y in points)

@@ -1,4 +1,4 @@
-"""What pages ask in common: numbers and names in addresses, members, and the troubles of a scenario by round."""
+"""Common to the pages: numbers and names in addresses, members, and the troubles of a scenario by round."""
 
 from collections.abc import Mapping
 from typing import Any
