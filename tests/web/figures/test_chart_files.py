@@ -1,5 +1,6 @@
 """Charts as files: the answer of a page that is asked for one, and the same strokes as on the page."""
 
+import csv
 import re
 from xml.etree import ElementTree
 
@@ -78,3 +79,10 @@ def test_strokes_are_those_of_the_pages() -> None:
         )
         assert found is not None
         assert (found[1] or "") == dashes
+
+
+def test_a_name_is_no_formula() -> None:
+    chart = line_chart("a", [('=HYPERLINK("x")', [(1.0, 2.0)])], x_name="round")
+    assert chart is not None
+    (_, name), _ = csv.reader(chart_csv(chart).splitlines())
+    assert name == '\'=HYPERLINK("x")'

@@ -150,7 +150,7 @@ def test_a_chain_without_a_round_has_an_empty_table(tmp_path: Path) -> None:
     Store.create(tmp_path / "run" / "chain", genesis(4)).close()
     page = client(tmp_path / "run").get("/run/participation")
     assert page.status_code == 200
-    assert table(page.text) == [[]] * 4
+    assert "No round is closed yet." in page.text
 
 
 def test_a_run_shows_its_silent_members_and_its_accuracies(tmp_path: Path) -> None:

@@ -23,3 +23,7 @@ def test_the_knowledge_page_draws_how_prototypes_moved(client: TestClient) -> No
     assert shown.count('<circle class="dot') == 7
     assert "distance to the round before, by class" in shown
     assert '<td class="c10">1.00</td>' in shown
+
+
+def test_participation_begins_with_the_first_round_whatever_is_asked_for(client: TestClient) -> None:
+    assert "rounds 1 to 1" in text_of(client, "/run/participation?to=0")

@@ -55,10 +55,15 @@ def chart_csv(chart: Chart) -> str:
         columns |= {f"{label}, highest{noted}": {x: high for x, _, high in limits}}
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([chart.x_name, *(printable(name) for name in columns)])
+    writer.writerow([chart.x_name, *map(_plain, columns)])
     for x in sorted({x for column in columns.values() for x in column}):
         writer.writerow([f"{x:.0f}", *(column.get(x, "") for column in columns.values())])
     return file.getvalue()
+
+
+def _plain(name: str) -> str:
+    """A name that no spreadsheet takes for a formula."""
+    return printable(f"'{name}" if name.startswith(("=", "+", "-", "@")) else name)
 
 
 def query_of(question: QueryParams, chart: Chart, file: str = "") -> str:

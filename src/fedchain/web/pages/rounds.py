@@ -101,14 +101,14 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
 def participation(chain: Chain, reading: Reading, question: Question, names: Names | None = None) -> Context:
     """The parts of all members in the newest rounds up to one, as a table of cells."""
     highest = newest_round(reading)
-    last = min(highest, number_in(question, "to", highest))
+    last = min(highest, max(1, number_in(question, "to", highest)))
     shown = range(min(MEMBERS_MAX, len(chain.genesis.members)))
     accuracies = {number: accuracies_of(chain, chain.genesis.members[number]) for number in shown}
     found = parts_of(chain, reading, accuracies, last)
     shows_accuracy = question.get("show") == "accuracy"
     names = names or Names(chain.genesis, chain.key)
     return {
-        "rows": list(grid(found, names, accuracies if shows_accuracy else None)),
+        "rows": list(grid(found, names, accuracies if shows_accuracy else None)) if found[0] else [],
         "rounds": [part.round for part in reversed(found[0])],
         "last": last,
         "newest": highest,
