@@ -3,11 +3,12 @@
 A node collects its own; a simulation collects those of all honest peers in one place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidPayload, InvalidPost, Refused, UnknownParent
+from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Candidate
 from fedchain.chain.vote import NIL, VoteKind
 from fedchain.crypto.address import address
@@ -178,7 +179,10 @@ def observe(
             for record in effect.records:
                 if isinstance(record, Candidate) and (found := of(record.block.header.height)) is not None:
                     found.accept(number, record.block, now_ms)
-    _observe_posts(of, number, node, event, effects, now_ms)
+    for post, reason in _posts_told(event, effects):
+        height, seat = _height_of(node, post), node.head.roster.seats.get(post.sender)
+        if height is not None and seat is not None and (found := of(height)) is not None:
+            found.post(post.sender, seat, now_ms, reason)
     if (found := of(node.head.height + 1)) is not None:
         if isinstance(event, Computed):
             for entry in node.ledger.entries.values():
@@ -187,34 +191,23 @@ def observe(
         found.follow(number, node)
 
 
-def _observe_posts(
-    of: Callable[[int], Sightings | None],
-    number: int | None,
-    node: Node,
-    event: Event,
-    effects: Sequence[Effect],
-    now_ms: int,
-) -> None:
-    """Note posts that a peer sent or received, and those that it blames on their senders."""
-    told = [
-        (effect.message.post, "")
-        for effect in effects
-        if isinstance(effect, Publish) and isinstance(effect.message, PostMessage)
-    ]
+def _posts_told(event: Event, effects: Sequence[Effect]) -> Iterator[tuple[Post, str]]:
+    """Posts that a node sent or received, each with the reason for which it blames the sender, or no text."""
+    for effect in effects:
+        if isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
+            yield effect.message.post, ""
     if isinstance(event, MessageReceived) and isinstance(event.message, PostMessage):
         faults = [effect.error for effect in effects if isinstance(effect, Blame | Refuse)]
         faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload | Equivocation)]
-        told.append((event.message.post, str(faults[0]) if faults else ""))
-    if not told:
-        return
-    head, settled = node.head, node.ledger.settled
-    heights = {(head.round, head.phase): head.height + 1}
-    if settled is not None:  # a post may come when its phase is closed
-        heights[settled.before.round, settled.before.phase] = head.height
-    for post, reason in told:
-        found, seat = of(heights.get((post.round, post.phase), 0)), head.roster.seats.get(post.sender)
-        if found is not None and seat is not None:
-            found.post(post.sender, seat, now_ms, reason)
+        yield event.message.post, str(faults[0]) if faults else ""
+
+
+def _height_of(node: Node, post: Post) -> int | None:
+    """Height of the block that closes a post's phase, if that is the open one or the one before; else None."""
+    head, settled, phase = node.head, node.ledger.settled, (post.round, post.phase)
+    if settled is not None and phase == (settled.before.round, settled.before.phase):
+        return head.height  # a post may come when its phase is closed
+    return head.height + 1 if phase == (head.round, head.phase) else None
 
 
 def _why_failed(node: Node, attempt: int) -> str:

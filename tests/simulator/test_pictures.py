@@ -9,20 +9,11 @@ import pytest
 from PIL import Image
 
 from fedchain.simulator.disturbances import Trouble
-from fedchain.simulator.engine.measurement import RoundMetrics, Span
+from fedchain.simulator.engine.measurement import Span
 from fedchain.simulator.palette import title_of
 from fedchain.simulator.pictures import draw_curves, draw_heat_map, draw_timeline, not_held
+from tests.support.simulator.measured import ROWS, TIMELINE
 from tests.support.simulator.trivial import trivial_scenario
-
-ROWS = [
-    RoundMetrics(round=number, height=number, virtual_s=5.0 * number, taa=0.5 + 0.1 * number, tal=1.0 / number)
-    for number in (1, 2, 3)
-]
-TIMELINE = {
-    (peer, number): Span(5.0 * number, 5.0 * number + 1, 5.0 * number + 1.2, 5.0 * number + 4, 5.0 * number + 4.2)
-    for peer in range(3)
-    for number in (1, 2, 3)
-}
 
 
 def _colours(path: Path) -> int:

@@ -11,22 +11,11 @@ from fedchain.files.layout import free_folder
 from fedchain.files.links import Link, read_links
 from fedchain.files.members import MemberAccuracy, read_members
 from fedchain.simulator.disturbances import Fault, Trouble
-from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.report import RunFolder, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
+from tests.support.simulator.measured import ROWS, TIMELINE
 from tests.support.simulator.trivial import trivial_scenario
-
-ROWS = [
-    RoundMetrics(round=number, height=number, virtual_s=5.0 * number, taa=0.5 + 0.1 * number, tal=1.0 / number)
-    for number in (1, 2, 3)
-]
-TIMELINE = {
-    (peer, number): Span(5.0 * number, 5.0 * number + 1, 5.0 * number + 1.2, 5.0 * number + 4, 5.0 * number + 4.2)
-    for peer in range(3)
-    for number in (1, 2, 3)
-}
-
 
 MEMBERS = [MemberAccuracy(1, 0, 0.1 + 0.2), MemberAccuracy(1, 1, 1.0, 0.25)]
 

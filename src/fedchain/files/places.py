@@ -30,7 +30,7 @@ def place_at(folder: Path) -> Place | None:
     """The place that a folder is; None if it is none of this program's."""
     if (folder / SCENARIO_FILE).is_file():
         return Place(folder, "simulation", (folder,))
-    if _holds_chain(folder):
+    if holds_chain(folder):
         return Place(folder, "node", (folder,))
     if (folder / GENESIS_FILE).is_file() and (nodes := node_folders(folder)):
         return Place(folder, "testnet", tuple(nodes))
@@ -56,9 +56,9 @@ def places_in(folder: Path) -> Iterator[Place]:
 
 def chains_in(folder: Path) -> list[Path]:
     """The folder itself if it holds a chain; otherwise the folders in it that hold one each, by name."""
-    if _holds_chain(folder):
+    if holds_chain(folder):
         return [folder]
-    found = [path for path in folder.iterdir() if path.is_dir() and _holds_chain(path)]
+    found = [path for path in folder.iterdir() if path.is_dir() and holds_chain(path)]
     return sorted(found, key=lambda path: _in_order(path.name))
 
 
@@ -85,7 +85,8 @@ def scenario_file(folder: Path) -> Path | None:
     return next((place / SCENARIO_FILE for place in places if (place / SCENARIO_FILE).exists()), None)
 
 
-def _holds_chain(folder: Path) -> bool:
+def holds_chain(folder: Path) -> bool:
+    """Whether a chain is stored in a run's or a node's folder, or in the folder of the chain itself."""
     return (chain_folder(folder) / DATABASE).exists()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.files.layout import DATABASE
-from fedchain.files.places import chain_folder, chains_in, node_folders
+from fedchain.files.places import chain_folder, chains_in, holds_chain, node_folders
 
 PLACES_MAX = 256
 """Most folders with a chain that are shown together; each keeps a file open."""
@@ -64,12 +64,8 @@ def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
 
 def begins(folders: Iterable[Path]) -> bool:
     """Whether a node of a test network in one of the folders has yet to begin its chain."""
-    return any(
-        not (chain_folder(node) / DATABASE).exists()
-        for folder in folders
-        for node in folder.glob("node-*")
-        if node.is_dir()
-    )
+    nodes = (node for folder in folders for node in folder.glob("node-*") if node.is_dir())
+    return any(not holds_chain(node) for node in nodes)
 
 
 def _places_in(folder: Path) -> list[Place]:
