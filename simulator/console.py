@@ -9,6 +9,7 @@ from pathlib import Path
 from fedchain.files.layout import RECORD_FOLDER, free_folder
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.registry import is_file_path, require_file
+from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.no_record import NO_RECORD
@@ -90,7 +91,7 @@ def draw_scenario(scenario: Scenario, path: Path) -> None:
     console.print(f"{len(rows)} of {scenario.rounds} rounds; pictures are in {path}", soft_wrap=True)
 
 
-def _prepare(console: Console, scenario: Scenario) -> Learner:
+def _prepare(console: Console, scenario: Scenario) -> PlannedLearner:
     """Read the data, and print warnings about the run."""
     if is_file_path(scenario.task):
         require_file(f"task {scenario.task}", Path(scenario.task.rpartition(":")[0]))

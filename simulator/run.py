@@ -24,8 +24,7 @@ from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
-from fedchain.learning.worker.building import build_learner
-from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.building import PlannedLearner, build_learner
 from fedchain.learning.worker.plan import LearnerPlan, Named
 from fedchain.node.custody.dealing import deal_keys, share_bytes
 from fedchain.node.founding.task import with_shapes
@@ -66,7 +65,7 @@ class Audience:
 
 def run_in_folder(
     scenario: Scenario,
-    learner: Learner,
+    learner: PlannedLearner,
     folder: RunFolder,
     record: Record | NoRecord,
     audience: Audience,
@@ -118,7 +117,7 @@ def run_in_folder(
 
 def simulate(
     scenario: Scenario,
-    learner: Learner,
+    learner: PlannedLearner,
     on_round: Callable[[RoundMetrics], None] = lambda row: None,
     chain_folder: Path | None = None,
     models_folder: Path | None = None,
@@ -157,7 +156,7 @@ class Run:
     def __init__(
         self,
         scenario: Scenario,
-        learner: Learner,
+        learner: PlannedLearner,
         record: Record | NoRecord = NO_RECORD,
         stop: threading.Event | None = None,
     ) -> None:
@@ -177,7 +176,6 @@ class Run:
     def __enter__(self) -> Self:
         scenario, learner, chain_id = self._scenario, self._learner, self._genesis.chain_id
         self._rules.join(chain_id)
-        assert learner.plan is not None, "load_learner builds it from a plan"
         drawn = scenario.contributors_per_round or learner.config.clients
         together = drawn if scenario.vectorize_clients else 0
         with STARTING:
@@ -289,7 +287,7 @@ def _deal(
     return config, tuple(share_bytes(share, public_key) for share in shares)
 
 
-def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> Learner:
+def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> PlannedLearner:
     """Read the scenario's data and distribute them over the peers; raises LearningError if that is impossible.
 
     Args:

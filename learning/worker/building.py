@@ -10,7 +10,9 @@ from fedchain.learning.worker.plan import LearnerPlan, Named
 from fedchain.learning.worker.stores import Stores
 
 
-def build_learner(plan: LearnerPlan, task: TaskFunction | None = None, source: DataSource | None = None) -> Learner:
+def build_learner(
+    plan: LearnerPlan, task: TaskFunction | None = None, source: DataSource | None = None
+) -> "PlannedLearner":
     """Build the learner of a plan.
 
     Args:
@@ -18,19 +20,26 @@ def build_learner(plan: LearnerPlan, task: TaskFunction | None = None, source: D
         task: for own data, the function itself; None: the one that the plan names.
         source: where examples come from, if another learner of the plan has opened it: :attr:`Learner.source`.
     """
-    learner = Learner(
-        plan.config,
-        task,
-        source=source,
-        test_local=plan.test_local,
-        members=plan.members,
-        chain_id=plan.chain_id,
-        stores=Stores(_resolved(plan.secrets), _resolved(plan.ledger), _resolved(plan.parts)),
-    )
+    learner = PlannedLearner(plan, task, source)
     if plan.source is not None and source is None:
         learner.replace_source(plan.source.resolve())
-    learner.plan = plan
     return learner
+
+
+class PlannedLearner(Learner):
+    """A learner with the plan that it was built from: another process builds the same one from it."""
+
+    def __init__(self, plan: LearnerPlan, task: TaskFunction | None, source: DataSource | None) -> None:
+        super().__init__(
+            plan.config,
+            task,
+            source=source,
+            test_local=plan.test_local,
+            members=plan.members,
+            chain_id=plan.chain_id,
+            stores=Stores(_resolved(plan.secrets), _resolved(plan.ledger), _resolved(plan.parts)),
+        )
+        self.plan = plan
 
 
 def _resolved(named: Named | None) -> Callable[..., Any] | None:

@@ -35,7 +35,6 @@ from fedchain.learning.worker.contributing import Contributing, Place
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring
 from fedchain.learning.worker.model_file import ModelState, lent_model, state_of, write_model
-from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.learning.worker.stores import NO_STORES, Stores
 
 
@@ -69,8 +68,6 @@ class Learner:
         stores: Stores = NO_STORES,
     ) -> None:
         config.validate()
-        self.plan: LearnerPlan | None = None
-        """The plan that it was built from; None if it was built from objects of this process alone."""
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
         self._infos = infos_of(config)

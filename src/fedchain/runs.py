@@ -40,7 +40,7 @@ from fedchain.learning.registry import (
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
-from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.model_file import ModelState, read_model, state_of_knowledge
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -336,14 +336,14 @@ class _Order:
         else:
             require_new(self.out)
 
-    def load(self) -> Learner | None:
+    def load(self) -> PlannedLearner | None:
         """Read the data and import modules, while no other run forks its processes; None if the run is finished."""
         if self.is_finished:
             return None
         with STARTING:
             return load_learner(self.scenario, self.function)
 
-    def run(self, learner: Learner | None, told: Callable[["RoundRecord"], None], stop: threading.Event) -> Run:
+    def run(self, learner: PlannedLearner | None, told: Callable[["RoundRecord"], None], stop: threading.Event) -> Run:
         """Simulate, or open the finished run."""
         if learner is None:
             assert self.out is not None, "only what is in a folder is finished"

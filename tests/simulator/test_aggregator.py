@@ -48,7 +48,6 @@ def play(scenario: Scenario) -> tuple[Simulation, Outcome, Tensors]:
     rules = Application(config, [key.public_key for key in keys])
     genesis = found_federation(scenario, rules, keys, config)
     learner = load_learner(scenario)
-    assert learner.plan is not None
     pool = ProcessExecutor(learner.plan, scenario.workers)
     executor = Remembering(pool, LastAnswers(pool.folder))
     try:

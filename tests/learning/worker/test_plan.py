@@ -40,12 +40,6 @@ CASES = {
 }
 
 
-def plan_of(scenario: Scenario) -> LearnerPlan:
-    plan = load_learner(scenario).plan
-    assert plan is not None
-    return plan
-
-
 def ask(backend: Backend, phase: str) -> list[Answer | InFile]:
     """The answers of two clients to the same question each."""
     try:
@@ -71,7 +65,7 @@ def test_a_fresh_process_answers_as_a_forked_one(
     case: str, elsewhere: Callable[[LearnerPlan, str], list[Answer | InFile]], tmp_path: Path
 ) -> None:
     scenario, phase = CASES[case]
-    plan, parts = plan_of(scenario), tmp_path / "parts"
+    plan, parts = load_learner(scenario).plan, tmp_path / "parts"
     plan = replace(plan, parts=Named("fedchain.learning.payload.part_folder:parts_in", (str(parts),)))
     found = elsewhere(plan, phase)
     if case == "ledger":
@@ -89,7 +83,7 @@ def test_a_fresh_process_answers_as_a_forked_one(
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_plan_is_plain_values_and_shows_no_secret(case: str) -> None:
-    plan = plan_of(CASES[case][0])
+    plan = load_learner(CASES[case][0]).plan
     read = LearnerPlan.decode(plan.encode())
     assert read.encode() == plan.encode()
     assert read.config == plan.config
@@ -98,7 +92,8 @@ def test_a_plan_is_plain_values_and_shows_no_secret(case: str) -> None:
 
 
 def test_flipped_labels_change_the_answers_of_their_members_alone() -> None:
-    honest, flipped = (ask(InlineExecutor(plan_of(CASES[case][0])), "update") for case in ("plain", "label flippers"))
+    plans = [load_learner(CASES[case][0]).plan for case in ("plain", "label flippers")]
+    honest, flipped = (ask(InlineExecutor(plan), "update") for plan in plans)
     assert honest[0] != flipped[0]
     assert honest[1] == flipped[1]
 
