@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedchain.chain.exceptions import InvalidBlock, InvalidPayload, MissingPayload
-from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
@@ -53,8 +53,8 @@ class Occasion:
 
     @property
     def clients(self) -> int:
-        """Number of members with data: all but a dedicated aggregator."""
-        return len(self.roster) - (self.roster.rule is AggregatorRule.DEDICATED)
+        """Number of members with data."""
+        return self.roster.clients
 
 
 class Rules(Protocol):

@@ -38,6 +38,11 @@ class Roster:
     def __contains__(self, member: object) -> bool:
         return member in self.seats
 
+    @property
+    def clients(self) -> int:
+        """Number of members with data: all but a dedicated aggregator."""
+        return len(self) - (self.rule is AggregatorRule.DEDICATED)
+
     def is_active(self, member: PublicKey) -> bool:
         """Whether ``member`` is a member and was not convicted."""
         return member in self.seats and member not in self.culprits

@@ -113,7 +113,10 @@ def kinds_of(method: Method, info: ModelInfo) -> dict[str, Kinds]:
 
 
 def payload_specs(method: Method, info: ModelInfo, clients: int) -> dict[str, tuple[TensorSpec, ...]]:
-    """State the tensors that a contributor posts in each phase: the method's own, and those that list parts."""
+    """State the tensors that a contributor posts in each phase: the method's own, and those that list parts.
+
+    `clients` is the number at the founding: the specs are the same at every height.
+    """
     kinds, places = kinds_of(method, info), clients + 1  # a dedicated aggregator has no data, and the last place
     return {
         phase.name: (*method.payload_spec(phase, info), *manifest_spec(kinds.get(phase.name, {}), places))

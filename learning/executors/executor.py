@@ -65,6 +65,9 @@ class Question:
     """The bytes that the last phase left behind; empty before the first."""
     evaluate_test: bool = False
     """Whether its model is measured on the whole test set, too."""
+    clients: int = 0
+    """Number of members with data when the phase is open; 0: as many as at the founding. On one chain, the round and
+    the phase determine it."""
 
     @property
     def id(self) -> QuestionId:

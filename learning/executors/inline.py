@@ -111,6 +111,7 @@ def answer(learner: Learner, question: Question, state: Path | None, made: Answe
             question.round,
             question.knowledge,
             evaluate_test=question.evaluate_test,
+            clients_count=question.clients,
         )
     except NothingToPost as refusal:
         return refusal

@@ -105,7 +105,7 @@ class ProcessExecutor:
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
-        arguments = question.phase, question.round, question.knowledge
+        arguments = question.phase, question.round, question.clients, question.knowledge
         pending: Pending[Answer | InFile] = Pending(self, question)
         self._hold(pending, "contribute", question.client, arguments, question.evaluate_test, state)
         return pending

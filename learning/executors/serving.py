@@ -84,8 +84,8 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | None) -> R
             restore_client(learner, call.client, call.arguments[0])
             return Reply(call.number, True, None)
         case "contribute":
-            phase, round_number, knowledge = call.arguments
-            question = Question(call.client, phase, round_number, knowledge, call.evaluate_test)
+            phase, round_number, clients, knowledge = call.arguments
+            question = Question(call.client, phase, round_number, knowledge, call.evaluate_test, clients)
             made = answer(learner, question, call.state, made)
             if not isinstance(made, Contribution) or len(made.payload) < LARGE_SIZE:
                 return Reply(call.number, True, made)
@@ -116,9 +116,11 @@ def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, A
             alike.setdefault((*call.arguments, call.evaluate_test), {})[call.client] = call.number
         seen.add(call.client)
     made: dict[int, Answer] = {}
-    for (*arguments, evaluate_test), numbers in alike.items():
+    for (phase, round_number, clients, knowledge, evaluate_test), numbers in alike.items():
         try:
-            found = learner.contribute_together(list(numbers), *arguments, evaluate_test=evaluate_test)
+            found = learner.contribute_together(
+                list(numbers), phase, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients
+            )
         except Exception:  # all are as they were, and who is asked alone meets it again
             continue
         made |= {numbers[client]: contribution for client, contribution in found.items()}

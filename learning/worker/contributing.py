@@ -30,7 +30,8 @@ class Place:
     """The federation that clients contribute to."""
 
     config: LearningConfig
-    """The task."""
+    """The task. Its `clients` is the number of parts of the data, that of the founders with data; how many members have
+    data now, a question says."""
 
     infos: tuple[ModelInfo, ...]
     """Shapes of the models, in the order in which clients take them."""
@@ -67,11 +68,18 @@ class Contributing:
         self._payload_specs = [payload_specs(method, other, config.clients) for other in place.infos]
 
     def contribute(
-        self, client: Client, phase: Phase, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self,
+        client: Client,
+        phase: Phase,
+        round_number: int,
+        knowledge: bytes,
+        *,
+        evaluate_test: bool,
+        clients_count: int = 0,
     ) -> Contribution:
         """See `Learner.contribute`. The client has been seeded."""
         with _restored_on_error(client):
-            round = self.round(client, round_number, knowledge)
+            round = self.round(client, round_number, knowledge, clients_count)
             bulk = self.bulk(client, phase, round)
             round = replace(round, bulk=bulk)
             received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
@@ -86,7 +94,13 @@ class Contributing:
         return Contribution(payload, client.steps, local, received, scalars, epsilon, parts, addressed, skipped)
 
     def contribute_together(
-        self, clients: Sequence[Client], round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self,
+        clients: Sequence[Client],
+        round_number: int,
+        knowledge: bytes,
+        *,
+        evaluate_test: bool,
+        clients_count: int = 0,
     ) -> dict[int, Contribution]:
         """See `Learner.contribute_together`."""
         phase = self._method.phases[0]
@@ -94,7 +108,7 @@ class Contributing:
         clients = [client for client in clients if is_linear(client)]
         with ExitStack() as held:
             states = [held.enter_context(_restored_on_error(client)) for client in clients]
-            rounds = [self.round(client, round_number, knowledge) for client in clients]
+            rounds = [self.round(client, round_number, knowledge, clients_count) for client in clients]
             received = []
             for client, round in zip(clients, rounds, strict=True):
                 self.seed(client, phase, round_number)
@@ -133,13 +147,20 @@ class Contributing:
         client.generator.manual_seed(derive(self._place.config.seed, *labels, "batches"))
         client.steps, client.skipped = 0, {}
 
-    def round(self, client: Client, number: int, knowledge: bytes) -> Round:
-        """Say what a client is given in a round. Raises `InvalidPayload` for damaged knowledge."""
+    def round(self, client: Client, number: int, knowledge: bytes, clients_count: int = 0) -> Round:
+        """Say what a client is given in a round. Raises `InvalidPayload` for damaged knowledge.
+
+        Args:
+            client: one of ours.
+            number: of the round.
+            knowledge: bytes that the last phase left behind.
+            clients_count: number of members with data now; 0: as many as at the founding.
+        """
         me = self._place.members[client.index] if self._place.members else None
         round = Round(
             number,
             None,
-            clients=self._place.config.clients,
+            clients=clients_count or self._place.config.clients,
             members=self._place.members,
             me=me,
             material=dict(self._place.config.material),

@@ -78,7 +78,8 @@ class Learner:
         # a caller that gives no members may ask for the aggregator's work as well, where the method has any
         phases = (*self._method.setup, *self._method.phases)
         aggregates = any(phase.by is Contributor.AGGREGATOR for phase in phases)
-        self._members_count = config.clients + (len(members) > config.clients if members else aggregates)
+        # the parts of the data, and a dedicated aggregator behind them
+        self._places = config.clients + (len(members) > config.clients if members else aggregates)
         opened = partial(open_data_source, config, task) if source is None else lambda: source
         self._examples = ClientExamples(config, shared_init=self._method.shared_init, open_source=opened)
         self._measuring = Measuring(self._method, self._examples, self._info.classes, test_local=test_local)
@@ -111,20 +112,37 @@ class Learner:
         self._clients.get(client)
 
     def contribute(
-        self, index: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
+        self,
+        index: int,
+        phase: str,
+        round_number: int,
+        knowledge: bytes,
+        *,
+        evaluate_test: bool = False,
+        clients_count: int = 0,
     ) -> Contribution:
         """Do a client's work of a phase: receive the knowledge (b'' before the first), train, post, measure.
 
-        With `evaluate_test` the models are also measured on the whole test set, where there is one. Raises
+        With `evaluate_test` the models are also measured on the whole test set, where there is one; `clients_count`
+        is the number of members with data in this phase, 0 for as many as at the founding. Raises
         `TrainingDiverged` where there is nothing that others would take, and `InvalidPayload` for damaged knowledge.
         After any error the client is as it was before the call, so that it can try again in another round.
         """
         which = self._contributing.phases[phase]
         with self._reproducible(index, which, round_number) as client:
-            return self._contributing.contribute(client, which, round_number, knowledge, evaluate_test=evaluate_test)
+            return self._contributing.contribute(
+                client, which, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
+            )
 
     def contribute_together(
-        self, indices: Sequence[int], phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
+        self,
+        indices: Sequence[int],
+        phase: str,
+        round_number: int,
+        knowledge: bytes,
+        *,
+        evaluate_test: bool = False,
+        clients_count: int = 0,
     ) -> dict[int, Contribution]:
         """Do the work of several clients with linear models at once: the results of `contribute` to rounding.
 
@@ -135,14 +153,17 @@ class Learner:
             return {}
         with ExitStack() as held, as_training():
             clients = [held.enter_context(self._clients.use(index)) for index in indices]
-            return self._contributing.contribute_together(clients, round_number, knowledge, evaluate_test=evaluate_test)
+            return self._contributing.contribute_together(
+                clients, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
+            )
 
     def evaluate_received(
         self, index: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
     ) -> Evaluation | None:
         """Measure the shared model that the knowledge is, on a client's test set; the client stays as it was.
 
-        None if the method shares no model or there is no knowledge.
+        None if the method shares no model or there is no knowledge. The client is told of as many clients as there were
+        at the founding.
         """
         first = self._method.phases[0]
         with self._reproducible(index, first, round_number, changes=False) as client:
@@ -167,7 +188,10 @@ class Learner:
             return self._measuring.on_all(client.model)
 
     def planned_steps(self, index: int, phase: str, round_number: int) -> int:
-        """Count the local steps that a client takes in a phase of a round; 0 where it does not train."""
+        """Count the local steps that a client takes in a phase of a round; 0 where it does not train.
+
+        An aggregator's count as if every part of the data were posted about.
+        """
         which = self._contributing.phases[phase]
         clients = range(self._config.clients) if which.by is Contributor.AGGREGATOR else (index,)
         examples = sum(len(self._examples.train_labels(client)) for client in clients)
@@ -236,8 +260,8 @@ class Learner:
             yield client
 
     def _build_client(self, index: int) -> Client:
-        if not 0 <= index < self._members_count:
-            raise ConfigurationError(f"client must be between 0 and {self._members_count - 1}, not {index}")
+        if not 0 <= index < self._places:
+            raise ConfigurationError(f"client must be between 0 and {self._places - 1}, not {index}")
         config, share = self._config, self._examples.share(index)
         info = describe(share.model) if "+" in config.model else self._infos[self._place.architecture_of(index)]
         client = client_of(index, share, info)

@@ -358,10 +358,11 @@ class Service:
         begun = time.perf_counter()
         self.activity.training = True
         try:
-            place = self.node.head.roster.seats[self.me]
-            trained = await self._training.ask(
-                TrainingQuestion(place, effect.phase_name, effect.round, effect.knowledge)
+            roster = self.node.head.roster
+            question = TrainingQuestion(
+                roster.seats[self.me], effect.phase_name, effect.round, effect.knowledge, clients=roster.clients
             )
+            trained = await self._training.ask(question)
             if isinstance(trained, NothingToPost):
                 self._fail(effect, trained, is_fault=False)
                 return

@@ -125,9 +125,9 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
         return
     write_frame(answers, ["ready"])
     while True:
-        phase, round_number, knowledge = orders.get()
+        phase, round_number, knowledge, clients = orders.get()
         try:
-            made = trainer.ask(Question(int(member), phase, round_number, knowledge))
+            made = trainer.ask(Question(int(member), phase, round_number, knowledge, clients=clients))
             answer = ["done", *write_answer(made)] if isinstance(made, Contribution) else _refusal(made)
         except LearningError as error:  # the client is unchanged
             answer = ["failed", f"{type(error).__name__}: {error}"]

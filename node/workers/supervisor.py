@@ -83,7 +83,7 @@ class TrainingWorker:
         Raises:
             WorkerFailed: training itself failed, or the process died of it every time.
         """
-        kind, *answer = await self._ask([question.phase, question.round, question.knowledge])
+        kind, *answer = await self._ask([question.phase, question.round, question.knowledge, question.clients])
         return NothingToPost(*answer) if kind == "refused" else read_answer(answer)
 
     async def close(self) -> None:

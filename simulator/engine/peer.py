@@ -426,7 +426,8 @@ class SimulatedPeer:
 
     def _contribute(self, effect: Contribute) -> None:
         """Have a worker process train at once, and take the result when its virtual time has come."""
-        around = self._around
+        around, node = self._around, self.node
+        assert node is not None, "it asks for this"
         self._training += 1
         question = Question(
             self.number,
@@ -434,6 +435,7 @@ class SimulatedPeer:
             effect.round,
             effect.knowledge,
             around.evaluates(effect.round),
+            node.head.roster.clients,
         )
         job = around.executor.ask(question)
         steps = around.executor.planned_steps(self.number, effect.phase_name, effect.round)

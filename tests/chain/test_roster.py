@@ -31,6 +31,7 @@ def test_the_aggregator_is_fixed_or_takes_turns_or_is_one_more_member(
     found = genesis_state(genesis(3, aggregator=rule, phases=phases)).roster
     members = [None if seat is None else MEMBERS[seat] for seat in expected]
     assert [found.aggregator_of(number) for number in range(5)] == members
+    assert found.clients == (2 if rule is AggregatorRule.DEDICATED else 3)
 
 
 def test_a_convicted_member_keeps_its_seat_and_loses_everything_else() -> None:

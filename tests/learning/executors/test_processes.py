@@ -2,25 +2,46 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from fedchain.crypto.hashing import sha256
+from fedchain.learning.application import Application
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.executors import serving
 from fedchain.learning.executors.executor import InFile, Question
+from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor, WorkerDiedError
 from fedchain.learning.executors.remembering import Remembering
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.plan import LearnerPlan
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Census(FedAvg):
+    """Clients post how many clients they are told that there are."""
+
+    has_update_together: ClassVar[bool] = True
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        return {**super().update(client, round), "examples": np.array([round.clients])}
+
+    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
+        posts = super().update_together(clients, round)
+        return [post and {**post, "examples": np.array([round.clients])} for post in posts]
 
 
 def ask(client: int, round_number: int = 1, knowledge: bytes = b"") -> Question:
@@ -73,6 +94,23 @@ def test_calls_that_wait_are_computed_together(tmp_path: Path) -> None:
             damaged.result()
     finally:
         executor.close()
+
+
+def test_a_question_says_how_many_clients_there_are_now() -> None:
+    chosen = replace(CONFIG, method=f"{__name__}:Census", model="logistic", hyperparameters={})
+    rules, plan = Application(chosen), LearnerPlan(config=chosen)
+    for backend in (InlineExecutor(plan), ProcessExecutor(plan, 1), ProcessExecutor(plan, 1, together=2)):
+        jobs = [
+            backend.compute(Question(client, "update", 1, b"", clients=count)) for client, count in enumerate((0, 7, 7))
+        ]
+        found = []
+        for job in jobs:
+            made = job.result()
+            assert isinstance(made, Contribution)
+            post = rules._read(OffChain("update", 1), b"", made.payload)
+            found.append(int(post.payload["examples"][0]))
+        backend.close()
+        assert found == [4, 7, 7], "0 is as many as at the founding"
 
 
 def test_questions_that_go_out_together_are_known(executor: ProcessExecutor) -> None:

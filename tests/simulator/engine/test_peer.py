@@ -39,6 +39,17 @@ def test_every_post_is_counted_when_nothing_goes_wrong() -> None:
         assert posts_counted(peer.node.knowledge() or b"") == 12
 
 
+def test_a_question_names_the_members_with_data() -> None:
+    class Noting(TrivialExecutor):
+        def ask(self, question: Question) -> Job[Answer]:
+            counts.add(question.clients)
+            return super().ask(question)
+
+    counts: set[int] = set()
+    run_trivial(trivial_scenario(peers=4, rounds=1), executor=Noting())
+    assert counts == {4}
+
+
 @pytest.mark.long
 def test_mining_takes_as_long_as_asked_however_few_the_attempts() -> None:
     """With fewer attempts than peers, whole attempts would have most peers find their blocks at one moment."""
