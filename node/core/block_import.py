@@ -41,6 +41,8 @@ class BlockImport:
         self._stored: set[Hash] = set()  # contents of the open height that are in the store
         self.is_contradicted = False
         """Whether a quorum finalized a block that is computed differently here."""
+        self.is_head_live = False
+        """Whether the head became final here, by votes as they arrived; False if a peer handed it out as final."""
         self.wanted: set[Hash] = set()
         """Blocks of the open height that a quorum of votes names, or that we voted for."""
 
@@ -129,7 +131,8 @@ class BlockImport:
         for post in posts if self._bulk.is_used else ():
             payload = context.content(post.payload_hash)
             assert payload is not None, "the block was recomputed from it"
-            is_useless = context.useless.get(post.key) == post  # the parts that it lists for us break its promise
+            # the parts that a useless post lists for us break its promise
+            is_useless = context.mempool.useless.get(post.key) == post
             is_held = context.mempool.get((post.round, post.phase), post.sender) == post
             if is_useless or (not is_held and self._bulk.fetch(post, payload)):
                 has_all = has_all and not self._bulk.is_waited_for(post.sender)
@@ -239,7 +242,7 @@ class BlockImport:
         is_live: bool = False,
     ) -> None:
         context = self._context
-        context.is_head_live = is_live
+        self.is_head_live = is_live
         stands_on = context.head if before is None else before
         records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
         context.emit(Persist(records))

@@ -1,12 +1,15 @@
-"""Context: the memory that the parts of a node share: rules, chain, contents, and the effects of the current event."""
+"""Context: the memory that the parts of a node share: rules, chain, contents, and the effects of the current event.
 
-from collections.abc import Callable, Iterable
+Nearly every part reads the head and the time and emits, so clock and outbox are not handed out one by one. A part keeps
+what it alone decides, such as evidence or silence; others get it through their constructors.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fedchain.chain.evidence import Evidence, Statement
+from fedchain.chain.evidence import Statement
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT
-from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
@@ -44,8 +47,6 @@ class Context:
     genesis: Genesis
     key: PrivateKey
     checks: Checks
-    signatures: SignatureMemory
-    """Verifies signatures, each once."""
     storage: Storage
     ledger: Ledger
     contents: ContentCache
@@ -55,16 +56,8 @@ class Context:
     clock: PhaseClock
     catch_up: CatchUp
     mempool: Mempool = field(default_factory=Mempool)
-    evidence: dict[PublicKey, Evidence] = field(default_factory=dict)
-    """Crimes that no final block proves yet, by culprit."""
-    useless: dict[PostKey, Post] = field(default_factory=dict)
-    """Posts that were refused because of their payloads, one for each member and phase; they are not checked again."""
     peers: dict[PublicKey, None] = field(default_factory=dict)
     """Connected peers, in order of connection."""
-    is_head_live: bool = False
-    """Whether the head became final here, by votes as they arrived; False if a peer handed it out as final."""
-    silent: Callable[[], bool] = lambda: False
-    """Whether nothing may be signed in our own name."""
     effects: list[Effect] = field(default_factory=list)
     """Effects of the current event, in order."""
 
@@ -72,6 +65,11 @@ class Context:
     def me(self) -> PublicKey:
         """Our public key."""
         return self.key.public_key
+
+    @property
+    def signatures(self) -> SignatureMemory:
+        """Verifies signatures, each once."""
+        return self.checks.signatures
 
     @property
     def head(self) -> State:

@@ -1,5 +1,6 @@
 """Contributing: this peer's own post for the open phase, from training until others hold it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fedchain.chain.exceptions import Refused
@@ -28,8 +29,10 @@ class OwnPost:
 class Contributing:
     """Contributes to each phase once."""
 
-    def __init__(self, context: Context, attendance: Attendance, bulk: BulkParts) -> None:
-        self._context, self._attendance, self._bulk = context, attendance, bulk
+    def __init__(
+        self, context: Context, attendance: Attendance, bulk: BulkParts, is_silent: Callable[[], bool]
+    ) -> None:
+        self._context, self._attendance, self._bulk, self._is_silent = context, attendance, bulk, is_silent
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
         self._failed_ms: int | None = None  # when that one failed
         self._computed: OwnPost | None = None
@@ -84,7 +87,7 @@ class Contributing:
         elif self._attendance.opens_in_ms():
             return
         elif self._computed is not None:
-            if self._computed.is_checked and not context.silent():
+            if self._computed.is_checked and not self._is_silent():
                 self._say(self._computed)
         elif (self._asked != context.phase or self._may_try_again()) and not self._bulk.is_waiting():
             knowledge = context.knowledge()
@@ -112,7 +115,7 @@ class Contributing:
     def _publish_again(self, own: Post) -> None:
         """After a restart: send our post again, if its payload is still there."""
         context = self._context
-        payload = None if context.silent() else context.content(own.payload_hash)
+        payload = None if self._is_silent() else context.content(own.payload_hash)
         if payload is None:
             return
         context.mempool.add(own, context.now.ms)

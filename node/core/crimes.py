@@ -3,6 +3,7 @@
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, Statement, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown
 from fedchain.chain.validation import validate_evidence
+from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import EvidenceMessage
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish
@@ -14,6 +15,8 @@ class Crimes:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self.open: dict[PublicKey, Evidence] = {}
+        """Crimes that no final block proves yet, by culprit."""
 
     def accuse(self, one: Statement, other: Statement) -> None:
         """Take two valid statements of one member as evidence, if they exclude each other."""
@@ -25,17 +28,17 @@ class Crimes:
         context = self._context
         if evidence.culprit == context.me:
             return  # another node has our key: our operator has to end that
-        if evidence.culprit not in context.evidence and context.head.roster.is_active(evidence.culprit):
-            context.evidence[evidence.culprit] = evidence
+        if evidence.culprit not in self.open and context.head.roster.is_active(evidence.culprit):
+            self.open[evidence.culprit] = evidence
             context.emit(Publish(EvidenceMessage(evidence)))
 
     def on_evidence(self, evidence: Evidence) -> None:
         """Take evidence from a peer. Raises Refused."""
         context = self._context
-        if evidence.culprit in context.evidence:
+        if evidence.culprit in self.open:
             raise AlreadyKnown("evidence", f"{evidence.culprit.hex()[:16]}… is accused")
         validate_evidence(context.genesis, context.head, evidence, context.signatures)
-        context.evidence[evidence.culprit] = evidence
+        self.open[evidence.culprit] = evidence
 
     def on_head(self) -> None:
         """The head moved: drop the evidence against convicted members, even if we passed over the convicting block."""
@@ -44,10 +47,10 @@ class Crimes:
             return
         for evidence in settled.block.evidence:
             context.tell(Convicted(settled.block.header.height, evidence))
-        for culprit in [known for known in context.evidence if not context.head.roster.is_active(known)]:
-            del context.evidence[culprit]
+        for culprit in [known for known in self.open if not context.head.roster.is_active(known)]:
+            del self.open[culprit]
 
     def for_block(self) -> tuple[Evidence, ...]:
         """Evidence for the next block, in block order."""
-        open_crimes = sorted(self._context.evidence.values(), key=lambda evidence: evidence.hash)
+        open_crimes = sorted(self.open.values(), key=lambda evidence: evidence.hash)
         return tuple(open_crimes[:EVIDENCE_MAX])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fedchain.chain.post import Post
+from fedchain.chain.post import Post, PostKey
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 
@@ -20,6 +20,8 @@ class Mempool:
     def __init__(self) -> None:
         self.changes = 0
         """Number of additions and drops so far."""
+        self.useless: dict[PostKey, Post] = {}
+        """Posts that were refused because of their payloads, one for each member and phase: not checked again."""
         self._posts: dict[PhaseKey, dict[PublicKey, Post]] = {}
         self._held_since_ms: dict[PhaseKey, dict[PublicKey, int]] = {}
 
@@ -74,6 +76,7 @@ class Mempool:
         for closed in [known for known in self._posts if known < phase]:
             del self._posts[closed]
             self._held_since_ms.pop(closed, None)
+        self.useless = {key: post for key, post in self.useless.items() if key[:2] >= phase}
         self.changes += 1
 
     def drop(self, post: Post) -> None:

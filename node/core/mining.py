@@ -1,5 +1,6 @@
 """Mining: a block of the open phase's posts, drafted and mined while no candidate counts as many."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
@@ -33,8 +34,16 @@ class Draft:
 class Mining:
     """Drafts blocks and has them mined."""
 
-    def __init__(self, context: Context, attendance: Attendance, crimes: Crimes, blocks: BlockImport) -> None:
+    def __init__(
+        self,
+        context: Context,
+        attendance: Attendance,
+        crimes: Crimes,
+        blocks: BlockImport,
+        is_silent: Callable[[], bool],
+    ) -> None:
         self._context, self._attendance, self._crimes, self._blocks = context, attendance, crimes, blocks
+        self._is_silent = is_silent
         self.draft: Draft | None = None
         """The block that is being mined; None if there is none."""
         self._sorted: tuple[int, tuple[Post, ...]] = -1, ()  # a count of mempool changes, and the posts to count then
@@ -54,7 +63,7 @@ class Mining:
         posts = self._posts_to_count()
         if posts is None:
             return
-        if self._is_counted(posts) or not context.head.roster.is_active(context.me) or context.silent():
+        if self._is_counted(posts) or not context.head.roster.is_active(context.me) or self._is_silent():
             self.draft = None
             return
         if self.draft is None or self.draft.transactions != posts:
@@ -110,7 +119,7 @@ class Mining:
         context, draft = self._context, self.draft
         if draft is None or draft.header is None or draft.knowledge is None:
             return
-        if not is_same_work(draft.header, sealed) or context.silent():
+        if not is_same_work(draft.header, sealed) or self._is_silent():
             return
         self.draft = None
         block = sign_block(
@@ -151,7 +160,7 @@ class Mining:
             if isinstance(alone[post], Invalid):  # otherwise the method's code is wrong
                 context.emit(Blame(post.sender, InvalidPayload("aggregate", f"{post.hash.hex()} cannot be aggregated")))
         for post in bad or draft.transactions[-1:]:  # if only the combination is bad, nobody is to blame
-            context.useless[post.key] = post
+            context.mempool.useless[post.key] = post
             context.mempool.drop(post)
 
 

@@ -74,7 +74,6 @@ class Node:
             genesis=genesis,
             key=key,
             checks=checks,
-            signatures=checks.signatures,
             storage=storage,
             ledger=ledger,
             contents=contents,
@@ -184,8 +183,8 @@ class Node:
         context = self._context
         yield "candidates", max(0, len(context.ledger.entries) - len(self._parts.blocks.wanted))
         yield "posts", len(context.mempool)
-        yield "crimes", len(context.evidence)
-        yield "useless posts", len(context.useless)
+        yield "crimes", len(self._parts.crimes.open)
+        yield "useless posts", len(context.mempool.useless)
         yield "sources", context.catch_up.heard()
         yield "blocks asked for", context.catch_up.owed()
         yield "sessions", self._parts.sessions.kept()

@@ -1,6 +1,7 @@
 """Observations: facts for the operator that this peer derives from the chain and the votes."""
 
 from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.ledger import Settled
 from fedchain.node.core.notices import ClockOff, NotCounted
@@ -12,8 +13,8 @@ CLOCK_OFF_MS = 5_000
 class Observations:
     """Notices clocks that are off, and the reason why our post was not counted."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, blocks: BlockImport) -> None:
+        self._context, self._blocks = context, blocks
         self.clock_offsets_ms: dict[PublicKey, int] = {}
         """How far each voter's clock was ahead of the median at its last vote; negative if behind."""
         self.not_counted: NotCounted | None = None
@@ -31,7 +32,7 @@ class Observations:
         """Compare the clocks that the votes show for one moment, and our own clock if that moment is now."""
         context, median_ms = self._context, settled.certificate.clock_ms
         offsets = {vote.voter: vote.clock_ms - median_ms for vote in settled.certificate.votes}
-        if context.is_head_live:  # a block that a peer handed out may be hours old
+        if self._blocks.is_head_live:  # a block that a peer handed out may be hours old
             offsets.setdefault(context.me, context.now.clock_ms - median_ms)
         for member, offset_ms in offsets.items():
             was_off = abs(self.clock_offsets_ms.get(member, 0)) > CLOCK_OFF_MS

@@ -64,25 +64,26 @@ class Parts:
     """
 
     def __init__(self, context: Context, conduct: Conduct, session: bytes) -> None:
+        self.twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
+        self.sessions = Sessions(context, session)
         self.crimes = Crimes(context)
         self.bulk = BulkParts(context, NoParts() if conduct.parts is None else conduct.parts)
         self.blocks = BlockImport(context, self.crimes, self.bulk)
         self.posts = Posts(context, self.crimes, self.bulk, conduct.good_posts)
-        self.voting = Voting(context, self.crimes, self.blocks)
+        self.voting = Voting(context, self.crimes, self.blocks, self.says_nothing)
         self.attendance = Attendance(context)
-        self.contributing = Contributing(context, self.attendance, self.bulk)
-        self.mining = Mining(context, self.attendance, self.crimes, self.blocks)
+        self.contributing = Contributing(context, self.attendance, self.bulk, self.says_nothing)
+        self.mining = Mining(context, self.attendance, self.crimes, self.blocks, self.says_nothing)
         self.gathering = Gathering(context, conduct.wait_for)
-        self.twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
-        self.sessions = Sessions(context, session)
-        self.catching_up = CatchingUp(context, self.blocks, replays=conduct.replays, backfills=conduct.backfills)
+        self.catching_up = CatchingUp(
+            context, self.blocks, self.says_nothing, replays=conduct.replays, backfills=conduct.backfills
+        )
         self.refill = Refill(context, is_wanted=conduct.refills)
         self.answers = Answers(context, self.bulk)
         self.announcing = Announcing(context, self.answers, self.voting)
         self.sweeping = Sweeping(context, self.blocks, self.catching_up, self.posts, self.bulk)
-        self.observations = Observations(context)
+        self.observations = Observations(context, self.blocks)
         context.contents.wanted, context.contents.is_part = self.sweeping.wanted, self.bulk.__contains__
-        context.silent = self.says_nothing
 
     def says_nothing(self) -> bool:
         """Whether our key is in use elsewhere, or may be for all we know."""

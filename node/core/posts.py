@@ -91,8 +91,8 @@ class Posts:
         """
         context, head = self._context, self._context.head
         held = context.mempool.get((post.round, post.phase), post.sender)
-        if held is None and context.useless:
-            held = context.useless.get(post.key)
+        if held is None and context.mempool.useless:
+            held = context.mempool.useless.get(post.key)
         under_way = self._under_way.get(post.key)
         pending = None if under_way is None else under_way.post
         if post in (held, pending):
@@ -125,7 +125,7 @@ class Posts:
     def take_known(self, post: Post, payload: bytes, now_ms: int) -> bool:
         """Take a post that is known to be good at this head, if nothing else is pending; returns whether it did."""
         context = self._context
-        if self._under_way or self._bulk.is_used or context.useless or context.contents.is_waiting():
+        if self._under_way or self._bulk.is_used or context.mempool.useless or context.contents.is_waiting():
             return False
         if not self._good.knows(context.ledger.head, post, payload) or context.knowledge() is None:
             return False
@@ -175,7 +175,6 @@ class Posts:
     def on_head(self) -> None:
         """Another phase is open: check the posts that arrived early for it."""
         context = self._context
-        context.useless = {key: post for key, post in context.useless.items() if key[:2] >= context.phase}
         kept = (item for item in self._under_way.values() if item.post.key[:2] >= context.phase)
         self._under_way = {item.post.key: item for item in kept if context.head.roster.is_active(item.post.sender)}
         self._awaits_knowledge = True
@@ -235,7 +234,7 @@ class Posts:
         """Remember a bad post, so that its payload is not checked again when it is passed on again."""
         self._context.contents.release(post.payload_hash)
         if isinstance(error, Invalid | MethodFailed):
-            self._context.useless[post.key] = post
+            self._context.mempool.useless[post.key] = post
         if isinstance(error, Invalid):
             self._context.emit(Blame(post.sender, error))
 

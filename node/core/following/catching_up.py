@@ -1,6 +1,6 @@
 """Catching up: following final blocks one by one, joining at the head, and fetching older blocks in the background."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -30,14 +30,23 @@ class CatchingUp:
     Args:
         context: the node's memory.
         blocks: takes blocks.
+        is_silent: whether nothing may be signed in our own name.
         replays: whether every missed aggregate is recomputed; then the peer never joins at a head.
         backfills: whether older blocks are fetched after joining.
     """
 
-    def __init__(self, context: Context, blocks: BlockImport, *, replays: bool, backfills: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        blocks: BlockImport,
+        is_silent: Callable[[], bool],
+        *,
+        replays: bool,
+        backfills: bool,
+    ) -> None:
         self._context, self._blocks, self._replays = context, blocks, replays
         self._backfill = Backfill(context, is_wanted=backfills)
-        self._joining = Joining(context, blocks)
+        self._joining = Joining(context, blocks, is_silent)
         self._ahead = FinalsAhead(context)
         self._replay = Replay(context, blocks, self._ahead)
 

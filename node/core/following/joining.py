@@ -6,7 +6,7 @@ them. If so few are drawn that all may be liars, more members than may lie have 
 many announce such a head, this peer follows the chain block by block, which requires no trust.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -60,8 +60,8 @@ class _Head:
 class Joining:
     """Heads that this peer may join at."""
 
-    def __init__(self, context: Context, blocks: BlockImport) -> None:
-        self._context, self._blocks = context, blocks
+    def __init__(self, context: Context, blocks: BlockImport, is_silent: Callable[[], bool]) -> None:
+        self._context, self._blocks, self._is_silent = context, blocks, is_silent
         self._waiting: dict[_Copy, _Head] = {}
         self._needs_confirmation = may_be_drawn_by_liars(context.genesis, context.head.roster)
         self._state_size_max = state_size_max(context.genesis)
@@ -114,7 +114,7 @@ class Joining:
             if head.block.header.state_root not in context.contents.downloads:  # there was no room for it
                 self._fetch(head, next(iter(head.holders)))
         unconfirmed = self.unconfirmed()
-        if unconfirmed and context.silent() and not self._is_told and context.since_head_ms >= CONFIRM_MS:
+        if unconfirmed and self._is_silent() and not self._is_told and context.since_head_ms >= CONFIRM_MS:
             self._is_told = True
             context.tell(unconfirmed)
 

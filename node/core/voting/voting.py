@@ -1,6 +1,6 @@
 """Voting: this peer's part in deciding the open height. It counts votes, signs its own, and notices the decision."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from fedchain.chain.certificate import Certificate
@@ -26,8 +26,8 @@ EARLY_MAX = 4
 class Voting:
     """Counts and casts votes for the open height."""
 
-    def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport) -> None:
-        self._context, self._crimes, self._blocks = context, crimes, blocks
+    def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport, is_silent: Callable[[], bool]) -> None:
+        self._context, self._crimes, self._blocks, self._is_silent = context, crimes, blocks, is_silent
         self._early: dict[PublicKey, list[Vote]] = {}
         self.agreement = self._open()
 
@@ -88,7 +88,7 @@ class Voting:
         vote that it noted but never sent could not be cast later.
         """
         context = self._context
-        while not context.silent() and (due := self.agreement.advance(context.now.ms)):
+        while not self._is_silent() and (due := self.agreement.advance(context.now.ms)):
             for cast in due:
                 self._cast(cast)
         ballots = self.agreement.ballots

@@ -92,7 +92,7 @@ def test_of_a_member_s_crimes_the_first_is_told_and_no_other() -> None:
     for number in (1, 2):
         item = post(stage.chain.key(culprit), stage.genesis, 1, payload(number))
         assert _evidence(stage.receive(PostMessage(item, payload(number)))) == []
-    assert stage.node._context.evidence == {culprit: first}
+    assert stage.node._parts.crimes.open == {culprit: first}
 
 
 def test_a_member_that_a_block_convicts_is_not_accused_by_the_proof_of_that_block() -> None:
@@ -105,7 +105,7 @@ def test_a_member_that_a_block_convicts_is_not_accused_by_the_proof_of_that_bloc
     stage.receive(VoteMessage(stage.chain.vote(culprit, stage.block(miner=stage.chain.key(stage.others[1])))))
     effects = stage.receive(FinalMessage(block, stage.chain.certificate(block, stage.others)))
     assert not stage.node.head.roster.is_active(culprit)
-    assert (_evidence(effects), stage.node._context.evidence) == ([], {})
+    assert (_evidence(effects), stage.node._parts.crimes.open) == ([], {})
 
 
 def test_evidence_that_is_told_is_checked_once() -> None:
@@ -115,7 +115,7 @@ def test_evidence_that_is_told_is_checked_once() -> None:
     assert refused(stage.receive(EvidenceMessage(forged))) == ["InvalidEvidence"]
     assert refused(stage.receive(EvidenceMessage(double_vote(culprit, stage.genesis, 1)))) == []
     assert refused(stage.receive(EvidenceMessage(double_post(culprit, stage.genesis, 1)))) == ["AlreadyKnown"]
-    assert len(stage.node._context.evidence) == 1
+    assert len(stage.node._parts.crimes.open) == 1
 
 
 def test_evidence_against_a_stranger_is_no_evidence() -> None:
@@ -123,7 +123,7 @@ def test_evidence_against_a_stranger_is_no_evidence() -> None:
     stage = Stage(genesis(4))
     stranger = double_vote(keys(5)[4], stage.genesis, 1)
     assert refused(stage.receive(EvidenceMessage(stranger))) == ["InvalidEvidence"]
-    assert stage.node._context.evidence == {}
+    assert stage.node._parts.crimes.open == {}
 
 
 def test_nobody_accuses_itself() -> None:
@@ -132,7 +132,7 @@ def test_nobody_accuses_itself() -> None:
     for number in (1, 2):
         stage.receive(VoteMessage(stage.a_vote(stage.me, sha256(bytes([number])), PREVOTE)))
     assert _evidence(stage.victim.effects) == []
-    assert stage.node._context.evidence == {}
+    assert stage.node._parts.crimes.open == {}
 
 
 # --- proven
@@ -160,7 +160,7 @@ def test_the_next_block_proves_the_crime_and_its_member_is_out() -> None:
     head = stage.node.head
     assert head.block_hash == block.hash
     assert (stage.node.votes_required(), stage.node.posts_required(), len(head.roster.electors)) == (2, 2, 3)
-    assert stage.node._context.evidence == {}
+    assert stage.node._parts.crimes.open == {}
     assert [type(notice) for notice in stage.victim.notices] == [Convicted]
 
     vote = stage.a_vote(culprit.public_key, NIL, PREVOTE)
@@ -195,7 +195,7 @@ def test_a_block_proves_few_crimes_and_the_next_one_the_others() -> None:
     assert [item.hash for item in block.evidence] == sorted(item.hash for item in block.evidence)
     stage.adopt(block)
     stage.final(block)
-    assert len(stage.node._context.evidence) == 2
+    assert len(stage.node._parts.crimes.open) == 2
 
 
 def test_a_crime_that_was_proven_while_we_were_away_is_forgotten() -> None:
@@ -217,7 +217,7 @@ def test_a_crime_that_was_proven_while_we_were_away_is_forgotten() -> None:
     before = stage.chain.states[block.header.parent_hash]
     stage.receive(Chunk(before.root, 0, before.encode()), stage.others[1])
     assert stage.node.head.height == 13
-    assert stage.node._context.evidence == {}
+    assert stage.node._parts.crimes.open == {}
 
 
 def _without(stage: Stage) -> tuple[Post, ...]:

@@ -49,7 +49,10 @@ def test_closed_phases_are_forgotten_and_the_open_one_and_later_ones_stay() -> N
     kept = [_post(0, 1, 2, 1), _post(1, 1, 3, 0)]
     for item in (_post(0, 1, 1, 1), _post(0, 1, 2, 0), *kept):
         mempool.add(item, 5)
+    bad = [_post(2, 1, 2, 0), _post(2, 1, 2, 1)]
+    mempool.useless = {item.key: item for item in bad}
     mempool.drop_before((2, 1))
+    assert [*mempool.useless.values()] == bad[1:]
     assert [*mempool.all()] == kept
     assert [*mempool.payload_hashes()] == [item.payload_hash for item in kept]
     assert [*mempool.held_before((2, 0), 10**9)] == []

@@ -193,7 +193,7 @@ def test_a_refused_payload_is_looked_at_once(data: bytes | None) -> None:
     assert not [effect for effect in effects if isinstance(effect, Compute | Send)]
     assert refused(stage.receive(PostMessage(_post(stage), payload(1)))) == ["Equivocation"], "it has spoken"
     stage.accept()
-    assert stage.node._context.useless == {}
+    assert stage.node._context.mempool.useless == {}
 
 
 def test_a_post_that_was_refused_before_its_phase_opened_is_known_in_it() -> None:

@@ -453,7 +453,7 @@ class Trial:
         head = peer.node.head
         if head.height > LAST or (head.height and head.block_hash != told.block(head.height).hash):
             self.broken.append(f"the head is at height {head.height}, and not on what was decided")
-        if culprits := peer.node._context.evidence.keys() - {LIAR}:
+        if culprits := peer.node._parts.crimes.open.keys() - {LIAR}:
             self.broken.append(f"{len(culprits)} honest members are accused")
         for effect in effects:
             match effect:
@@ -484,7 +484,7 @@ def digest(peer: Peer) -> Hashable:
         context.journal,
         context.mempool.changes,
         tuple((name, entry.block.signature, entry.is_valid) for name, entry in context.ledger.entries.items()),
-        tuple(context.evidence),
+        tuple(node._parts.crimes.open),
         tuple((slot, tuple(ballots.ballot(*slot).first.items())) for slot in slots),
         ballots.newest_polka,
         (agreement.attempt, agreement.lock),

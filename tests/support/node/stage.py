@@ -252,7 +252,7 @@ class Stage:
             context.head.block_hash,
             len(context.mempool),
             tuple(context.ledger.entries),
-            tuple(context.evidence),
+            tuple(self.node._parts.crimes.open),
             tuple((slot, tuple(agreement.ballots.ballot(*slot).tally.items())) for slot in slots),
             agreement.attempt,
             agreement.lock,

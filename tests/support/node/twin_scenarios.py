@@ -160,4 +160,4 @@ def is_accused(peer: Peer, member: PublicKey) -> bool:
     told = [item.message for item in peer.effects if isinstance(item, Publish)]
     found = [message.evidence for message in told if isinstance(message, EvidenceMessage)]
     found += [notice.evidence for notice in peer.notices if isinstance(notice, Convicted)]
-    return member in {evidence.culprit for evidence in [*found, *peer.node._context.evidence.values()]}
+    return member in {evidence.culprit for evidence in [*found, *peer.node._parts.crimes.open.values()]}

@@ -192,7 +192,7 @@ def test_what_is_kept_and_passed_on_of_a_member_is_bounded() -> None:
     assert stage.node._parts.sessions.kept() == KEPT_MAX * (high + 1)
     stage.accept(HEIGHTS_APART)
     assert stage.node._parts.sessions.kept() == KEPT_MAX * (high - stage.node.head.height + HEIGHTS_APART + 1)
-    assert member not in stage.node._context.evidence
+    assert member not in stage.node._parts.crimes.open
 
 
 @pytest.mark.parametrize("height", [0, 4 + HEIGHTS_APART, 10**6, 2**63])
