@@ -1,31 +1,28 @@
-"""Payloads by reference: the parts that this peer reads, those of them that it lacks, and their download.
+"""Payloads by reference: the posts that list parts, and the parts that the knowledge keeps in force.
 
 A post that lists parts counts for their readers once the parts are here, and for all other peers at once. So a reader's
 vote asserts the content of its parts, and the others' votes the form of the list. Parts that the knowledge at the head
 lists are in force: their readers fetch them, keep them, and drop them when nothing lists them any more.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from fedchain.chain.exceptions import Invalid, LimitReached, Refused
-from fedchain.chain.knowledge import PART_SIZE_MAX, Part
+from fedchain.chain.exceptions import Invalid, Refused
+from fedchain.chain.knowledge import Part
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.downloads import Request
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.contents.authors import Authors
+from fedchain.node.core.contents.own_parts import OwnParts
+from fedchain.node.core.contents.part_fetching import PartFetching
 from fedchain.node.core.contents.part_lists import PartLists, PartLookup
 from fedchain.node.core.contents.tracked_part import Claim, PartState, TrackedPart
-from fedchain.node.core.contents.turns import Turns
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, KeepParts
 from fedchain.node.core.jobs import KeepPart
-
-FETCHED_AT_ONCE = 8
-"""Most parts that are fetched at a time; each is held in memory until it is complete, checked and written."""
 
 PATIENCE_MS = 4 * STALL_MS
 """How long work on a phase waits for parts without a byte of them: a member may list parts that nobody has."""
@@ -56,27 +53,19 @@ class _Followed:
 
 
 class BulkParts:
-    """Fetches, checks and keeps the parts that this peer reads.
-
-    Few parts are fetched at a time, so authors take turns (``turns.py``): an author that withholds the parts it lists,
-    or sends them slowly, holds up none of the others.
-    """
+    """Has the parts that this peer reads fetched (``part_fetching.py``), checked and kept."""
 
     def __init__(self, context: Context, lookup: PartLookup) -> None:
         self._context, self._lookup = context, lookup
-        self._parts: dict[Hash, TrackedPart] = {}  # those that are wanted stand in the order in which they became so
-        self._has_spared = False  # whether the disk was told what to keep
-        self._turns = Turns(FETCHED_AT_ONCE, context.genesis.phase_timeout_ms // 2)
         self._authors = Authors()
+        self._fetching = PartFetching(context, lookup, self._authors)
         self._came_ms = 0  # when a part that is awaited, or the knowledge, came last
-        self._paused_until_ms = 0  # when the disk may take parts again
         self._followed: dict[Hash, _Followed] = {}  # posts of the open phase that wait for parts
         self._listed: set[Hash] = set()  # parts that the knowledge at the head lists
         self._was_listed: set[Hash] = set()  # parts of the knowledge before it: others may still fetch those
-        self._own: dict[Hash, set[tuple[int, int]]] = {}  # (reader, round) of those in `_listed` that we posted
-        self._were_own: dict[Hash, set[tuple[int, int]]] = {}  # the same for `_was_listed`
         self._looked_at: Hash = b""  # the head whose knowledge was read
         self._lists = PartLists(context)
+        self._own = OwnParts(context, self._lists)
         self.is_used = self._lists.are_used
         """Whether posts of any phase list parts."""
 
@@ -84,7 +73,7 @@ class BulkParts:
 
     def is_waiting(self) -> bool:
         """Whether parts that the knowledge lists are on their way, and have not been awaited for too long."""
-        context, awaited = self._context, [part for part in self._parts.values() if part.is_awaited]
+        context, awaited = self._context, [part for _, part in self._fetching.parts() if part.is_awaited]
         has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
         if awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
             for author in {claim.author for part in awaited for claim in part.claims}:
@@ -99,28 +88,11 @@ class BulkParts:
         return self._authors.is_waited_for(author, self._context.head.height)
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
-        """Whether a content is a part that the peer may not have from us.
-
-        Only its author gives a part, and only to the readers that its own post lists. A list by another member may be
-        the lie of somebody that wants the part; so may a post that names it as its payload, until that was checked.
-        """
-        part = self._parts.get(content_hash)
-        is_part = (part is not None and part.is_under_way) or self._lookup.has(content_hash)
+        """Whether a content is a part that the peer may not have from us."""
+        is_part = self._fetching.is_under_way(content_hash) or self._lookup.has(content_hash)
         if not is_part or self._context.contents.is_public(content_hash):
             return False
-        return not any(self._lists.may_have(peer, reader, number) for reader, number in self._own_readers(content_hash))
-
-    def _own_readers(self, part_hash: Hash) -> Iterator[tuple[int, int]]:
-        """(reader, round) pairs: readers for which we list a part, and the rounds in which we posted it."""
-        for known in (self._own, self._were_own):
-            yield from known.get(part_hash, ())
-        for post, payload in self._open_posts():
-            if post.sender == self._context.me:
-                yield from (
-                    (reader, post.round)
-                    for listed, _, reader in self._lists.parts(post, payload)
-                    if listed == part_hash
-                )
+        return not self._own.may_have(peer, content_hash)
 
     def _open_posts(self) -> Iterator[tuple[Post, bytes]]:
         """Posts of the open phase with their lists, whether or not all of their parts are here."""
@@ -132,15 +104,14 @@ class BulkParts:
 
     def wanted(self) -> set[Hash]:
         """Parts that are being fetched, or will be."""
-        return {part_hash for part_hash, part in self._parts.items() if part.state is PartState.WANTED}
+        return {part_hash for part_hash, part in self._fetching.parts() if part.state is PartState.WANTED}
 
     def gathering(self) -> Iterator[Post]:
         """Posts of the open phase that wait for parts."""
         return (item.post for item in self._followed.values() if item.is_kept)
 
     def __contains__(self, content_hash: Hash) -> bool:
-        part = self._parts.get(content_hash)
-        return part is not None and part.state is PartState.WANTED
+        return content_hash in self._fetching
 
     # arrivals
 
@@ -162,38 +133,35 @@ class BulkParts:
             return True
         if post.sender == self._context.me:
             return False
-        ours = self._lists.ours(post, payload)
-        missing = {part_hash: size for part_hash, size, _ in ours if not self._is_settled(post, part_hash)}
+        ours, is_settled = self._lists.ours(post, payload), self._fetching.is_settled
+        missing = {part_hash: size for part_hash, size, _ in ours if not is_settled(post.hash, part_hash)}
         if not missing:
             return False
         item = self._followed[post.hash] = _Followed(post, payload, missing)
         for part_hash in missing:
             self._pursue(item, part_hash)
-        self._ask()
+        self._fetching.ask()
         return True
 
     def _pursue(self, item: _Followed, part_hash: Hash) -> None:
         """Fetch a part that a post lacks, or have it checked against the post's list if it is here."""
-        post, part = item.post, self._part(part_hash)
-        if not self._is_here(part_hash):
-            self._claim(part_hash, Claim(item.missing[part_hash], post.sender, post, item.payload))
+        post, part = item.post, self._fetching.part(part_hash)
+        if not self._fetching.is_here(part_hash):
+            self._fetching.claim(part_hash, Claim(item.missing[part_hash], post.sender, post, item.payload))
         elif post.hash not in part.judged:
             part.judged[post.hash] = False
             self._context.emit(Compute(KeepPart(self._context.head, post, item.payload, part_hash, None)))
 
     def on_bytes(self, part_hash: Hash, data: bytes, giver: PublicKey) -> None:
         """The bytes of a wanted part are complete and have the right hash; the last of them came from ``giver``."""
-        part, now_ms = self._parts[part_hash], self._context.now.ms
-        claim = part.arrive()
-        self._turns.end(part_hash, now_ms)
-        self._authors.on_part(giver, now_ms)
-        if part.is_awaited:
-            self._came_ms = now_ms
+        claim = self._fetching.on_bytes(part_hash, giver)
+        if self._fetching.part(part_hash).is_awaited:
+            self._came_ms = self._context.now.ms
         self._context.emit(Compute(KeepPart(self._context.head, claim.post, claim.payload, part_hash, data)))
 
     def on_kept(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
         """A part was kept or refused; returns the posts that miss no part any more."""
-        part, now_ms = self._part(job.part_hash), self._context.now.ms
+        part, now_ms = self._fetching.part(job.part_hash), self._context.now.ms
         if job.data is not None:
             if part.is_awaited:
                 self._came_ms = now_ms
@@ -204,9 +172,9 @@ class BulkParts:
                 if isinstance(result, Invalid):  # the post's list may lie about another member's part
                     claims = [claim for claim in claims if claim.post != job.post]
                 else:  # the disk is full, and may have room again
-                    self._paused_until_ms = now_ms + PATIENCE_MS
+                    self._fetching.pause(now_ms + PATIENCE_MS)
                 for claim in claims:
-                    self._claim(job.part_hash, claim)
+                    self._fetching.claim(job.part_hash, claim)
         if job.post is not None:
             self._on_judged(job, job.post, part, result)
         return self._settle(job.part_hash, part)
@@ -235,7 +203,7 @@ class BulkParts:
                 del self._followed[post_hash]
                 if item.is_kept:
                     ready.append((item.post, item.payload))
-        self._ask()
+        self._fetching.ask()
         return ready
 
     # parts in force
@@ -244,7 +212,7 @@ class BulkParts:
         """Another phase is open: drop posts of the last one that were not counted."""
         self._followed.clear()
         self._authors.on_head(self._context.head.height)
-        for part in self._parts.values():
+        for _, part in self._fetching.parts():
             part.is_awaited = False
             part.judged.clear()
 
@@ -259,141 +227,36 @@ class BulkParts:
         is_first, self._looked_at = not self._looked_at, context.head.block_hash
         known = context.checks.rules.parts_known(knowledge)
         self._was_listed, self._listed = self._listed, {part_hash for _, (part_hash, _, _), _ in known}
-        self._were_own, self._own = self._own, {}
-        for number, (part_hash, _, reader), sender in known:
-            if context.head.roster.members[sender] == context.me:
-                self._own.setdefault(part_hash, set()).add((reader, number))
+        self._own.on_knowledge(known)
         self._look_for(known)
         posts = self._open_posts()
         listed = {part_hash for post, payload in posts for part_hash, _, _ in self._lists.parts(post, payload)}
         if not is_first:  # after a restart, our trainer may have left parts of a post that is not known yet
-            under_way = (part_hash for part_hash, part in self._parts.items() if part.is_under_way)
+            under_way = (part_hash for part_hash, part in self._fetching.parts() if part.is_under_way)
             needed = frozenset({*self._listed, *self._was_listed, *listed, *under_way})
-            self._spare(needed)
+            self._fetching.spare(needed)
             context.emit(KeepParts(needed))
-        self._ask()
-
-    def _spare(self, needed: Collection[Hash]) -> None:
-        """The disk is told to keep these parts and to drop the others."""
-        self._has_spared = True
-        for part_hash in needed:
-            self._part(part_hash)
-        for part_hash, part in self._parts.items():
-            part.is_spared = part_hash in needed
-        self._parts = {part_hash: part for part_hash, part in self._parts.items() if part.is_of_use()}
+        self._fetching.ask()
 
     def _look_for(self, known: Sequence[tuple[int, Part, int]]) -> None:
         """Want the parts that the knowledge lists for us, and those that posts from the open phase on list."""
         context, members = self._context, self._context.head.roster.members
-        for part in self._parts.values():
-            part.doubt()
-        self._turns.forget_waiting()
+        self._fetching.doubt()
         claims: dict[Hash, list[Claim]] = {}
         for posted_in, (part_hash, size, reader), sender in known:
             is_own = members[sender] == context.me  # our trainer writes without telling us
             if not self._lists.is_ours(reader, posted_in) or (is_own and self._lookup.has(part_hash)):
                 continue
-            if not self._is_here(part_hash):
+            if not self._fetching.is_here(part_hash):
                 claims.setdefault(part_hash, []).append(Claim(size, members[sender], None, b""))
-        for part_hash, part in self._parts.items():
+        for part_hash, part in self._fetching.parts():
             part.is_given_up = part.is_given_up and part_hash in self._listed
         for part_hash, found in claims.items():
-            part = self._part(part_hash)
+            part = self._fetching.part(part_hash)
             part.is_awaited = not part.is_given_up and any(self.is_waited_for(claim.author) for claim in found)
         self._came_ms = context.now.ms
-        for part_hash, part in self._parts.items():
-            still = [item for item in part.claims if item.post and (item.post.round, item.post.phase) >= context.phase]
-            if still:
-                claims.setdefault(part_hash, []).extend(still)
-        for part_hash, part in self._parts.items():
-            part.claim_anew(claims.pop(part_hash, []) if part.state is PartState.KEEPING else ())
-        for part_hash in [running for running in self._turns.running() if running not in claims]:
-            self._stop(part_hash)
-        for part_hash, found in claims.items():
-            for claim in found:
-                self._claim(part_hash, claim)
+        self._fetching.claim_anew(claims)
 
     def on_tick(self) -> None:
         """Let stalled downloads make way, and begin others that there was no room for."""
-        self._make_way()
-        self._ask()
-
-    # turns
-
-    def _claim(self, part_hash: Hash, claim: Claim) -> None:
-        """Note a listing of a part that is missing."""
-        context, part = self._context, self._part(part_hash)
-        if not part.is_under_way:
-            part.begin()
-            self._parts[part_hash] = self._parts.pop(part_hash)
-        if claim in part.claims:
-            return
-        part.claims.append(claim)
-        if part_hash in self._turns:
-            if claim.author in context.peers:  # it may be the only author listing the part that has it
-                self._want(part_hash, claim)
-        elif part.state is PartState.WANTED:
-            self._turns.wait(claim.author, part_hash)
-
-    def _ask(self) -> None:
-        """Begin downloads, up to the number that may run at a time."""
-        context, now_ms = self._context, self._context.now.ms
-        if now_ms < self._paused_until_ms:
-            return
-        for _ in range(self._room()):
-            taken = self._turns.take_next(self.__contains__, context.peers, now_ms)
-            if taken is None:
-                return
-            author, part_hash = taken
-            try:
-                for claim in self._claims_in_order(part_hash):
-                    context.send(self._want(part_hash, claim))
-            except LimitReached:
-                self._turns.wait(author, part_hash)
-                return  # the next part that comes, or the next tick, tries again
-            self._turns.begin(author, part_hash, now_ms)
-
-    def _want(self, part_hash: Hash, claim: Claim) -> list[Request]:
-        """Fetch a part from a member that lists it: nobody else gives it."""
-        downloads, now_ms = self._context.contents.downloads, self._context.now.ms
-        return downloads.want(part_hash, claim.size, claim.author, now_ms, PART_SIZE_MAX, asks_others=False)
-
-    def _room(self) -> int:
-        being_kept = sum(part.state is PartState.KEEPING for part in self._parts.values())
-        return FETCHED_AT_ONCE - len(self._turns) - being_kept
-
-    def _make_way(self) -> None:
-        """End downloads whose turn is over, in favour of others that wait."""
-        downloads, is_wanted = self._context.contents.downloads, self.__contains__
-        peers, now_ms = self._context.peers, self._context.now.ms
-        for part_hash in self._turns.make_way(is_wanted, peers, downloads.arrived, self._room(), now_ms):
-            self._context.contents.stop_part(part_hash)
-            for author in {claim.author: None for claim in self._parts[part_hash].claims}:
-                self._turns.wait(author, part_hash)
-
-    def _stop(self, part_hash: Hash) -> None:
-        self._turns.end(part_hash, self._context.now.ms)
-        self._context.contents.stop_part(part_hash)
-
-    def _claims_in_order(self, part_hash: Hash) -> list[Claim]:
-        """Claims of connected authors, the author that gave a part most recently first."""
-        claims = [claim for claim in self._parts[part_hash].claims if claim.author in self._context.peers]
-        return sorted(claims, key=lambda claim: -self._authors.gave_ms(claim.author))
-
-    def _is_settled(self, post: Post, part_hash: Hash) -> bool:
-        """Whether a part is here and was checked against the list of a post."""
-        part = self._parts.get(part_hash)
-        return part is not None and part.judged.get(post.hash, False) and self._is_here(part_hash)
-
-    def _is_here(self, part_hash: Hash) -> bool:
-        """Whether a part is here and stays. While a phase is open the disk is asked once; it may be slow to drop."""
-        part = self._part(part_hash)
-        if part.state is PartState.UNKNOWN and (part.is_spared or not self._has_spared) and self._lookup.has(part_hash):
-            part.find()
-        return part.state is PartState.HERE
-
-    def _part(self, part_hash: Hash) -> TrackedPart:
-        part = self._parts.get(part_hash)
-        if part is None:
-            part = self._parts[part_hash] = TrackedPart()
-        return part
+        self._fetching.on_tick()

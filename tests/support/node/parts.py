@@ -9,10 +9,10 @@ from fedchain.chain.knowledge import AGGREGATOR, Occasion, Part, Rules
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import CHUNK_SIZE, Chunk
+from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 from fedchain.node.core.effects import Effect
 from tests.support.chain.builders import genesis, post
-from tests.support.node.stage import Stage
+from tests.support.node.stage import Stage, sent
 
 RECORD = struct.Struct(">32sIi")
 
@@ -104,3 +104,8 @@ def a_block(stage: Stage, reader: int = AGGREGATOR) -> Block:
         stage.chain.contents[sha256(payload)] = payload
         posts.append(post(stage.chain.key(member), stage.genesis, state.round, payload, phase=state.phase))
     return stage.block(posts=tuple(posts))
+
+
+def asked(effects: Sequence[Effect]) -> list[Hash]:
+    """Contents that single peers are asked for."""
+    return [question.content_hash for question in sent(effects, GetContent)]

@@ -1,6 +1,5 @@
 """Payloads by reference in a node: whose parts it fetches, what counts when, and who is to blame for wrong bytes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.contents.bulk import FETCHED_AT_ONCE, PATIENCE_MS
+from fedchain.node.core.contents.bulk import PATIENCE_MS
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
 from fedchain.node.core.events import Computed, MessageReceived, Moment
@@ -22,7 +21,7 @@ from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.run import limits_of
 from tests.support.chain.builders import CREATED_MS, SumRules, genesis, post
-from tests.support.node.driver import Federation, HeldParts, check_agreement
+from tests.support.node.driver import Federation, check_agreement
 from tests.support.node.parts import (
     GOOD,
     OTHER,
@@ -31,6 +30,7 @@ from tests.support.node.parts import (
     PartRules,
     a_block,
     a_post,
+    asked,
     held,
     listing,
     part_of,
@@ -42,13 +42,9 @@ from tests.support.node.stage import Stage, blamed, refused, sent, votes
 BAD = b"evil" * 100
 
 
-def asked(effects: Sequence[Effect]) -> list[Hash]:
-    return [question.content_hash for question in sent(effects, GetContent)]
-
-
 def judged(at: Stage) -> list[Hash]:
     """Posts by whose lists the node has checked parts."""
-    return [post_hash for part in at.node._parts.bulk._parts.values() for post_hash in part.judged]
+    return [post_hash for part in at.node._parts.bulk._fetching._parts.values() for post_hash in part.judged]
 
 
 @pytest.mark.parametrize(
@@ -148,18 +144,6 @@ def test_a_part_that_was_here_and_is_lost_is_fetched_again() -> None:
     item, payload = a_post(at, (GOOD, AGGREGATOR), author=1)
     assert asked(at.receive(PostMessage(item, payload))) == [sha256(GOOD)]
     send(at, GOOD, item.sender)
-    assert held(at, item)
-
-
-def test_a_few_parts_are_fetched_at_a_time() -> None:
-    at = stage()
-    parts = [bytes([number]) * 10 for number in range(FETCHED_AT_ONCE + 2)]
-    item, payload = a_post(at, *((b"good" + data, AGGREGATOR) for data in parts))
-    wanted = asked(at.receive(PostMessage(item, payload)))
-    assert len(wanted) == FETCHED_AT_ONCE
-    for data in parts:
-        wanted += asked(send(at, b"good" + data))
-    assert wanted == [sha256(b"good" + data) for data in parts]
     assert held(at, item)
 
 
@@ -360,54 +344,6 @@ def test_who_reads_one_part_of_a_post_cannot_tell_about_the_others() -> None:
     assert [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)] == []
 
 
-def test_parts_that_never_come_hold_up_no_others() -> None:
-    at = stage()
-    liar, listed = a_post(at, *((b"good, but nowhere %d" % number, AGGREGATOR) for number in range(64)))
-    at.receive(PostMessage(liar, listed))
-    item, payload = a_post(at, (GOOD, AGGREGATOR), (OTHER, AGGREGATOR), author=1)
-    at.receive(PostMessage(item, payload))
-    wanted = asked(at.wait(3))
-    assert sha256(GOOD) in wanted
-    send(at, GOOD, item.sender)
-    assert sha256(OTHER) in [*wanted, *asked(at.wait(3))]
-    send(at, OTHER, item.sender)
-    assert held(at, item)
-    assert not held(at, liar)
-
-
-def test_who_gives_little_by_little_holds_up_no_others() -> None:
-    at = stage()
-    slow = [b"good" + bytes([number]) * 2 * CHUNK_SIZE for number in range(FETCHED_AT_ONCE)]
-    liar, listed = a_post(at, *((data, AGGREGATOR) for data in slow))
-    at.receive(PostMessage(liar, listed))
-    item, payload = a_post(at, (GOOD, AGGREGATOR), author=1)
-    effects = at.receive(PostMessage(item, payload))
-    for data in slow[:4]:
-        effects += at.tick(1)
-        effects += at.receive(Chunk(sha256(data), 0, data[:CHUNK_SIZE]), liar.sender)
-    assert sha256(GOOD) in asked(effects)
-
-
-def test_of_one_members_parts_those_that_come_do_not_wait_for_those_that_do_not() -> None:
-    at = stage()
-    gone = [b"good, but nowhere %d" % number for number in range(FETCHED_AT_ONCE)]
-    item, payload = a_post(at, *((data, AGGREGATOR) for data in (*gone, GOOD)))
-    at.receive(PostMessage(item, payload))
-    assert sha256(GOOD) in asked(at.wait(6))
-
-
-def test_everybody_that_lists_a_part_is_asked_for_it() -> None:
-    document = genesis(16, aggregator=AggregatorRule.FIXED)
-    at = Stage(document, 0, PartRules(document.members), contributes=False)
-    for author in (5, 9):
-        item, payload = a_post(at, (GOOD, AGGREGATOR), author=author)
-        at.receive(PostMessage(item, payload))
-    effects = at.wait(6)
-    assert at.others[9] in {effect.peer for effect in effects if isinstance(effect, Send)}
-    send(at, GOOD, at.others[9])
-    assert held(at, item)
-
-
 def chunk_alone(at: Stage, data: bytes) -> tuple[KeepPart, list[Effect]]:
     """A part comes from the peer that is asked, and the disk is slow: its job, and the effects that follow."""
     moment, effects = Moment(at.now_ms - CREATED_MS, at.now_ms), list[Effect]()
@@ -458,25 +394,6 @@ def test_a_part_that_the_disk_refuses_is_fetched_again_after_a_while() -> None:
     assert sha256(GOOD) in asked(at.wait(4))
     send(at, GOOD)
     assert held(at, item)
-
-
-def test_the_disk_is_asked_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[Hash] = []
-    has = HeldParts.has
-
-    def look(parts: HeldParts, part_hash: Hash) -> bool:
-        looked.append(part_hash)
-        return has(parts, part_hash)
-
-    monkeypatch.setattr(HeldParts, "has", look)
-    at = stage()
-    parts = [b"good %d" % number for number in range(200)]
-    item, payload = a_post(at, *((data, AGGREGATOR) for data in parts))
-    at.receive(PostMessage(item, payload))
-    for data in parts:
-        send(at, data)
-    assert held(at, item)
-    assert len(looked) <= 3 * len(parts)
 
 
 def test_a_lie_about_the_size_of_a_large_part_is_no_fault_of_who_gives_it() -> None:

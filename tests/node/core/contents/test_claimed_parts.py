@@ -1,6 +1,6 @@
 """Parts that are claimed and not given: what an honest reader loses by members that list what never comes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -8,18 +8,15 @@ import pytest
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage
-from fedchain.network.sync import STALL_MS
-from fedchain.node.core.contents.bulk import FETCHED_AT_ONCE, PATIENCE_MS
+from fedchain.network.messages import CHUNK_SIZE, Chunk, Message, PostMessage
+from fedchain.node.core.contents.bulk import PATIENCE_MS
+from fedchain.node.core.contents.part_fetching import FETCHED_AT_ONCE
 from fedchain.node.core.contents.part_lists import PartLists
-from fedchain.node.core.effects import Contribute, Effect, Send
-from fedchain.node.core.events import MessageReceived, PeerDisconnected
+from fedchain.node.core.effects import Contribute
+from fedchain.node.core.events import MessageReceived
 from tests.support.chain.builders import CREATED_MS, genesis, post
 from tests.support.node.driver import Federation, Peer, check_agreement
 from tests.support.node.parts import (
-    GOOD,
-    OTHER,
     RECORD,
     PartRules,
     a_block,
@@ -209,75 +206,3 @@ def test_an_author_whose_parts_were_wrong_is_not_waited_for() -> None:
     for number, part in data.items():
         send(at, part, at.genesis.members[number])
     assert asked_to_contribute(at.final(block)), "a quorum let it pass, and it is fetched, but nothing waits for it"
-
-
-# --- who is asked, and when
-
-
-def asked_for(effects: Sequence[Effect], data: bytes) -> list[PublicKey]:
-    """The peers that are asked for a part."""
-    questions = ((item.peer, item.message) for item in effects if isinstance(item, Send))
-    return [peer for peer, item in questions if isinstance(item, GetContent) and item.content_hash == sha256(data)]
-
-
-def nowhere(at: Stage, author: int, round_number: int) -> None:
-    """A post by somebody that takes all places with parts that never come."""
-    parts = [(b"good, but nowhere %d" % number, AGGREGATOR) for number in range(FETCHED_AT_ONCE)]
-    at.receive(PostMessage(*a_post(at, *parts, author=author, round_number=round_number)))
-
-
-def test_of_those_that_list_a_part_the_one_is_asked_that_gave_one_last() -> None:
-    at = stage()
-    at.tick(1)
-    listed = [a_post(at, (OTHER, AGGREGATOR if author == 1 else 2), author=author) for author in range(3)]
-    at.chain.contents |= {item.payload_hash: payload for item, payload in listed}
-    block = at.block(posts=tuple(sorted((item for item, _ in listed), key=lambda item: item.sender)))
-    at.candidate(block)
-    send(at, OTHER, at.others[1])
-    at.final(block)
-    nowhere(at, 2, round_number=2)
-    effects = list[Effect]()
-    for author in (0, 1):
-        effects += at.receive(PostMessage(*a_post(at, (GOOD, AGGREGATOR), author=author, round_number=2)))
-    assert asked_for(effects, GOOD) == [], "there is no room"
-    assert asked_for(at.tick(STALL_MS / 1_000), GOOD) == [at.others[1]]
-
-
-def test_an_author_that_is_gone_is_not_asked() -> None:
-    at = stage()
-    at.handle(PeerDisconnected(at.others[0]))
-    effects = list[Effect]()
-    for author in (0, 1):
-        effects += at.receive(PostMessage(*a_post(at, (GOOD, AGGREGATOR), author=author)))
-    assert asked_for(effects, GOOD) == [at.others[1]]
-
-
-def test_what_a_closed_phase_did_not_count_takes_no_place_in_the_next() -> None:
-    at = stage()
-    nowhere(at, 2, round_number=1)
-    block = a_block(at, reader=2)
-    at.candidate(block)
-    at.final(block)
-    item, payload = a_post(at, (GOOD, AGGREGATOR), round_number=2)
-    assert asked_for(at.receive(PostMessage(item, payload)), GOOD) == [item.sender]
-
-
-def test_a_part_for_which_there_is_no_room_is_fetched_later() -> None:
-    at = stage()
-    downloads = at.node._context.contents.downloads
-    count_max, downloads._count_max = downloads._count_max, 0
-    assert asked_for(at.receive(PostMessage(*a_post(at, (GOOD, AGGREGATOR)))), GOOD) == []
-    downloads._count_max = count_max
-    assert asked_for(at.tick(1), GOOD) == [at.others[0]]
-
-
-def test_a_part_that_made_way_is_fetched_again() -> None:
-    at = stage()
-    parts = [b"good, and late %d" % number for number in range(FETCHED_AT_ONCE + 1)]
-    item, payload = a_post(at, *((data, AGGREGATOR) for data in parts))
-    at.receive(PostMessage(item, payload))
-    at.wait(6)
-    for _ in range(2):
-        for data in parts:
-            send(at, data)
-    assert held(at, item)
