@@ -14,6 +14,12 @@ from tests.support.web.pages import run as run
 from tests.support.web.site import HOME, site
 
 
+def test_no_page_waits_for_its_template(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jinja2.PackageLoader.get_source", None)
+    for path in ("", "blocks", "block/1", "members", "member/1", "participation", "rounds", "round/1", "genesis"):
+        assert client.get(f"/run/{path}").status_code == 200
+
+
 def test_another_site_cannot_have_blocks_recomputed(client: TestClient) -> None:
     refused: tuple[dict[str, str], ...] = (
         {"sec-fetch-site": "cross-site"},

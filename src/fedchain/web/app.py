@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ class Site:
         self._recomputing = threading.Lock()
         self._streams, self._streams_max = 0, streams_max
         self._templates = make_templates()
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)  # or the first pages would wait for it
         self.app: ASGIApp = Guard(self._application(), frozenset(hosts))
         """The application, for a server."""
 
@@ -364,8 +367,9 @@ def is_over(chain: Chain, reading: Reading) -> bool:
     return reading.explorer.state.finished and all(holder.status is None for holder in chain.holders)
 
 
+@cache
 def make_templates() -> Environment:
-    """The templates; they escape all values."""
+    """The templates; they escape all values. Each is compiled when it is used for the first time."""
     found = Environment(
         loader=PackageLoader("fedchain.web"),
         autoescape=True,
