@@ -49,11 +49,16 @@ VOLATILE = frozenset({"head_age_s", "links", "refused", "clock_offset_ms", "cloc
 
 
 class Holder:
-    """One folder with the chain. Use it under the chain's lock."""
+    """One folder with the chain. Use it under the chain's lock.
 
-    def __init__(self, place: Place) -> None:
+    Args:
+        place: the folder.
+        members: number of the chain's members.
+    """
+
+    def __init__(self, place: Place, members: int) -> None:
         self.place = place
-        self.seen = SeenFile(place.folder)
+        self.seen = SeenFile(place.folder, members)
         self.measured = MeasuredFile(place.folder, self.seen)
         self.status: dict[str, Any] | None = None
         """Status of its node; None if none runs."""
@@ -243,13 +248,9 @@ class Chain:
             self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
-        rounds = [
-            (len(file.rounds), len(file.members), len(file.links), holder.seen.count)
-            for holder in self.holders
-            for file in [holder.measured]
-        ]
+        files = [(holder.measured.version, holder.seen.version) for holder in self.holders]
         text = json.dumps(
-            [versions, told, rounds, self.behind, self._columns.height, self.compared, self.troubles], default=str
+            [versions, told, files, self.behind, self._columns.height, self.compared, self.troubles], default=str
         )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -296,7 +297,9 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
         with Store.open(place.chain, read_only=True) as store:
             genesis = store.genesis
         parent = place.folder.resolve().parent if place.group != place.label else place.folder.resolve()
-        groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(Holder(place))
+        groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(
+            Holder(place, len(genesis.members))
+        )
     # The folder of a chain gets the name of the run's folder above it.
     titles = distinct_titles([folder if folder.name == group else folder.parent for group, folder, _ in groups])
     return tuple(

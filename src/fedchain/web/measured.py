@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedchain.files.layout import LINKS_FILE, MEMBERS_FILE, METRICS_FILE, read_metrics
 from fedchain.files.links import NO_LINKS, read_links
-from fedchain.files.members import read_members
+from fedchain.files.members import NUMBER_END, read_members
 from fedchain.web.seen import SeenFile
 
 METRICS_SIZE_MAX = 64 * 2**20
@@ -90,6 +90,11 @@ class MeasuredFile:
         except OSError:
             return
 
+    @property
+    def version(self) -> object:
+        """A value that changes when the measurements may have changed."""
+        return self._file, self._members_file, self._links_file
+
     def newest(self, name: str) -> float | None:
         """The newest value of a name; None if there is none."""
         return newest(self.rounds, name)
@@ -103,7 +108,7 @@ def newest(rounds: Mapping[int, Measured], name: str) -> float | None:
 
 def _read_run(folder: Path) -> Iterator[Measured]:
     for row in read_metrics(folder, METRICS_SIZE_MAX):
-        if isinstance(number := row.get("round"), int):
+        if isinstance(number := row.get("round"), int) and 0 <= number < NUMBER_END:
             yield Measured(number, {name: float(row[name]) for name in _KEPT if _is_number(row.get(name))})
 
 
