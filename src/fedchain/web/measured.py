@@ -16,6 +16,9 @@ from fedchain.web.seen import SeenFile
 METRICS_SIZE_MAX = 64 * 2**20
 """Most bytes of measurements that are read."""
 
+LINKS_SIZE_MAX = 8 * 2**20
+"""Most bytes of the traffic between members; 256 members, all connected, fill less."""
+
 _KEPT = ("taa", "tal", "test_accuracy", "training_s", "mining_s", "voting_s", "epsilon", "bytes_sent_per_peer")
 
 
@@ -44,6 +47,8 @@ class MeasuredFile:
     """Accuracies of a finished simulation's members, by member number and round."""
     links: NDArray[np.int64] = field(default_factory=NO_LINKS.copy)
     """The traffic between a finished simulation's members, as :func:`read_links` has it."""
+    links_damaged: int = 0
+    """Lines of its file that are damaged."""
     _told: dict[int, Measured] = field(default_factory=dict)
     _file: tuple[int, int] | None = None
     _members_file: tuple[int, int] | None = None
@@ -86,7 +91,7 @@ class MeasuredFile:
         try:
             stat = (self.folder / LINKS_FILE).stat()
             if (file := (stat.st_mtime_ns, stat.st_size)) != self._links_file:
-                self.links, self._links_file = read_links(self.folder, METRICS_SIZE_MAX), file
+                (self.links, self.links_damaged), self._links_file = read_links(self.folder, LINKS_SIZE_MAX), file
         except OSError:
             return
 
