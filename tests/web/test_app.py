@@ -20,6 +20,19 @@ def test_no_page_waits_for_its_template(client: TestClient, monkeypatch: pytest.
         assert client.get(f"/run/{path}").status_code == 200
 
 
+def test_pages_are_kept_up_to_a_number_of_bytes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = site(run)
+    client = TestClient(shown.app, base_url=HOME)
+    size = len(client.get("/run/genesis").content)
+    monkeypatch.setattr("fedchain.web.app.KEPT_BYTES_MAX", 3 * size + 20)
+    for number in (*range(9), 8):
+        client.get(f"/run/genesis?{number}")
+    assert [place[-1] for place in shown._kept] == ["6", "7", "8"]
+    monkeypatch.setattr("fedchain.web.app.KEPT_BYTES_MAX", size // 2)
+    assert client.get("/run/genesis?more").status_code == 200
+    assert not shown._kept
+
+
 def test_another_site_cannot_have_blocks_recomputed(client: TestClient) -> None:
     refused: tuple[dict[str, str], ...] = (
         {"sec-fetch-site": "cross-site"},
