@@ -243,7 +243,7 @@ def _round_of(line: Line) -> int:
 
 
 class _Read(NamedTuple):
-    """What is needed of a final block."""
+    """The parts of a final block that a line needs."""
 
     header: Header
     posts: list[list[Any]]  # their canonical fields

@@ -1,4 +1,4 @@
-"""What a store holds of a chain is told without computing a state of it."""
+"""A stored chain is told without computing a state of it."""
 
 from typing import Any
 
