@@ -37,12 +37,12 @@ class Certificate:
     @property
     def clock_ms(self) -> int:
         """Median of the voters' clocks: the time of the block. A minority cannot move it outside the others' clocks."""
-        return _median(vote.clock_ms for vote in self.votes)
+        return median(vote.clock_ms for vote in self.votes)
 
     @property
     def mining_ms(self) -> int:
         """Median of the mining times that the voters saw, in milliseconds."""
-        return _median(vote.mining_ms for vote in self.votes)
+        return median(vote.mining_ms for vote in self.votes)
 
     def to_record(self) -> list[Any]:
         """The canonical fields; the values that all votes share are written once."""
@@ -76,7 +76,7 @@ def certificate_root(certificate: Certificate | None) -> Hash:
     return ZERO_HASH if certificate is None else certificate.hash
 
 
-def _median(values: Iterable[int]) -> int:
+def median(values: Iterable[int]) -> int:
     """The lower median: always one of the values."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2]

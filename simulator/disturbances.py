@@ -73,17 +73,18 @@ class Trouble:
 
 def troubles(faults: Sequence[Fault], clocks: Sequence[Clock], adversaries: Sequence[Traitors]) -> tuple[Trouble, ...]:
     """The times for which something was wrong, in the order in which they began; peers that share one are together."""
-    going, found = dict[tuple[str, int], tuple[float, str]](), list[tuple[float, float | None, str, str, int]]()
+    going: dict[str, dict[int, tuple[float, str]]] = {kind: {} for kind in ("lying", "down", "slow", "cut")}
+    found = list[tuple[float, float | None, str, str, int]]()
 
     def end(kind: str, peers: Sequence[int], at_s: float | None) -> None:
         for peer in peers:
-            if (kind, peer) in going:
-                begin_s, detail = going.pop((kind, peer))
+            if peer in going[kind]:
+                begin_s, detail = going[kind].pop(peer)
                 found.append((begin_s, at_s, kind, detail, peer))
 
     def begin(kind: str, peers: Sequence[int], at_s: float, detail: str = "") -> None:
         for peer in peers:
-            going.setdefault((kind, peer), (at_s, detail))
+            going[kind].setdefault(peer, (at_s, detail))
 
     for row in adversaries:
         settings = ", ".join(f"{name} {value:g}" for name, value in sorted(row.parameters.items()))
@@ -100,10 +101,10 @@ def troubles(faults: Sequence[Fault], clocks: Sequence[Clock], adversaries: Sequ
                 if fault.factor != 1:
                     begin("slow", fault.peers, fault.at_s, f"×{fault.factor:g}")
             case _:  # a partition replaces the one before
-                end("cut", [peer for kind, peer in [*going] if kind == "cut"], fault.at_s)
+                end("cut", [*going["cut"]], fault.at_s)
                 begin("cut", fault.peers if fault.kind == "partition" else (), fault.at_s)
-    for kind, peer in [*going]:
-        end(kind, (peer,), None)
+    for kind, peers in going.items():
+        end(kind, [*peers], None)
     found += [(clock.at_s, None, "clock", _error(clock), peer) for clock in clocks for peer in clock.peers]
     together = dict[tuple[float, float | None, str, str], list[int]]()
     for begin_s, end_s, kind, detail, peer in found:

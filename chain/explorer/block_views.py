@@ -7,7 +7,8 @@ from fedchain.chain.explorer.history import Entry
 from fedchain.chain.explorer.views import BlockSummary, BlockView, CertificateView, Conviction, PostView, Voter
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
-from fedchain.chain.state import State, votes_required
+from fedchain.chain.roster import Roster
+from fedchain.chain.state import votes_required
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 
@@ -23,22 +24,22 @@ def summarize_candidate(genesis: Genesis, block: Block) -> BlockSummary:
     return _summarize(genesis, block, None, None, 0)
 
 
-def view_block(store: Store, entry: Entry) -> BlockView:
+def view_block(store: Store, entry: Entry, roster: Roster | None) -> BlockView:
     """A final block in full."""
-    certificate, before = entry.certificate, entry.before
+    certificate = entry.certificate
     shown = CertificateView(
         hash=certificate.hash,
         attempt=certificate.attempt,
         clock_ms=certificate.clock_ms,
         mining_time_ms=certificate.mining_ms,
-        quorum=None if before is None else votes_required(store.genesis, before.roster.electors),
+        quorum=None if roster is None else votes_required(store.genesis, roster.electors),
     )
-    return _view(store, entry.block, before, summarize(store.genesis, entry), shown, _voters(certificate))
+    return _view(store, entry.block, roster, summarize(store.genesis, entry), shown, _voters(certificate))
 
 
-def view_candidate(store: Store, block: Block, before: State) -> BlockView:
+def view_candidate(store: Store, block: Block, roster: Roster) -> BlockView:
     """An open candidate in full."""
-    return _view(store, block, before, summarize_candidate(store.genesis, block), None, ())
+    return _view(store, block, roster, summarize_candidate(store.genesis, block), None, ())
 
 
 def view_post(store: Store, post: Post) -> PostView:
@@ -89,7 +90,7 @@ def _summarize(
 def _view(
     store: Store,
     block: Block,
-    before: State | None,
+    roster: Roster | None,
     summary: BlockSummary,
     certificate: CertificateView | None,
     voters: tuple[Voter, ...],
@@ -100,11 +101,11 @@ def _view(
         is_final=certificate is not None,
         header=block.header,
         transactions=tuple(view_post(store, post) for post in block.transactions),
-        missing=None if before is None else tuple(sorted(map(address, before.roster.contributors - posted))),
+        missing=None if roster is None else tuple(sorted(map(address, roster.contributors - posted))),
         convictions=tuple(view_conviction(store.genesis, crime, block.header.height) for crime in block.evidence),
         certificate=certificate,
         voters=voters,
-        could_vote=None if before is None else tuple(sorted(map(address, before.roster.electors))),
+        could_vote=None if roster is None else tuple(sorted(map(address, roster.electors))),
     )
 
 

@@ -5,9 +5,9 @@ There is one line for each final block, which saves a walk over the chain; new b
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
@@ -69,14 +69,6 @@ class _Total:
     last_round: int | None = None
     offsets_ms: "array[int]" = field(default_factory=lambda: array("q"))  # ascending
 
-    def add(self, place: int, line: Line) -> None:
-        for sender, size in zip(line.senders, line.sizes, strict=True):
-            if sender == place:
-                self.posts, self.payload_bytes = self.posts + 1, self.payload_bytes + size
-                self.last_round = max(line.round, self.last_round or 0)
-        if place in line.voters:
-            insort(self.offsets_ms, line.offsets_ms[line.voters.index(place)])
-
     def copy(self) -> "_Total":
         return _Total(self.posts, self.payload_bytes, self.last_round, self.offsets_ms[:])
 
@@ -99,7 +91,8 @@ class Columns:
         self._base = base
         self._next = base  # height that is read next
         self._is_open = False  # whether the last line was read before the block after it was there
-        self._totals = [_Total() for _ in self._genesis.members]  # over all lines but an open one
+        places = range(len(self._genesis.members))
+        self._totals = {place: _Total() for place in places}  # over all lines but an open one
         self._mined: dict[PublicKey, int] = {}
         self._post_keys = bytearray()  # the first KEY_SIZE bytes of the hash of each post
         self._post_heights = array("Q")
@@ -114,11 +107,11 @@ class Columns:
         elif self._is_open and self._next <= head:
             self._forget_last()  # the next block says which votes made it final
         last = min(head, self._next + count - 1)
-        following = store.encoded(self._next) if self._next <= last else None
+        following = _read_block(store, self._next) if self._next <= last else None
         for height in range(self._next, last + 1):
-            found, following = following, store.encoded(height + 1) if height < head else None
+            found, following = following, _read_block(store, height + 1) if height < head else None
             if found is not None:
-                self._add(store, height, found, None if following is None else following[0])
+                self._add(store, found, following)
                 if height < head:
                     self._total(self._lines[-1])
         self._next = max(self._next, last + 1)
@@ -160,7 +153,7 @@ class Columns:
         total = self._totals[place]
         if self._is_open and self._lines:
             total = total.copy()
-            total.add(place, self._lines[-1])
+            _count({place: total}, self._lines[-1])
         mined = self._mined.get(member, 0) + (self._is_open and self._lines[-1].miner == member)
         return total.counts(mined)
 
@@ -182,8 +175,7 @@ class Columns:
         return any(item == last.hash for item, _ in store.hashes(last.height, last.height))
 
     def _total(self, line: Line) -> None:
-        for place in {*line.senders, *line.voters} - {STRANGER}:
-            self._totals[place].add(place, line)
+        _count(self._totals, line)
         self._mined[line.miner] = self._mined.get(line.miner, 0) + 1
 
     def _forget_last(self) -> None:
@@ -193,15 +185,14 @@ class Columns:
             self._post_heights.pop()
             del self._post_keys[-KEY_SIZE:]
 
-    def _add(self, store: Store, height: int, found: tuple[bytes, bytes], following: bytes | None) -> None:
-        header, posts, carried = _read_block(found[0])
-        certificate = Certificate.from_record(decode(found[1], len(found[1])))
-        block_hash = header.hash
-        if following is not None:
-            next_header, _, next_carried = _read_block(following)
-            if next_carried is not None and next_header.parent_hash == block_hash:
-                certificate = next_carried
-        before_ms = self._time_before(store, height, carried)
+    def _add(self, store: Store, found: "_Read", following: "_Read | None") -> None:
+        header, posts = found.header, found.posts
+        block_hash, height = header.hash, header.height
+        if following is not None and following.carried is not None and following.header.parent_hash == block_hash:
+            certificate = following.carried
+        else:
+            certificate = Certificate.from_record(decode(found.certificate, len(found.certificate)))
+        before_ms = self._time_before(store, height)
         time_ms = certificate.clock_ms if before_ms is None else max(before_ms + 1, certificate.clock_ms)
         index, median = self._genesis.index, certificate.clock_ms
         self._lines.append(
@@ -225,16 +216,22 @@ class Columns:
             self._post_keys += sha256(encode(post))[:KEY_SIZE]
             self._post_heights.append(height)
 
-    def _time_before(self, store: Store, height: int, carried: Certificate | None) -> int | None:
+    def _time_before(self, store: Store, height: int) -> int | None:
         """Time of the block before the one at ``height``; None if no stored state leads there."""
-        if height == 1:
-            return self._genesis.created_ms
         if self._lines and self._lines[-1].height == height - 1:
             return self._lines[-1].time_ms
-        state = store.state_before(height) if height == self._base else store.stored_state(height)
-        if state is None or carried is None:
-            return None
-        return max(state.settled_time_ms + 1, carried.clock_ms)
+        return store.time_before(height)
+
+
+def _count(totals: Mapping[int, _Total], line: Line) -> None:
+    """Add a line to the totals, which are by place; places without one are left out."""
+    for sender, size in zip(line.senders, line.sizes, strict=True):
+        if (total := totals.get(sender)) is not None:
+            total.posts, total.payload_bytes = total.posts + 1, total.payload_bytes + size
+            total.last_round = max(line.round, total.last_round or 0)
+    for voter, offset_ms in zip(line.voters, line.offsets_ms, strict=True):
+        if (total := totals.get(voter)) is not None:
+            insort(total.offsets_ms, offset_ms)
 
 
 def _height_of(line: Line) -> int:
@@ -245,8 +242,21 @@ def _round_of(line: Line) -> int:
     return line.round
 
 
-def _read_block(data: bytes) -> tuple[Header, list[list[Any]], Certificate | None]:
-    """The header, the canonical fields of the posts, and the certificate that the block carries."""
-    header, _, posts, carried, _ = expect_record(decode(data, len(data)), "block", (list, bytes, list, list, list))
+class _Read(NamedTuple):
+    """The parts of a final block that a line needs."""
+
+    header: Header
+    posts: list[list[Any]]  # their canonical fields
+    carried: Certificate | None  # for the block before
+    certificate: bytes
+
+
+def _read_block(store: Store, height: int) -> _Read | None:
+    """A final block; None if it is not held. Raises InvalidEncoding."""
+    if (found := store.encoded(height)) is None:
+        return None
+    header, _, posts, carried, _ = expect_record(
+        decode(found[0], len(found[0])), "block", (list, bytes, list, list, list)
+    )
     fields = [expect_record(post, "transaction", (int, int, bytes, bytes, int, bytes)) for post in posts]
-    return Header.from_record(header), fields, Certificate.from_record(carried[0]) if carried else None
+    return _Read(Header.from_record(header), fields, Certificate.from_record(carried[0]) if carried else None, found[1])

@@ -23,6 +23,7 @@ from fedchain.chain.explorer.block_views import (
 )
 from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.held import HeldChain
+from fedchain.chain.explorer.history import Entry
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
@@ -55,6 +56,7 @@ from fedchain.chain.knowledge import (
 )
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
+from fedchain.chain.roster import Roster
 from fedchain.chain.state import (
     State,
     block_time_ms,
@@ -133,7 +135,7 @@ class Explorer:
         heights = f"the chain has heights {self.held.start} to {self.state.height}"
         number = read_number(name)
         if number is not None and self.held.start <= number <= self.state.height:
-            return view_block(self._store, self._chain.entry(number))
+            return self._view(self._chain.entry(number))
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
             raise NotFound(f"no block at height {name}: {heights}")
         known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self.candidates()}
@@ -142,8 +144,16 @@ class Explorer:
             known |= dict(self._store.hashes(self.held.start, self.state.height, between))
         found = known[find_hash(name, known, "block")]
         if isinstance(found, Block):
-            return view_candidate(self._store, found, self.state)
-        return view_block(self._store, self._chain.entry(found))
+            return view_candidate(self._store, found, self.state.roster)
+        return self._view(self._chain.entry(found))
+
+    def _view(self, entry: Entry) -> BlockView:
+        header = entry.block.header
+        return view_block(self._store, entry, self.roster(header.height, header.round, header.phase))
+
+    def roster(self, height: int, round_number: int, phase: int) -> Roster | None:
+        """The members and their rights at the block that closed a phase; None if its round's first is not held."""
+        return self._chain.roster(height, round_number, phase)
 
     def transaction(self, name: str, columns: Columns | None = None) -> TransactionView:
         """A counted post by its hash or the beginning of it. Raises NotFound."""
@@ -206,7 +216,7 @@ class Explorer:
         heights = self._chain.heights_of(number)
         if not heights:
             raise NotFound(f"no block of round {number}: {self._chain.progress()}")
-        views = [view_block(self._store, entry) for entry in self._chain.entries(heights[0], heights[-1])]
+        views = [*map(self._view, self._chain.entries(heights[0], heights[-1]))]
         return RoundView(
             round=number,
             finished=number < self.state.round,
@@ -267,7 +277,7 @@ class Explorer:
 
     def views(self) -> Iterator[BlockView]:
         """The final blocks in full, oldest first."""
-        return (view_block(self._store, entry) for entry in self._chain.entries(self.held.start, self.state.height))
+        return map(self._view, self._chain.entries(self.held.start, self.state.height))
 
     def proof(self, name: str, columns: Columns | None = None) -> TransactionProof:
         """Prove that a final block counts a post, named as in :meth:`transaction`. Raises NotFound."""
@@ -282,14 +292,14 @@ class Explorer:
 
     def recompute(self, rules: Rules, height: int) -> Recomputation:
         """Recompute the knowledge of a final block from its posts. Raises NotFound if the block is not held."""
-        entry = self._chain.entry(height)
-        said = entry.block.header.knowledge_root
-        if entry.before is None:
+        block, before = self._chain.block(height), self._store.state_before(height)
+        said = block.header.knowledge_root
+        if before is None:
             return Recomputation(height, said, None, (), "the state that it stands on is not held")
-        if missing := missing_contents(entry.before, entry.block.transactions, self._chain.content):
+        if missing := missing_contents(before, block.transactions, self._chain.content):
             return Recomputation(height, said, None, tuple(missing), "")
         try:
-            made = recompute(self.genesis, rules, entry.before, entry.block.transactions, self._chain.content)
+            made = recompute(self.genesis, rules, before, block.transactions, self._chain.content)
         except ChainError as error:
             return Recomputation(height, said, None, (), f"{type(error).__name__}: {error}")
         return Recomputation(height, said, sha256(made), (), "")
@@ -301,11 +311,7 @@ class Explorer:
 
     @cached_property
     def _convictions(self) -> tuple[Conviction, ...]:
-        heights = dict[Hash, int]()
-        for height in self._store.heights_of_crimes():
-            if (found := self._store.final(height)) is not None:
-                heights |= {crime.hash: height for crime in found[0].evidence}
-        return tuple(view_conviction(self.genesis, crime, heights.get(crime.hash)) for crime in self.state.convicted)
+        return tuple(view_conviction(self.genesis, crime, height) for height, crime in self._chain.crimes)
 
     @cached_property
     def _columns(self) -> Columns:

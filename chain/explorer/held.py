@@ -1,12 +1,15 @@
 """The records of a chain as one store holds them, up to the head; an error says what is not held."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from fedchain.chain.block import Block
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import NotFound, StoreCorrupt
 from fedchain.chain.explorer.block_views import phase_name
 from fedchain.chain.explorer.history import Entry, follow, walk
 from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.chain.roster import Roster, draw_roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, decode_state, genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
@@ -37,6 +40,26 @@ class HeldChain:
         """Open candidates: blocks that may still become final."""
         return tuple(item for item in self.store.candidates() if item.header.parent_hash == self.state.block_hash)
 
+    @cached_property
+    def crimes(self) -> tuple[tuple[int | None, Evidence], ...]:
+        """Proven crimes in the order of the chain, each after the height of its block; None if that is not held."""
+        convicted = self.state.convicted
+        heights = self.store.heights_of_crimes(self.heights.start, self.state.height)
+        unknown = [None] * (len(convicted) - len(heights))  # a state lists crimes in the order of their blocks
+        return tuple(zip([*unknown, *heights], convicted, strict=False))
+
+    def roster(self, height: int, round_number: int, phase: int) -> Roster | None:
+        """The members and their rights at the block that closed a phase; None if its round's first is not held.
+
+        They follow from the hashes that drew them and the crimes that were proven before. A state has them, too, but
+        takes up to ``STATE_INTERVAL`` blocks to compute.
+        """
+        head, seed = self.store.parent_hash(height), self.store.parent_hash(height - phase)
+        if head is None or seed is None or phase >= len(self.genesis.phases_of(round_number)):
+            return None
+        culprits = {crime.culprit for proven, crime in self.crimes if proven is None or proven < height}
+        return draw_roster(self.genesis, self.genesis.members, culprits, (round_number, phase), (seed, head))
+
     def entries(self, first: int, last: int) -> Iterator[Entry]:
         """The final blocks between two heights, oldest first, each in its place."""
         return walk(self.store, first, last)
@@ -49,7 +72,7 @@ class HeldChain:
         return entry
 
     def block(self, height: int) -> Block:
-        """The block alone, without the cost of calculating the state before it. Raises NotFound."""
+        """The block alone. Raises NotFound."""
         found = self.store.final(height)
         if found is None:
             raise _damaged(height)

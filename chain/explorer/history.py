@@ -1,7 +1,7 @@
 """The stored chain for readers: each block with the certificate that counts on the chain, and its time.
 
 A block does not hold its own time. The precommits that make it final do, and those that the next block carries are the
-ones that count. A walk takes one block after the other and never holds the whole chain in memory.
+ones that count. A walk takes one block after the other and never holds the whole chain in memory; it computes no state.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, apply_block, block_time_ms
+from fedchain.chain.state import State, apply_block
 from fedchain.chain.storage.sqlite import Store
 
 
@@ -22,28 +22,27 @@ class Entry:
     block: Block
     certificate: Certificate
     """Precommits that made it final: those that the next block carries; for the head, those that are held."""
-    before: State | None
-    """The state that it stands on; None if no stored state leads there."""
     time_ms: int
-    """Its time, in milliseconds since the Unix epoch."""
+    """Its time, in milliseconds since the Unix epoch; if no stored state leads there, its certificate's clock."""
 
 
 def walk(store: Store, first: int, last: int) -> Iterator[Entry]:
     """The final blocks from one height to another, oldest first; those that are not held are left out."""
-    before, found = store.state_before(first), store.final(first)
+    before_ms, found = None, store.final(first)
     for height in range(first, last + 1):
         following = store.final(height + 1)
-        if before is None:
-            before = store.stored_state(height)
-        after = None
-        if found is not None:
+        if found is None:
+            before_ms = None
+        else:
             block, certificate = found
             if following is not None and _carries(following[0], block):
                 certificate = following[0].certificate or certificate
-            after = follow(store.genesis, before, block)
-            time_ms = certificate.clock_ms if after is None else block_time_ms(after, certificate)
-            yield Entry(block, certificate, before, time_ms)
-        before, found = after, following
+            if before_ms is None:
+                before_ms = store.time_before(height)
+            time_ms = certificate.clock_ms if before_ms is None else max(before_ms + 1, certificate.clock_ms)
+            yield Entry(block, certificate, time_ms)
+            before_ms = None if before_ms is None else time_ms
+        found = following
 
 
 def follow(genesis: Genesis, before: State | None, block: Block) -> State | None:

@@ -137,7 +137,7 @@ class CertificateView:
     mining_time_ms: int
     """Median of the mining times that the voters saw, in milliseconds."""
     quorum: int | None
-    """Votes that were enough; None if the state that decides it is not held."""
+    """Votes that were enough; None if the first block of its round is not held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,8 @@ class BlockView:
     transactions: tuple[PostView, ...]
     """Posts, in sender order."""
     missing: tuple[str, ...] | None
-    """Addresses of the members that could post but whose posts it does not count; None if that is not known here."""
+    """Addresses of the members that could post but whose posts it does not count; None if that is not known here, since
+    the first block of its round is not held."""
     convictions: tuple[Conviction, ...]
     """Crimes that it proves."""
     certificate: CertificateView | None
@@ -204,7 +205,7 @@ class BlockView:
     voters: tuple[Voter, ...]
     """Members that precommitted it, in the order of their addresses."""
     could_vote: tuple[str, ...] | None
-    """Addresses of the members whose votes decided; None if that is not known here."""
+    """Addresses of the members whose votes decided; None for the same reason."""
     lost: tuple[LostBlock, ...] | None = None
     """Blocks that lost to it; None if no peer's observations are at hand."""
     failed: tuple[FailedAttemptView, ...] = ()

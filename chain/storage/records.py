@@ -17,7 +17,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.chain.storage.damage import count_rows, find_damage
 from fedchain.chain.storage.database import disk_errors, repair_hint, snapshot
-from fedchain.chain.storage.recovery import head_height, read_head, state_before, stored_state
+from fedchain.chain.storage.recovery import head_height, read_head, state_before, stored_state, time_before
 from fedchain.chain.storage.rows import CANDIDATES, FINALS, POSTS, VOTES, Key, Table, from_row
 from fedchain.chain.storage.store import Candidate, Final
 from fedchain.chain.vote import Vote
@@ -115,9 +115,14 @@ class Records:
             return ()
         return tuple(height for (height,) in self._outline("height", "round = ?", round_number))
 
-    def heights_of_crimes(self) -> tuple[int, ...]:
-        """Heights of the final blocks that convict a member."""
-        return tuple(height for (height,) in self._outline("height", "crimes > ?", 0))
+    def heights_of_crimes(self, first: int, last: int) -> tuple[int, ...]:
+        """Heights of the final blocks between two heights that prove a crime, each as often as it proves one."""
+        found = self._outline("height, crimes", "crimes > 0 AND height BETWEEN ? AND ?", first, last)
+        return tuple(height for height, crimes in found for _ in range(crimes))
+
+    def parent_hash(self, height: int) -> Hash | None:
+        """The hash that the final block at ``height`` names as its parent's; None if the block is not held."""
+        return next((found for (found,) in self._outline("parent_hash", "height = ?", height)), None)
 
     def encoded(self, height: int) -> tuple[bytes, bytes] | None:
         """The final block at ``height`` and its certificate as stored bytes, for callers that need little of them."""
@@ -133,6 +138,11 @@ class Records:
         """The state that the block at ``height`` stands on; None if no stored one leads there."""
         with disk_errors(self.folder):
             return state_before(self._reader, self.genesis, height)
+
+    def time_before(self, height: int) -> int | None:
+        """Time of the block before the one at ``height``, in milliseconds; None if no stored state leads there."""
+        with disk_errors(self.folder):
+            return time_before(self._reader, self.genesis, height)
 
     def stored_state(self, height: int) -> State | None:
         """The same, but None if it was not kept and would have to be computed."""

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 
 from fedchain.chain.block import Block, Header
-from fedchain.chain.certificate import Certificate
+from fedchain.chain.certificate import Certificate, median
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
@@ -116,6 +116,24 @@ def state_before(connection: sqlite3.Connection, genesis: Genesis, height: int) 
         if state.height > start:  # the block that stopped this replay stops all that begin lower
             return None
     return None
+
+
+def time_before(connection: sqlite3.Connection, genesis: Genesis, height: int) -> int | None:
+    """Time of the block before the one at ``height``, in milliseconds; None if no stored state leads there.
+
+    It is the time of the state, without the state: of the blocks on the way only the clocks are read.
+    """
+    start = next(_starts(connection, genesis, height))
+    time_ms = start.settled_time_ms
+    for place in range(start.height + 1, height + 1):
+        row = connection.execute(f"{FINALS.select} WHERE height = ?", (place,)).fetchone()
+        try:
+            certificates = msgpack.unpackb(FINALS.read(row)[-2])[3]
+            for *_, votes in certificates:
+                time_ms = max(time_ms + 1, median(clock_ms for _, clock_ms, _, _ in votes))
+        except (StoreCorrupt, ValueError, TypeError, LookupError):
+            return None
+    return time_ms
 
 
 @dataclass(frozen=True, slots=True)

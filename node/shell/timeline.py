@@ -104,8 +104,7 @@ def members_text(mask: int) -> str:
 
 def members_in(text: str) -> Iterator[int]:
     """Numbers of the members that a text stands for, ascending. Raises ValueError."""
-    mask = int(text, 16)
-    return (number for number in range(mask.bit_length()) if mask >> number & 1)
+    return (number for number, bit in enumerate(reversed(f"{int(text, 16):b}")) if bit == "1")
 
 
 class TimelineFile:

@@ -15,6 +15,7 @@ from fedchain.chain.explorer import block_views
 from fedchain.chain.explorer.history import Entry
 from fedchain.chain.explorer.views import BlockView
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.roster import Roster
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
@@ -330,10 +331,10 @@ def test_export_overwrites_nothing(run_folder: Path, tmp_path: Path, existing: s
 def test_an_export_that_fails_leaves_nothing(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = block_views.view_block
 
-    def fail(store: Store, entry: Entry) -> BlockView:
+    def fail(store: Store, entry: Entry, roster: Roster | None) -> BlockView:
         if entry.block.header.height == 3:
             raise OSError(28, "No space left on device")
-        return real(store, entry)
+        return real(store, entry, roster)
 
     monkeypatch.setattr("fedchain.chain.explorer.explorer.view_block", fail)
     assert_refused(explore("export", run_folder, "--out", tmp_path / "out"), "No space left")

@@ -1,5 +1,9 @@
 """Troubles: how long something was wrong, with which peers."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 from fedchain.simulator.disturbances import Clock, Fault, Traitors, Trouble, troubles
 
 
@@ -46,3 +50,27 @@ def test_liars_lie_from_the_beginning_and_clocks_are_wrong_from_their_time() -> 
         Trouble("lying", (6,), 0.0, None, "flooder (rate 3)"),
         Trouble("clock", (0, 1), 7.0, None, "gains +0.5 s each second"),
     )
+
+
+def _steps(count: int) -> int:
+    """Instructions that are executed for peers that are down while the network heals as often."""
+    executed = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal executed
+        frame.f_trace_opcodes = True
+        executed += event == "opcode"
+        return trace
+
+    heals = tuple(Fault(at_s=float(second), kind="heal") for second in range(count))
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        troubles((Fault(at_s=0.0, kind="crash", peers=tuple(range(count))), *heals), (), ())
+    finally:
+        sys.settrace(before)
+    return executed
+
+
+def test_the_cost_grows_with_the_faults_and_not_with_their_square() -> None:
+    assert _steps(200) < 3 * _steps(100)

@@ -43,7 +43,7 @@ def test_a_folder_is_complete_and_its_scenario_runs_again(tmp_path: Path) -> Non
     }
     assert load_scenario(folder.path / "scenario.toml", {}) == scenario
     assert [*read_members(folder.path)] == MEMBERS
-    assert read_links(folder.path).tolist() == [[0, 1, 500, 2, 80]]
+    assert read_links(folder.path)[0].tolist() == [[0, 1, 500, 2, 80]]
     lines = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["taa"] for line in lines] == [row.taa for row in ROWS]
     assert json.loads((folder.path / "result.json").read_text())["tip"] == "aa" * 32

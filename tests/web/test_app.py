@@ -14,6 +14,25 @@ from tests.support.web.pages import run as run
 from tests.support.web.site import HOME, site
 
 
+def test_no_page_waits_for_its_template(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jinja2.PackageLoader.get_source", None)
+    for path in ("", "blocks", "block/1", "members", "member/1", "participation", "rounds", "round/1", "genesis"):
+        assert client.get(f"/run/{path}").status_code == 200
+
+
+def test_pages_are_kept_up_to_a_number_of_bytes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = site(run)
+    client = TestClient(shown.app, base_url=HOME)
+    size = len(client.get("/run/genesis").content)
+    monkeypatch.setattr("fedchain.web.app.KEPT_BYTES_MAX", 3 * size + 20)
+    for number in (*range(9), 8):
+        client.get(f"/run/genesis?{number}")
+    assert [place[-1] for place in shown._kept] == ["6", "7", "8"]
+    monkeypatch.setattr("fedchain.web.app.KEPT_BYTES_MAX", size // 2)
+    assert client.get("/run/genesis?more").status_code == 200
+    assert not shown._kept
+
+
 def test_another_site_cannot_have_blocks_recomputed(client: TestClient) -> None:
     refused: tuple[dict[str, str], ...] = (
         {"sec-fetch-site": "cross-site"},

@@ -19,6 +19,20 @@ from tests.support.web.pages import run as run
 from tests.support.web.site import HOME, site
 
 
+def test_a_page_waits_for_few_blocks_of_a_large_federation(
+    tmp_path: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = len(chain.genesis.members)
+    monkeypatch.setattr("fedchain.web.chains.READ_AT_ONCE", 2 * members + 1)
+    (shown,) = site(write_run(tmp_path / "run", chain)).chains.values()
+    with shown.reading() as reading:
+        assert (reading.columns.height, reading.is_complete) == (2, False)
+    assert not shown.read_on()
+    assert shown.read_on()
+    with shown.reading() as reading:
+        assert (reading.columns.height, reading.is_complete) == (5, True)
+
+
 def test_a_store_that_disappears_or_is_damaged_is_said_so_and_comes_back(tmp_path: Path, chain: ChainBuilder) -> None:
     folder = write_run(tmp_path / "run", chain)
     client = TestClient(site(folder).app, base_url=HOME)

@@ -37,12 +37,30 @@ def test_what_a_stopped_network_measured_is_in_its_timelines(tmp_path: Path, cha
 
 def test_measurements_that_are_damaged_are_left_out(tmp_path: Path, chain: ChainBuilder) -> None:
     folder = write_run(tmp_path / "run", chain, (0.5,))
-    rows = ["nonsense", "[]", '{"round": "x"}', '{"round": 2, "taa": null}', '{"round": 3, "taa": NaN}', "[" * 9_999]
+    rows = [
+        "nonsense",
+        "[]",
+        '{"round": "x"}',
+        f'{{"round": {10**400}, "taa": 0.5}}',
+        '{"round": -1, "taa": 0.5}',
+        '{"round": 2, "taa": null}',
+        '{"round": 3, "taa": NaN}',
+        "[" * 9_999,
+    ]
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("\n".join(rows))
     shown = TestClient(site(folder).app, base_url=HOME).get("/run/rounds")
     assert shown.status_code == 200
     assert "50.0 %" in shown.text
+
+
+def test_a_file_that_is_written_anew_makes_new_pages(tmp_path: Path, chain: ChainBuilder) -> None:
+    folder = write_run(tmp_path / "run", chain, (0.5,))
+    (shown,) = site(folder).chains.values()
+    version = shown.look()
+    assert shown.look() == version
+    (folder / "metrics.jsonl").write_text('{"round": 1, "taa": 0.75}')
+    assert shown.look() != version
 
 
 def test_each_member_of_a_simulation_has_its_curve(tmp_path: Path, chain: ChainBuilder) -> None:

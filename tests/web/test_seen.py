@@ -1,6 +1,7 @@
 """Blocks that lost, and what nodes saw of a block before it was final."""
 
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ CANDIDATE = SeenCandidate("ab" * 32, "member", 3, "cd" * 32, 5)
 
 
 def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
-    file, writer = SeenFile(tmp_path), TimelineFile(tmp_path / TIMELINE_FILE)
+    file, writer = SeenFile(tmp_path, 8), TimelineFile(tmp_path / TIMELINE_FILE)
     line = SeenBlock(1, "ab" * 32, None, 9, ())
     file.look()
     assert file.count == 0
@@ -42,13 +43,36 @@ def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
     assert [block.height for block in file.blocks(0, 9)] == [7]
 
 
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_file_that_is_written_anew_is_read_from_its_beginning(tmp_path: Path, more: int) -> None:
+    """A run in the same folder writes a file of the same name, as long as the one before or longer."""
+    path, file = tmp_path / TIMELINE_FILE, SeenFile(tmp_path, 8)
+    found = dict[bool, bytes]()
+    for is_new in (False, True):
+        writer = TimelineFile(tmp_path / f"written-{is_new}")
+        for height in range(1, 5 + more * is_new):
+            training = TrainingResult(height, 0.25 + is_new / 2, None)
+            writer.add(SeenBlock(height, ("cd" if is_new else "ab") * 32, 3, 9, (), training))
+        found[is_new] = (tmp_path / f"written-{is_new}").read_bytes()
+    path.write_bytes(found[False])
+    file.look()
+    version = file.version
+    path.write_bytes(found[True])
+    os.utime(path, ns=(0, 0))  # a clock may be coarse
+    file.look()
+    assert file.version != version
+    assert {block.hash[:2] for block in file.blocks(1, 9)} == {"cd"}
+    assert {item.accuracy for item in file.trainings.values()} == {0.75}
+    assert file.count == 4 + more
+
+
 def test_what_training_measured_is_kept_by_round_and_read_with_lines_that_have_none(tmp_path: Path) -> None:
     old = asdict(SeenBlock(1, "ab" * 32, 3, 9, (CANDIDATE,)))
     del old["training"], old["failed"]
     for name in ("seen", "valid", "refused"):
         del old["candidates"][0][name]
     (tmp_path / TIMELINE_FILE).write_text(json.dumps(old, separators=(",", ":")) + "\n")
-    file, writer = SeenFile(tmp_path), TimelineFile(tmp_path / TIMELINE_FILE)
+    file, writer = SeenFile(tmp_path, 8), TimelineFile(tmp_path / TIMELINE_FILE)
     for height in (2, 3):
         writer.add(SeenBlock(height, "ab" * 32, 3, 9, (), TrainingResult(height - 1, height / 10, None)))
     file.look()
@@ -103,6 +127,9 @@ def test_a_stopped_node_s_accuracy_is_read_from_its_timeline(tmp_path: Path) -> 
         {"failed": [{"attempt": 1, "why": {"split": "-1"}}]},
         {"candidates": [asdict(CANDIDATE) | {"seen": "xyz"}]},
         {"candidates": [asdict(CANDIDATE) | {"valid": "f" * 5_000}]},
+        {"candidates": [asdict(CANDIDATE) | {"seen": "100"}]},
+        {"failed": [{"attempt": 1, "why": {"split": "100"}}]},
+        {"posts": [{"member": 8, "after_ms": 1}]},
         {"candidates": [asdict(CANDIDATE) | {"refused": ["late"]}]},
         {"training": 1},
         {"training": {"round": 1}},
@@ -116,7 +143,7 @@ def test_a_line_that_is_damaged_is_left_out(tmp_path: Path, change: dict[str, ob
     lines = [json.dumps(item, separators=(",", ":")) for item in (line | change, line | {"height": 2})]
     lines[1:1] = ["nonsense", "[" * 9_999, '{"height":1,', '{"height":99999999999999999999999}']
     (tmp_path / TIMELINE_FILE).write_text("\n".join(lines) + '\n{"height":3,"ha')
-    file = SeenFile(tmp_path)
+    file = SeenFile(tmp_path, 8)
     file.look()
     assert [block.height for block in file.blocks(0, 9)] == [2]
     assert not file.trainings
@@ -129,6 +156,6 @@ def test_damage_hides_no_line_that_follows(tmp_path: Path) -> None:
     first, second = (tmp_path / "whole").read_bytes().splitlines(keepends=True)
     damage = b"noise\rnoise\n" + b'{"height":99999999999999999,"hash":1}\n'
     (tmp_path / TIMELINE_FILE).write_bytes(first + damage + second)
-    file = SeenFile(tmp_path)
+    file = SeenFile(tmp_path, 8)
     file.look()
     assert [block.height for block in file.blocks(1, 9)] == [1, 2]

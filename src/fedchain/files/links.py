@@ -38,13 +38,16 @@ def links_text(links: Iterable[Link]) -> str:
     return "\n".join([",".join(COLUMNS), *rows]) + "\n"
 
 
-def read_links(folder: Path, size_max: int = -1) -> NDArray[np.int64]:
-    """The links of a run in ``folder``, a row for each and its fields as columns; damaged lines are skipped.
+def read_links(folder: Path, size_max: int = -1) -> tuple[NDArray[np.int64], int]:
+    """The links of a run in ``folder``, a row for each and its fields as columns, and the number of damaged lines.
 
     At most ``size_max`` bytes are read; -1: all. Raises OSError if the file cannot be read. A run that is not finished
     has none, nor one of very many members.
     """
     with suppress(FileNotFoundError), (folder / LINKS_FILE).open("rb") as file:
-        lines = re.findall(rb"^\d{1,15}(?:,\d{1,15}){4}$", file.read(size_max), re.MULTILINE)
-        return np.array([*map(int, b",".join(lines).split(b","))] if lines else [], np.int64).reshape(-1, len(COLUMNS))
-    return NO_LINKS
+        data = file.read(size_max)
+        lines = re.findall(rb"^\d{1,15}(?:,\d{1,15}){4}$", data, re.MULTILINE)
+        values = np.array([*map(int, b",".join(lines).split(b","))] if lines else [], np.int64)
+        count = sum(1 for line in data.split(b"\n")[1:] if line)
+        return values.reshape(-1, len(COLUMNS)), max(0, count - len(lines))
+    return NO_LINKS, 0

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,9 @@ HEADERS = {
 PAGES_KEPT = 256
 """Pages that are kept until their chain changes: a page that is open in a hundred tabs is rendered once."""
 
+KEPT_BYTES_MAX = 32 * 2**20
+"""Most bytes of them."""
+
 RECOMPUTED_KEPT = 256
 """Blocks whose recomputation is remembered; the oldest is forgotten first."""
 
@@ -89,10 +93,13 @@ class Site:
         self.knowledge = KnowledgeReader()
         self.live = Live(chains, self.knowledge.work)
         self._kept: dict[str, tuple[str, bytes, int]] = {}
+        self._keeping = threading.Lock()
         self._recomputed: dict[tuple[str, Hash], Recomputation] = {}
         self._recomputing = threading.Lock()
         self._streams, self._streams_max = 0, streams_max
         self._templates = make_templates()
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)  # or the first pages would wait for it
         self.app: ASGIApp = Guard(self._application(), frozenset(hosts))
         """The application, for a server."""
 
@@ -354,9 +361,14 @@ class Site:
         return self._templates.get_template(template).render(frame | context).encode()
 
     def _keep(self, place: str, page: tuple[str, bytes, int]) -> None:
-        while len(self._kept) >= PAGES_KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
-        self._kept[place] = page
+        with self._keeping:
+            self._kept.pop(place, None)
+            left = KEPT_BYTES_MAX - len(page[1]) - sum(len(body) for _, body, _ in self._kept.values())
+            while self._kept and (left < 0 or len(self._kept) >= PAGES_KEPT):
+                _, body, _ = self._kept.pop(next(iter(self._kept)))
+                left += len(body)
+            if left >= 0:
+                self._kept[place] = page
 
 
 def is_over(chain: Chain, reading: Reading) -> bool:
@@ -364,8 +376,9 @@ def is_over(chain: Chain, reading: Reading) -> bool:
     return reading.explorer.state.finished and all(holder.status is None for holder in chain.holders)
 
 
+@cache
 def make_templates() -> Environment:
-    """The templates; they escape all values."""
+    """The templates; they escape all values. Each is compiled when it is used for the first time."""
     found = Environment(
         loader=PackageLoader("fedchain.web"),
         autoescape=True,

@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from fedchain.files.layout import LINKS_FILE, MEMBERS_FILE, METRICS_FILE, read_metrics
 from fedchain.files.links import NO_LINKS, read_links
-from fedchain.files.members import read_members
+from fedchain.files.members import NUMBER_END, read_members
 from fedchain.web.seen import SeenFile
 
 METRICS_SIZE_MAX = 64 * 2**20
 """Most bytes of measurements that are read."""
+
+LINKS_SIZE_MAX = 8 * 2**20
+"""Most bytes of the traffic between members; 256 members, all connected, fill less."""
 
 _KEPT = ("taa", "tal", "test_accuracy", "training_s", "mining_s", "voting_s", "epsilon", "bytes_sent_per_peer")
 
@@ -44,6 +47,8 @@ class MeasuredFile:
     """Accuracies of a finished simulation's members, by member number and round."""
     links: NDArray[np.int64] = field(default_factory=NO_LINKS.copy)
     """The traffic between a finished simulation's members, as :func:`read_links` has it."""
+    links_damaged: int = 0
+    """Lines of its file that are damaged."""
     _told: dict[int, Measured] = field(default_factory=dict)
     _file: tuple[int, int] | None = None
     _members_file: tuple[int, int] | None = None
@@ -86,9 +91,14 @@ class MeasuredFile:
         try:
             stat = (self.folder / LINKS_FILE).stat()
             if (file := (stat.st_mtime_ns, stat.st_size)) != self._links_file:
-                self.links, self._links_file = read_links(self.folder, METRICS_SIZE_MAX), file
+                (self.links, self.links_damaged), self._links_file = read_links(self.folder, LINKS_SIZE_MAX), file
         except OSError:
             return
+
+    @property
+    def version(self) -> object:
+        """A value that changes when the measurements may have changed."""
+        return self._file, self._members_file, self._links_file
 
     def newest(self, name: str) -> float | None:
         """The newest value of a name; None if there is none."""
@@ -103,7 +113,7 @@ def newest(rounds: Mapping[int, Measured], name: str) -> float | None:
 
 def _read_run(folder: Path) -> Iterator[Measured]:
     for row in read_metrics(folder, METRICS_SIZE_MAX):
-        if isinstance(number := row.get("round"), int):
+        if isinstance(number := row.get("round"), int) and 0 <= number < NUMBER_END:
             yield Measured(number, {name: float(row[name]) for name in _KEPT if _is_number(row.get(name))})
 
 

@@ -9,7 +9,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.web.chains import Chain, Reading
 
 BLOCKS_TRIED = 3
-"""Most blocks that are read to find one that a member missed: if contributors are drawn, most rightly lack its post."""
+"""Most blocks that are looked at to find one that a member missed: where contributors are drawn, most blocks
+rightly lack its post."""
 
 BLOCKS_SEARCHED = 500
 """Number of blocks below the head that are searched for it."""
@@ -58,7 +59,8 @@ def _missed(reading: Reading, member: PublicKey) -> str:
     lines = reading.columns.lines(head - BLOCKS_SEARCHED + 1, head)
     lacking = (line for line in reversed([*lines]) if line.senders and place not in line.senders)
     for line in islice(lacking, BLOCKS_TRIED):
-        if address(member) in (reading.explorer.block(str(line.height)).missing or ()):
+        roster = reading.explorer.roster(line.height, line.round, line.phase)
+        if roster is not None and member in roster.contributors:
             summary = reading.columns.summary(line)
             phase = f"{summary.phase} of " if len(reading.store.genesis.phases) > 1 else ""
             return ", ".join(part for part in (f"missed {phase}round {line.round}", made_good) if part)

@@ -21,14 +21,14 @@ CANDIDATES_MAX, ATTEMPTS_MAX, REASONS_MAX, REASON_SIZE_MAX = 1_024, 64, 64, 400
 POSTS_MAX = 10_000
 """Most posts that a block does not count."""
 
-MEMBERS_SIZE_MAX = 4_096
-"""Most hexadecimal digits of a number whose bits are members."""
-
 EPSILON_MAX = 1e12
 """Largest epsilon that is believed; a larger one was not measured."""
 
 HEIGHTS_MISSED_MAX = 10_000_000
 """Most blocks that a node may have missed. A greater height is damage, and taken as true it would hide later lines."""
+
+TAIL_SIZE = 1_024
+"""Bytes before the end of what was read that are compared: a file that was written anew has others there."""
 
 _BEGINNING = re.compile(rb'\{"height":(\d{1,18}),')
 _MEASURED = b'"training":{'
@@ -39,27 +39,33 @@ class SeenFile:
     """The timeline in a node's folder; only the place of each line and its training result are kept in memory."""
 
     folder: Path
+    members: int
+    """Number of members; a line that tells of others is damaged."""
     trainings: dict[int, TrainingResult] = field(default_factory=dict)
     """Training results by round."""
     _heights: "array[int]" = field(default_factory=lambda: array("Q"))  # ascending
     _places: "array[int]" = field(default_factory=lambda: array("Q"))
     _end: int = 0
-    _file: tuple[int, int] = (0, 0)
+    _tail: bytes = b""  # what was read last
+    _file: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
         """Number of lines that were found."""
         return len(self._heights)
 
+    @property
+    def version(self) -> object:
+        """A value that changes when the observations may have changed."""
+        return self._file, self.count
+
     def look(self) -> None:
-        """Find new lines."""
+        """Find new lines; in a file that was written anew, all lines."""
         try:
             stat = (self.folder / TIMELINE_FILE).stat()
-            if (stat.st_dev, stat.st_ino) != self._file or stat.st_size < self._end:
-                self._heights, self._places, self._end = array("Q"), array("Q"), 0
-                self._file, self.trainings = (stat.st_dev, stat.st_ino), {}
-            if stat.st_size > self._end:
-                self._read_on()
+            file = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+            if file != self._file and self._read_on():
+                self._file = file
         except OSError:
             return
 
@@ -77,14 +83,20 @@ class SeenFile:
         except OSError:
             return
         for line in lines:
-            found = _read_line(line)
+            found = _read_line(line, self.members)
             if found is not None and first <= found.height <= last:
                 yield found
 
-    def _read_on(self) -> None:
+    def _read_on(self) -> bool:
+        """Read more; return whether that was the rest."""
         with (self.folder / TIMELINE_FILE).open("rb") as file:
-            file.seek(self._end)
+            file.seek(self._end - len(self._tail))
+            if file.read(len(self._tail)) != self._tail:
+                self._heights, self._places, self._end, self._tail = array("Q"), array("Q"), 0, b""
+                self.trainings = {}
+                file.seek(0)
             data = file.read(2 * SIZE_MAX)
+        began = self._end
         *lines, rest = data.split(b"\n")
         if len(rest) > SIZE_MAX:  # no node wrote it; a shorter rest is a line that is being written
             lines.append(rest[:-1])
@@ -96,14 +108,17 @@ class SeenFile:
                 self._places.append(self._end)
                 self._note_training(line)
             self._end += len(line) + 1
+        self._tail = (self._tail + data[: self._end - began])[-TAIL_SIZE:]
+        return len(data) < 2 * SIZE_MAX
 
     def _note_training(self, line: bytes) -> None:
-        block = _read_line(line) if _MEASURED in line else None
+        block = _read_line(line, self.members) if _MEASURED in line else None
         if block is not None and block.training is not None:
             self.trainings[block.training.round] = block.training
 
 
-def _read_line(line: bytes) -> SeenBlock | None:
+def _read_line(line: bytes, members: int) -> SeenBlock | None:
+    """The observation in a line of a federation of so many members; None if the line is damaged."""
     try:
         found: Any = json.loads(line)
         candidates = tuple(SeenCandidate(**item) for item in found.pop("candidates")[:CANDIDATES_MAX])
@@ -123,18 +138,20 @@ def _read_line(line: bytes) -> SeenBlock | None:
     texts = [block.hash, *(text for item in candidates for text in (item.hash, item.miner, item.knowledge_root))]
     is_sound = all(type(number) is int and 0 <= number < 2**62 for number in numbers)
     is_sound = is_sound and all(isinstance(text, str) and len(text) <= 100 for text in texts)
-    is_sound = is_sound and all(_are_members(text) for item in candidates for text in (item.seen, item.valid))
+    is_sound = is_sound and all(post.member < members for post in block.posts)
+    is_sound = is_sound and all(_are_members(text, members) for item in candidates for text in (item.seen, item.valid))
     is_sound = is_sound and all(_is_text(post.reason) for post in block.posts)
     told = [*(item.refused for item in candidates), *(item.why for item in block.failed)]
-    is_sound = is_sound and all(map(_are_reasons, told)) and all(type(item.attempt) is int for item in block.failed)
+    is_sound = is_sound and all(_are_reasons(why, members) for why in told)
+    is_sound = is_sound and all(type(item.attempt) is int for item in block.failed)
     return block if is_sound and (block.training is None or _is_sound(block.training)) else None
 
 
-def _are_reasons(why: Any) -> bool:
+def _are_reasons(why: Any, members: int) -> bool:
     return (
         isinstance(why, dict)
         and len(why) <= REASONS_MAX
-        and all(_is_text(reason) and _are_members(text) for reason, text in why.items())
+        and all(_is_text(reason) and _are_members(text, members) for reason, text in why.items())
     )
 
 
@@ -142,8 +159,10 @@ def _is_text(text: Any) -> bool:
     return isinstance(text, str) and len(text) <= REASON_SIZE_MAX
 
 
-def _are_members(text: Any) -> bool:
-    return isinstance(text, str) and len(text) <= MEMBERS_SIZE_MAX and re.fullmatch("[0-9a-f]+", text) is not None
+def _are_members(text: Any, members: int) -> bool:
+    """Whether a text is a hexadecimal number whose bits are members."""
+    is_number = isinstance(text, str) and len(text) <= members // 4 + 1 and re.fullmatch("[0-9a-f]+", text) is not None
+    return is_number and int(text, 16) < 1 << members
 
 
 def _is_sound(training: TrainingResult) -> bool:

@@ -282,17 +282,13 @@ def test_who_joined_late_shows_what_is_held(explore: Explore, chain: ChainBuilde
     assert explorer.peer(address(GENESIS.members[0])).posts == 2
 
 
-def test_blocks_below_the_first_state_are_shown_without_what_only_it_tells(
-    explore: Explore, chain: ChainBuilder
-) -> None:
+def test_blocks_below_the_first_state_are_shown_as_well(explore: Explore, chain: ChainBuilder) -> None:
     explorer = explore(chain, base=3)
     second = finals(chain)[1]
     explorer._store.append([replace(second, state=b"")])
     explorer = Explorer(explorer._store)
-    view = explorer.block("2")
-    assert view.certificate is not None
-    assert (view.missing, view.certificate.quorum) == (None, None)
-    assert view.summary == explore(chain).block("2").summary
+    assert explorer._store.state_before(2) is None
+    assert explorer.block("2") == explore(chain).block("2")
     assert [block.height for block in explorer.blocks(9)] == [4, 3, 2]
 
 

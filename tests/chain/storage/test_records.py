@@ -73,7 +73,8 @@ def test_the_index_of_final_blocks_answers_without_the_blocks(folder: Path, chai
         assert list(store.hashes(1, BLOCKS, (blocks[4].hash, blocks[4].hash))) == [(blocks[4].hash, 5)]
         closed = blocks[-1].header.round
         assert store.heights_of_round(closed)[-1] == BLOCKS
-        assert store.heights_of_round(2**63) == store.heights_of_round(-1) == store.heights_of_crimes() == ()
+        assert store.heights_of_round(2**63) == store.heights_of_round(-1) == store.heights_of_crimes(1, BLOCKS) == ()
+        assert (store.parent_hash(3), store.parent_hash(BLOCKS + 1)) == (blocks[1].hash, None)
 
 
 def test_stored_bytes_are_given_if_they_are_as_they_were_written(

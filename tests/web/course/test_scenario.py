@@ -1,6 +1,8 @@
 """The scenario of a simulated run on its pages."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tomli_w
@@ -8,7 +10,7 @@ from starlette.testclient import TestClient
 
 from fedchain.simulator.disturbances import Trouble
 from fedchain.simulator.scenario import ScenarioError, load_scenario
-from fedchain.web.course.scenario import moments, peers_text, read_scenario, span_text
+from fedchain.web.course.scenario import moments, peers_text, read_scenario, rows_of, span_text
 from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import text_of
 from tests.support.web.site import HOME, site
@@ -122,3 +124,32 @@ def test_words_for_peers_and_times() -> None:
     assert span_text(Trouble("slow", (1,), 2.0, None)) == "from 2.0 s on"
     (moment,) = moments([Trouble("down", (1,), 2.0, 2.0)])
     assert (moment.at_ms, moment.text) == (2_000, "peer 1 restarted")
+
+
+def test_a_scenario_of_very_many_troubles_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.web.course.scenario.TROUBLES_MAX", 3)
+    run = write_run(tmp_path / "run", learning_chain(document(), 2))
+    faults = [{"at_s": float(second), "kind": "slow", "peers": [1, 2], "factor": second + 2.0} for second in range(9)]
+    (run / "scenario.toml").write_text(tomli_w.dumps({"faults": faults}))
+    scenario = read_scenario(run)
+    assert scenario is not None
+    assert [item.begin_s for item in scenario.troubles] == [0.0, 1.0, 2.0]
+    assert (scenario.of_peer(1), scenario.of_peer(0), scenario.left_out) == ([*scenario.troubles], (), 6)
+    shown = text_of(TestClient(site(run).app, base_url=HOME), "/run/")
+    assert "The first 3 of 9." in shown
+
+
+def test_the_times_of_blocks_are_read_once_for_all_troubles() -> None:
+    read = 0
+
+    class Timed(SimpleNamespace):
+        @property
+        def time_ms(self) -> int:
+            nonlocal read
+            read += 1
+            return 1_000 * int(self.height)
+
+    lines: Any = [Timed(height=height, round=height) for height in range(1, 51)]
+    found = [Trouble("slow", (1,), float(second), second + 0.5, "") for second in range(40)]
+    assert [rounds for *_, rounds in rows_of(found, lines, 0)][:3] == [[1], [1, 2], [2, 3]]
+    assert read == len(lines)

@@ -1,8 +1,10 @@
 """Axes: round numbers at their ends, and where values stand between them."""
 
+from collections.abc import Callable
+
 import pytest
 
-from fedchain.web.figures.axes import linear_axis, log_axis, number_text
+from fedchain.web.figures.axes import Axis, linear_axis, log_axis, number_text
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,26 @@ def test_equal_ratios_are_equal_distances_and_what_has_no_logarithm_lies_at_the_
     axis = log_axis(1.0, 100.0, "")
     assert [axis.depth(value) for value in (100.0, 10.0, 1.0, 0.0, -5.0)] == [0.0, 0.5, 1.0, 1.0, 1.0]
     assert linear_axis(0.0, 100.0, "").depth(25.0) == 0.75
+
+
+SMALL = 5e-324
+"""The smallest number above 0."""
+
+
+@pytest.mark.parametrize("unit", ["", "%"])
+@pytest.mark.parametrize("make", [linear_axis, log_axis])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.0, SMALL), (SMALL, SMALL), (SMALL, 2 * SMALL), (1.0, 1.0 + 2**-52), (-1.0, -1.0), (1e12, 1e12), (0.0, 1e-299)],
+)
+def test_an_axis_of_hardly_any_span_holds_its_values(
+    low: float, high: float, make: Callable[[float, float, str], Axis], unit: str
+) -> None:
+    if make is log_axis and low <= 0:
+        return
+    axis = make(low, high, unit)
+    assert -0.01 <= axis.depth(high) <= axis.depth(low) <= 1.01
+    assert 2 <= len(axis.labels) <= 7
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,20 @@ def test_a_simulation_s_links_are_put_together_by_pair_with_the_most_bytes_first
     chain.close()
 
 
+def test_numbers_that_would_overflow_are_left_out_and_the_page_says_that_the_file_is_damaged(tmp_path: Path) -> None:
+    run = simulated(tmp_path, 4, LINKS)
+    with (run / "links.csv").open("a") as file:
+        file.write(f"0,3,{10**15 - 1},1,1\n" * 10_000 + f"0,2,{'9' * 40},1,1\n")
+    chain = opened(run)
+    pairs = pairs_of(chain)
+    assert [(pair.other, pair.there_bytes) for pair in pairs.first(1)] == [(3, 10**15 - 1)]
+    assert pairs.totals().min() > 0
+    assert network_page(chain)["damaged"] == 2 + 9_999 + 1
+    shown = TestClient(site(run).app, base_url=HOME).get("/run/network").text
+    assert "links.csv is damaged:</b> 10,002 of its lines" in shown
+    chain.close()
+
+
 def told(document: Any, me: int, links: dict[int, dict[str, Any]]) -> dict[str, Any]:
     members = document.members
     return {"address": address(members[me]), "links": {address(members[peer]): link for peer, link in links.items()}}

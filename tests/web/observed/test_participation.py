@@ -74,6 +74,17 @@ def some(chain: ChainBuilder, count: int) -> list[Post]:
     return [post for post in chain.posts(chain.tip) if post.sender in {key.public_key for key in keys(5)[:count]}]
 
 
+def test_a_member_s_page_has_its_line_of_the_table(folder: Path) -> None:
+    asked = client(folder)
+    rows = table(asked.get("/run/participation").text)
+    for number, row in enumerate(rows):
+        page = asked.get(f"/run/member/{number}").text
+        assert table(page) == [row]
+        posted = sum(state_of(cell)[0] == "posted" for cell in row)
+        assert f"counted in {posted} of the rounds 1 to 4" in page
+    assert "No round is closed" not in page
+
+
 def test_each_cell_says_what_a_member_did_and_why_and_leads_to_the_block(folder: Path) -> None:
     rows = table(client(folder).get("/run/participation").text)
     assert [state_of(cell) for cell in rows[0]] == [

@@ -46,6 +46,27 @@ def test_a_block_that_its_own_node_mined_and_nobody_noted_is_lost_too(tmp_path: 
     assert shown.count(">not taken<") == 1
 
 
+def test_a_liar_s_own_word_for_its_block_does_not_count(tmp_path: Path) -> None:
+    """A simulation keeps the store of one peer, which may be a liar: its timeline is of honest peers."""
+    chain = ChainBuilder(genesis(4))
+    final = chain.extend()
+    lost, unseen = (chain.extend(chain.genesis.chain_id, miner=keys(4)[2], payload_of=number) for number in (5, 6))
+    chain.blocks = {final.hash: final}
+    chain.tip = final.hash
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        store.append([Candidate(lost, True), Candidate(unseen, True)])
+        write(store, chain)
+    refused = replace(candidate(lost, 7_000), seen="3", refused={"knowledge": "3"})
+    TimelineFile(tmp_path / "run" / TIMELINE_FILE).add(seen(final, 5, 9_000, refused, candidate(final, 8_000)))
+    (tmp_path / "run" / "scenario.toml").write_text('adversaries = [{behaviour = "cheating-miner", peers = [2]}]')
+    asked = client(tmp_path / "run")
+    (found,) = asked.get("/api/v1/run/block/1").json()["lost"]
+    assert (found["hash"], found["verdict"], found["seen_by"]) == (lost.hash.hex(), "refused", 2)
+    assert unseen.hash.hex() not in asked.get("/run/block/1").text
+    (tmp_path / "run" / "scenario.toml").write_text("")
+    assert len(client(tmp_path / "run").get("/api/v1/run/block/1").json()["lost"]) == 2
+
+
 def test_what_peers_made_of_a_lost_block_is_told_and_who(net: tuple[Path, list[Block], Block]) -> None:
     folder, blocks, lost = net
     for number, made in enumerate(({"seen": "1", "refused": {"bits: too few": "1"}}, {"seen": "2", "valid": "2"})):

@@ -2,7 +2,7 @@
 
 import shlex
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -19,6 +19,9 @@ SIZE_MAX = 2**20
 
 TIME_MAX_S = 1e9
 """Latest time of a fault that is shown, in virtual seconds; no scenario is valid with a later one."""
+
+TROUBLES_MAX = 1_000
+"""Most troubles that are shown, those that began first."""
 
 TABLES = ("faults", "clocks", "adversaries", "hyperparameters")
 
@@ -65,11 +68,14 @@ class ScenarioView:
     others: tuple[Setting, ...]
     """Settings that do not."""
     troubles: tuple[Trouble, ...]
-    """All that goes wrong in it, in the order of time."""
+    """All that goes wrong in it, in the order of time, at most ``TROUBLES_MAX``."""
+    left_out: int
+    """Number of those that are not among them."""
+    _by_peer: Mapping[int, Sequence[Trouble]]
 
-    def of_peer(self, peer: int) -> tuple[Trouble, ...]:
+    def of_peer(self, peer: int) -> Sequence[Trouble]:
         """The troubles of one peer."""
-        return tuple(item for item in self.troubles if peer in item.peers)
+        return self._by_peer.get(peer, ())
 
 
 def read_scenario(folder: Path) -> ScenarioView | None:
@@ -97,11 +103,18 @@ def read_scenario(folder: Path) -> ScenarioView | None:
             of_kind = others if value == getattr(default, item.name) else changed
             of_kind.append(Setting(item.name, _plain(value), " ".join(texts[item.name].split())))
     changed += [Setting(name, _plain(value), "") for name, value in sorted(scenario.hyperparameters.items())]
+    found = troubles(scenario.faults, scenario.clocks, scenario.adversaries)
+    by_peer = dict[int, list[Trouble]]()
+    for trouble in found[:TROUBLES_MAX]:
+        for peer in trouble.peers:
+            by_peer.setdefault(peer, []).append(trouble)
     return ScenarioView(
         command=f"fedchain simulate {shlex.quote(str(path))}",
         changed=tuple(changed),
         others=tuple(others),
-        troubles=troubles(scenario.faults, scenario.clocks, scenario.adversaries),
+        troubles=found[:TROUBLES_MAX],
+        left_out=max(0, len(found) - TROUBLES_MAX),
+        _by_peer=by_peer,
     )
 
 
@@ -128,20 +141,31 @@ def placed(found: Sequence[Trouble], lines: Sequence[Line], created_ms: int) -> 
         lines: final blocks without a gap, oldest first.
         created_ms: time of the founding, at which virtual time begins.
     """
-    times = [line.time_ms - created_ms for line in lines]
+    line_at = _finder(lines, created_ms)
     for moment in moments(found):
-        place = bisect_left(times, moment.at_ms)
-        if place < len(lines) and (place > 0 or lines[0].height == 1):
-            yield lines[place], moment
+        if (line := line_at(moment)) is not None:
+            yield line, moment
 
 
 def rows_of(
     found: Sequence[Trouble], lines: Sequence[Line], created_ms: int
 ) -> Iterator[tuple[str, str, str, Sequence[int]]]:
     """Troubles in words: the peers, what they were, how long, and the first and last round of that, as far as known."""
+    line_at = _finder(lines, created_ms)
     for item in found:
-        rounds = dict.fromkeys(line.round for line, _ in placed([item], lines, created_ms))
+        rounds = dict.fromkeys(line.round for line in map(line_at, moments([item])) if line is not None)
         yield peers_text(item.peers), state_text(item), span_text(item), [*rounds]
+
+
+def _finder(lines: Sequence[Line], created_ms: int) -> Callable[[Moment], Line | None]:
+    """A function that finds the block that was the next to become final at a moment; None if there is none."""
+    times = [line.time_ms - created_ms for line in lines]
+
+    def line_at(moment: Moment) -> Line | None:
+        place = bisect_left(times, moment.at_ms)
+        return lines[place] if place < len(lines) and (place > 0 or lines[0].height == 1) else None
+
+    return line_at
 
 
 def state_text(trouble: Trouble) -> str:

@@ -11,6 +11,9 @@ TICKS_MAX, TICKS_APART = 7, 8.0
 STEPS = (2, 3, 4)
 """Possible numbers of distances between the labels of a vertical axis; of axes that fit alike, the first is taken."""
 
+SHARE_MIN = 1e-12
+"""Values that differ by a smaller share, or a smaller share of this, are drawn as equal: numbers end soon below."""
+
 DECADES_MAX = 6
 """Most distances between labels of a logarithmic axis; on a longer axis each is several decades."""
 
@@ -49,9 +52,9 @@ class Axis:
 
 def linear_axis(low: float, high: float, unit: str) -> Axis:
     """An axis that contains both values: of three to five round numbers, those that fit most closely."""
-    if unit == "%" and low == high:
+    if unit == "%" and 0 <= low == high <= 1:
         low, high = max(0.0, low - 0.05), min(1.0, high + 0.05)  # no accuracy is above 100 %
-    if high == low:
+    if high - low <= SHARE_MIN * max(abs(low), abs(high), SHARE_MIN):
         low, high = low - abs(low) * 0.1 - 1e-3, high + abs(high) * 0.1 + 1e-3
     digits = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if low == 0 else (1, 2, 2.5, 5)
     choices = [_levels(low, high, steps, digits) for steps in STEPS]

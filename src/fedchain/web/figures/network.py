@@ -115,6 +115,7 @@ def network_page(chain: Chain) -> dict[str, Any]:
     return {
         "pairs": pairs.first(PAIRS_MAX),
         "pairs_count": len(pairs),
+        "damaged": _links(chain)[1],
         "totals": totals_of(pairs, count),
         "seats": seats(count) if is_ring else (),
         "lines": _lines(pairs, count) if is_ring else (),
@@ -128,7 +129,7 @@ def network_page(chain: Chain) -> dict[str, Any]:
 def pairs_of(chain: Chain) -> Pairs:
     """All connections."""
     count = len(chain.genesis.members)
-    found = _simulated(chain.holders[0].measured.links, count) if chain.is_simulated else _told(chain)
+    found = _simulated(_links(chain)[0], count) if chain.is_simulated else _told(chain)
     order = np.lexsort((found.other, found.one, -found.totals()))
     return Pairs(*(getattr(found, column.name)[order] for column in fields(Pairs)))
 
@@ -178,8 +179,15 @@ def seats(count: int) -> tuple[Seat, ...]:
     )
 
 
+def _links(chain: Chain) -> tuple[NDArray[np.int64], int]:
+    """The links of a simulation, and the number of lines that are none: damaged, of strangers, or of a link again."""
+    file, count = chain.holders[0].measured, len(chain.genesis.members)
+    known = file.links[(file.links[:, :2].max(axis=1) < count) & (file.links[:, 0] != file.links[:, 1])]
+    _, first = np.unique(known[:, 0] * count + known[:, 1], return_index=True)
+    return known[first], file.links_damaged + len(file.links) - len(first)
+
+
 def _simulated(links: NDArray[np.int64], count: int) -> Pairs:
-    links = links[(links[:, :2].max(axis=1) < count) & (links[:, 0] != links[:, 1])]
     low, high = links[:, :2].min(axis=1), links[:, :2].max(axis=1)
     ends, place = np.unique(low * count + high, return_inverse=True)
     there, back, arrivals, delays_ms = (np.zeros(len(ends), np.int64) for _ in range(4))
@@ -228,7 +236,7 @@ def _lines(pairs: Pairs, count: int) -> tuple[Level, ...]:
 def _fields(pairs: Pairs, size: int, rows: int) -> tuple[Level, ...]:
     """Fields of the matrix that are not empty, of ``size`` members in each row, which sends, and each column."""
     senders, receivers, sent_bytes = pairs.directions()
-    sums = np.zeros((rows, rows), np.int64)
+    sums = np.zeros((rows, rows))
     np.add.at(sums, (senders // size, receivers // size), sent_bytes)
     filled = [item.tolist() for item in np.nonzero(sums)]
     return _levels([(int(sums[row, column]), f"M{column} {row}h1v1h-1z") for row, column in zip(*filled, strict=True)])

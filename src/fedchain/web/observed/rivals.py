@@ -66,9 +66,13 @@ def seen_blocks(chain: Chain, first: int, last: int) -> dict[int, list[SeenBlock
 def rivals(chain: Chain, first: int, last: int, seen: Seen) -> dict[int, tuple[Rival, ...]]:
     """All candidates between two heights, by height and in the order in which they came.
 
-    A store keeps only those losing candidates that its own node mined; a timeline lists the others, too.
+    A store keeps only those losing candidates that its own node mined; a timeline lists the others, too. A simulation
+    keeps a store of one peer: if that one lies, its blocks count as far as honest peers saw them, in the timeline.
     """
-    return rivals_of(_own(chain, first, last), seen)
+    troubles = () if chain.scenario is None else chain.scenario.troubles
+    liars = {number for item in troubles if item.kind == "lying" for number in item.peers}
+    mined = _own(chain, first, last)
+    return rivals_of((block for block in mined if chain.genesis.index.get(block.header.miner) not in liars), seen)
 
 
 def rivals_of(mined: Iterable[Block], seen: Seen) -> dict[int, tuple[Rival, ...]]:

@@ -1,14 +1,13 @@
 """Pages of members."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import PeerView
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import line_chart
 from fedchain.web.course.voting import turnout
-from fedchain.web.pages.accuracy import accuracy_of, measured_by, points_of
+from fedchain.web.formats import Names
+from fedchain.web.pages.accuracy import accuracies_of, accuracy_of, measured_by, points_of
 from fedchain.web.pages.asked import (
     MEMBERS_MAX,
     Context,
@@ -16,9 +15,11 @@ from fedchain.web.pages.asked import (
     happened,
     marks_by_round,
     member_named,
+    newest_round,
     peer,
     troubles_of,
 )
+from fedchain.web.pages.rounds import cells, parts_of
 
 HEIGHTS_SHOWN = 500
 """Blocks up to the head in the charts of a member."""
@@ -53,12 +54,11 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
     offsets = [
         (float(line.height), line.offsets_ms[line.voters.index(place)] / 1000) for line in lines if place in line.voters
     ]
-    return {
+    parts = parts_of(chain, reading, {place: accuracies_of(chain, key)}, newest_round(reading))
+    return cells(parts, Names(chain.genesis, chain.key)) | {
+        "posted": sum(part.state == "posted" for part in parts[place]),
         "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
-        "presence": presence(lines, place),
         "turnout": turnout(lines, place),
-        "first": lines[0].height if lines else None,
-        "last": lines[-1].height if lines else None,
         "troubles": troubles_of(chain, reading, place),
         "clock": line_chart(
             "clock ahead of the others'",
@@ -78,8 +78,3 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
             marks=marks_by_round(chain, reading, place),
         ),
     }
-
-
-def presence(lines: Sequence[Line], place: int) -> list[str]:
-    """Whether each block counts a post of the member, as names for a strip of small fields."""
-    return ["posted" if place in line.senders else "absent" for line in lines]

@@ -1,6 +1,6 @@
 """Pages of rounds, of the parts of members in them, and of what they left behind."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedchain.chain.exceptions import NotFound
@@ -106,16 +106,25 @@ def participation(chain: Chain, reading: Reading, question: Question, names: Nam
     accuracies = {number: accuracies_of(chain, chain.genesis.members[number]) for number in shown}
     found = parts_of(chain, reading, accuracies, last)
     shows_accuracy = question.get("show") == "accuracy"
-    names = names or Names(chain.genesis, chain.key)
-    return {
-        "rows": list(grid(found, names, accuracies if shows_accuracy else None)) if found[0] else [],
-        "rounds": [part.round for part in reversed(found[0])],
+    table = cells(found, names or Names(chain.genesis, chain.key), accuracies if shows_accuracy else None)
+    return table | {
         "last": last,
         "newest": highest,
         "shows_accuracy": shows_accuracy,
+        "left_out": len(chain.genesis.members) - len(shown),
+    }
+
+
+def cells(
+    parts: Mapping[int, Sequence[RoundPart]], names: Names, accuracies: Mapping[int, Accuracies] | None = None
+) -> Context:
+    """The parts of members in the same rounds as a table of cells; they show states, or ``accuracies`` if given."""
+    newest_first = next(iter(parts.values()))[::-1]
+    return {
+        "rows": list(grid(parts, names, accuracies)) if newest_first else [],
+        "rounds": [part.round for part in newest_first],
         "signs": SIGNS,
         "meanings": MEANINGS,
-        "left_out": len(chain.genesis.members) - len(shown),
     }
 
 
