@@ -100,9 +100,9 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
 
 def participation(chain: Chain, reading: Reading, question: Question, names: Names | None = None) -> Context:
     """The parts of all members in the newest rounds up to one, as a table of cells."""
-    highest = newest_round(reading)
+    highest, members = newest_round(reading), len(chain.genesis.members)
     last = min(highest, max(1, number_in(question, "to", highest)))
-    shown = range(min(MEMBERS_MAX, len(chain.genesis.members)))
+    shown = range(min(MEMBERS_MAX, members))
     accuracies = {number: accuracies_of(chain, chain.genesis.members[number]) for number in shown}
     found = parts_of(chain, reading, accuracies, last)
     shows_accuracy = question.get("show") == "accuracy"
@@ -113,9 +113,9 @@ def participation(chain: Chain, reading: Reading, question: Question, names: Nam
         "last": last,
         "newest": highest,
         "shows_accuracy": shows_accuracy,
-        "signs": SIGNS,
+        "signs": SIGNS if len(chain.genesis.participants) < members else SIGNS | {"aggregator": ""},
         "meanings": MEANINGS,
-        "left_out": len(chain.genesis.members) - len(shown),
+        "left_out": members - len(shown),
     }
 
 
