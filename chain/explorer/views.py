@@ -275,7 +275,7 @@ class RoundPart:
     round: int
     """The round."""
     state: str
-    """``posted``, ``late``, ``lost`` (its post is in no block), ``absent`` or ``refused``."""
+    """``posted``, ``late``, ``lost`` (its post is in no block), ``absent``, ``refused`` or ``aggregator``."""
     height: int
     """Block that counts its post, or lacks it."""
     reason: str

@@ -18,28 +18,36 @@ EXACT_MAX = 14
 _LOWER = re.compile(r"tal|loss|bytes|scalars|epsilon|forgetting|_s$|not_taken")
 """Metrics of which less is better."""
 
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
-    letter: f"\\{letter}" for letter in "&%$#_{}"
+_GREEK = ("alpha", "beta", "gamma", "delta", "varepsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu")
+
+_SPECIAL = {
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{letter: f"{{{letter}}}" for letter in "[*"},  # else they are arguments of the end of the row before
+    **{letter: f"$\\{name}$" for letter, name in zip("αβγδεζηθικλμ", _GREEK, strict=True)},
 }
 
 
 def to_latex(experiment: Experiment, entries: Sequence[Entry]) -> str:
     r"""A table to be \input: a row for each variant, and a number for each cell and column.
 
-    Beside every mean but the best stands the p of a two-sided paired permutation test against the best over the seeds
-    that both have; the caption says so, or that there are too few seeds for it.
+    The best is sought among the variants with a number for every seed that one of them has; of the others, the table
+    says how many they have. Beside every mean but the best stands the p of a two-sided paired permutation test against
+    it over the seeds that both have; the caption says so, or that there are too few seeds for it.
     """
     places = list(dict.fromkeys((entry.cell, entry.column) for entry in entries if entry.known))
     variants = list(dict.fromkeys(entry.variant for entry in entries if entry.known))
     found = {(entry.variant, entry.cell, entry.column): entry for entry in entries if entry.known}
     columns = {column.name: column for column in experiment.columns}
-    best = {place: _best([found[v, *place] for v in variants if (v, *place) in found], columns) for place in places}
+    of_place = {place: [found[v, *place] for v in variants if (v, *place) in found] for place in places}
+    run = {place: len({seed for entry in of_place[place] for seed in entry.by_seed}) for place in places}
+    best = {place: _best(of_place[place], run[place], columns) for place in places}
     several = [len({place[part] for place in places}) > 1 for part in (0, 1)]
     heads = [", ".join(name for name, is_told in zip(place, several, strict=True) if is_told) for place in places]
     if not any(several):
         heads = [": ".join(filter(None, place)) for place in places]
-    rows = [[_escape(v), *(_number(found.get((v, *place)), best[place]) for place in places)] for v in variants]
-    seeds = max((len(entry.known) for entry in entries), default=0)
+    rows = [[_escape(v), *(_number(found.get((v, *p)), best[p], run[p]) for p in places)] for v in variants]
+    seeds = max((len(entry.by_seed) for entry in entries), default=0)
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
@@ -78,23 +86,29 @@ def paired_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def _caption(seeds: int) -> str:
     if seeds < 2:
         return "One seed."
-    told = f"Mean $\\pm$ standard deviation of {seeds} seeds; the best in bold where more or less is better"
+    told = (
+        f"Mean $\\pm$ standard deviation of {seeds} seeds; in bold the best that has all, where more or less is better"
+    )
     if seeds < SEEDS_MIN:
         return f"{told}. No test: a paired permutation test needs at least {SEEDS_MIN} seeds."
-    kind = "exact " if seeds <= EXACT_MAX else ""
-    return f"{told}; $p$ of an {kind}paired two-sided permutation test against it over the {seeds} seeds."
+    kind = "an exact" if seeds <= EXACT_MAX else "a"
+    return f"{told}; $p$ of {kind} paired two-sided permutation test against it over the seeds that both have."
 
 
-def _best(entries: Sequence[Entry], columns: dict[str, Column]) -> Entry | None:
-    """The entry with the best mean; None if neither more nor less is better, or if there is no other."""
+def _best(entries: Sequence[Entry], seeds: int, columns: dict[str, Column]) -> Entry | None:
+    """The entry with the best mean of those with numbers for all ``seeds``.
+
+    None if there is none, if neither more nor less is better, or if there is no other entry.
+    """
     column = columns[entries[0].column]
     wants_less = column.seek == "lowest" or column.statistic == "reach" or bool(_LOWER.search(column.metric))
     if len(entries) < 2 or not (wants_less or column.seek or entries[0].kind == "accuracy"):
         return None
-    return (min if wants_less else max)(entries, key=lambda entry: entry.mean or 0.0)
+    whole = [entry for entry in entries if len(entry.known) == seeds]
+    return (min if wants_less else max)(whole, key=lambda entry: entry.mean or 0.0, default=None)
 
 
-def _number(entry: Entry | None, best: Entry | None) -> str:
+def _number(entry: Entry | None, best: Entry | None, seeds: int) -> str:
     if entry is None or entry.mean is None:
         return "--"
     text = f"{entry.mean:.{entry.decimals}f}"
@@ -102,11 +116,12 @@ def _number(entry: Entry | None, best: Entry | None) -> str:
         text = f"\\mathbf{{{text}}}"
     if entry.deviation is not None:
         text += f" \\pm {entry.deviation:.{entry.decimals}f}"
-    if best is not None and entry is not best and len(entry.values) == len(best.values):
-        pairs = [(a, b) for a, b in zip(entry.values, best.values, strict=True) if a is not None and b is not None]
+    if best is not None and entry is not best:
+        both = ((value, best.by_seed.get(seed)) for seed, value in entry.by_seed.items())
+        pairs = [(ours, theirs) for ours, theirs in both if ours is not None and theirs is not None]
         if len(pairs) >= SEEDS_MIN:
             text += f"\\ (p = {paired_p(*zip(*pairs, strict=True)):.2g})"
-    return f"${text}$"
+    return f"${text}$" + (f" ({known} of {seeds})" if (known := len(entry.known)) < seeds else "")
 
 
 def _row(cells: Sequence[str]) -> str:

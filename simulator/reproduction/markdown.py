@@ -29,7 +29,7 @@ def to_markdown(
         changed: settings that differ from the file's.
         lacking: missing data sets, and the reasons.
     """
-    seeds = max((len(entry.values) for entry in entries), default=0)
+    seeds = max((len(entry.by_seed) for entry in entries), default=0)
     what = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
     with_paper = any(entry.paper is not None for entry in entries)
     lines = [
@@ -168,8 +168,8 @@ def _mean(entry: Entry) -> str:
 def _ours(entry: Entry) -> str:
     if entry.lacks:
         return f"not run: no {entry.lacks}"
-    missing = len(entry.values) - len(entry.known)
-    some = f" ({len(entry.known)} of {len(entry.values)})" if missing else ""
+    run, known = len(entry.by_seed), len(entry.known)
+    some = f" ({known} of {run})" if known < run else ""
     deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.deviation is not None else ""
     diverged = f" ({entry.diverged} diverged)" if entry.diverged else ""
     return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{diverged}"

@@ -23,6 +23,7 @@ from fedchain.simulator.reproduction.parallel import OnRound, Runner, record_fol
 from fedchain.simulator.reproduction.plots import draw
 from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, write_csv, write_rounds
 from fedchain.simulator.reproduction.timing import run_timing
+from fedchain.simulator.resuming.record import RecordError, RecordInUse
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.terminal import Console
 from fedchain.wording import counted
@@ -54,6 +55,9 @@ def reproduce(
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console()
+    for run in runs:
+        if run not in missing:  # a process was killed after it wrote the result
+            shutil.rmtree(record_folder(results, run.key), ignore_errors=True)
     begun = sum(record_folder(results, run.key).exists() for run in missing)
     goes_on = f", {begun} interrupted, which {'goes' if begun == 1 else 'go'} on" if begun else ""
     done = len(runs) - len(missing)
@@ -99,10 +103,23 @@ def run_or_diverge(
 ) -> dict[str, Any]:
     """Run a scenario for a measure; if training diverges, the measurements until then are a result, too.
 
-    The same holds if the peers' privacy budgets end before the rounds do. A method that fails leaves only the reason. A
-    simulation's record is kept among the ``results``.
+    The same holds if the peers' privacy budgets end before the rounds do. A method that fails leaves only the reason.
+
+    A simulation's record is kept among the ``results``. If the simulation cannot go on from it, it begins anew, and the
+    result says why under "anew". Raises RecordInUse if another process runs it.
     """
     kept = None if results is None else record_folder(results, key_of(scenario))
+    try:
+        return _outcome_of(measure, scenario, on_round, kept)
+    except RecordInUse:
+        raise
+    except RecordError as error:
+        assert kept is not None, "without a record nothing is replayed"
+        shutil.rmtree(kept)
+        return _outcome_of(measure, scenario, on_round, kept) | {"anew": str(error)}
+
+
+def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: Path | None) -> dict[str, Any]:
     rows: list[RoundMetrics] = []
     runners: Mapping[Measure, Runner] = {
         "simulation": partial(run_one, rows=rows, record_folder=kept),
@@ -124,18 +141,19 @@ def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: i
 
     def keep(place: int, result: dict[str, Any]) -> str:
         run = runs[place]
+        anew = f"; begun anew: {reason}" if (reason := result.pop("anew", "")) else ""
         if "failed" not in result:
             write_result(results, run.key, result)
         shutil.rmtree(record_folder(results, run.key), ignore_errors=True)
         if "failed" in result:
             failed[run.variant] = result["failed"]
-            return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}"
+            return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}{anew}"
         metric = experiment.variant(run.variant).metric
         best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
         percent = " %" if scale_of(metric) == PERCENT else ""
         highest = "" if best is None else f"highest {metric} {scale_of(metric) * best:.4g}{percent}"
         outcome = result.get("diverged") or highest or "done"
-        return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}"
+        return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}{anew}"
 
     carry_out = partial(run_or_diverge, experiment.measure, results=results)
     run_all([run.scenario for run in runs], jobs, keep, console, carry_out)

@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,8 +39,8 @@ class Entry:
     column: str
     paper: float | None
     """The paper's number; None if it has none."""
-    values: tuple[float | None, ...]
-    """Our numbers, one for each seed that was run; None if the mark was not reached, or training diverged before."""
+    by_seed: Mapping[int, float | None]
+    """Our numbers, by seed that was run; None if the mark was not reached, or training diverged before."""
     kind: Kind
     diverged: int = 0
     """Number of seeds whose training diverged; their numbers come from the rounds before."""
@@ -55,7 +55,7 @@ class Entry:
     @property
     def known(self) -> tuple[float, ...]:
         """Our numbers that exist."""
-        return tuple(value for value in self.values if value is not None)
+        return tuple(value for value in self.by_seed.values() if value is not None)
 
     @property
     def mean(self) -> float | None:
@@ -90,7 +90,7 @@ def tabulate(
         for cell in experiment.cells:
             for place, column in enumerate(experiment.columns):
                 own = [result(cell, variant, seed, column) for seed in experiment.seeds]
-                values = tuple(_values(experiment, cell, variant, column, own, result))
+                values = dict(_values(experiment, cell, variant, column, own, result))
                 paper = variant.paper.get(cell.name)
                 number = None if paper is None or math.isnan(paper[place]) else float(paper[place])
                 scenario = experiment.scenario_of(cell, variant, experiment.seeds[0], overrides, column.rounds)
@@ -109,8 +109,7 @@ def _values(
     column: Column,
     own: Sequence[Result | None],
     result: Callable[[Cell, Variant, int, Column], Result | None],
-) -> list[float | None]:
-    values = []
+) -> Iterator[tuple[int, float | None]]:
     for seed, run in zip(experiment.seeds, own, strict=True):
         mark: float | None = column.mark
         if column.statistic == "reach" and not column.mark:
@@ -120,8 +119,7 @@ def _values(
             mark = None if others is None else _highest(others.rows, metric)
             mark = None if mark is None else mark * column.fraction
         if run is not None and mark is not None:
-            values.append(value_of(run, column, column.metric or variant.metric, mark))
-    return values
+            yield seed, value_of(run, column, column.metric or variant.metric, mark)
 
 
 def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> float | None:
@@ -213,7 +211,8 @@ def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> N
         seeds = [f"seed {seed}" for seed in experiment.seeds]
         writer.writerow(["variant", "cell", "column", "paper", "mean", "sd", "difference", *seeds])
         for entry in entries:
-            numbers = [entry.paper, entry.mean, entry.deviation, entry.difference, *entry.values]
+            own = map(entry.by_seed.get, experiment.seeds)
+            numbers = [entry.paper, entry.mean, entry.deviation, entry.difference, *own]
             shown = ["" if number is None else f"{number:.4f}" for number in numbers]
             writer.writerow([entry.variant, entry.cell, entry.column, *shown])
 

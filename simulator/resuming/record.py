@@ -92,6 +92,8 @@ class Record:
         except FileNotFoundError:
             raise RecordError(f"{folder.parent} has no record of what was computed, so it cannot go on") from None
         try:
+            for path in (folder / CONTENTS, folder / STATES):  # a process may have been killed while it deleted them
+                path.mkdir(mode=0o700, exist_ok=True)
             record._read()
             record.rounds_before = len(record.rounds)
             record.resumptions += 1
@@ -173,8 +175,8 @@ class Record:
         path = self._content_path(content.hash)
         data = path.read_bytes()
         if sha256(data) != content.hash:
-            path.unlink()  # the next resumption computes it again
-            raise RecordError(f"{path} is damaged; resume once more, and it is computed again")
+            path.unlink()
+            raise RecordError(f"{path} was damaged and is deleted; the next attempt computes it again")
         return data
 
     # states of clients

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from fedchain.learning.registry import is_file_path, load_method
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, holds_finished, require_unfinished
-from fedchain.simulator.resuming.record import Record, RecordError, RecordInUse
+from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
 CHANGES_NOTHING = ("data_dir", "workers")
@@ -116,18 +115,8 @@ def _require_record(folder: Path) -> None:
 
 
 def continued(folder: Path, scenario: Scenario) -> Record:
-    """The record of a run that is to go on if it was interrupted, and begins anew if it cannot.
-
-    Raises RecordInUse if another process runs it.
-    """
-    if folder.exists():
-        try:
-            return Record.open(folder, identity(scenario))
-        except RecordInUse:
-            raise
-        except RecordError:  # of another version, or killed before it was whole
-            shutil.rmtree(folder)
-    return Record.create(folder, identity(scenario))
+    """The record of a run that goes on if it was interrupted. Raises RecordError."""
+    return (Record.open if folder.exists() else Record.create)(folder, identity(scenario))
 
 
 def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, str]:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from fedchain.chain.exceptions import StoreError
+from fedchain.chain.exceptions import DiskRefused, NotFound, StoreError
 from fedchain.chain.storage.sqlite import Store
 from fedchain.connections import Connections
-from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, has_begun, listen
+from fedchain.files.layout import DATABASE
+from fedchain.node.founding.task import rules_of
+from fedchain.web import serving
+from fedchain.web.places import Place, find_places
+from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, Server, begun, listen
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import write
 
@@ -182,10 +186,53 @@ def test_a_test_network_is_awaited_until_each_node_has_a_chain(tmp_path: Path) -
     for number in (0, 1):
         (tmp_path / f"node-{number}").mkdir()
     for number in (0, 1):
-        assert not has_begun([tmp_path])
+        assert not begun([tmp_path], rules_of)
         Store.create(tmp_path / f"node-{number}" / "chain", genesis(4)).close()
-    assert has_begun([tmp_path])
-    assert not has_begun([tmp_path, tmp_path / "none"])
+    assert [len(chain.holders) for chain in begun([tmp_path], rules_of)] == [2]
+    assert not begun([tmp_path, tmp_path / "none"], rules_of)
+
+
+def test_a_chain_that_is_replaced_while_it_is_opened_is_awaited_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resuming deletes the chain and writes it anew: its file is gone after it was found, or after it was opened."""
+    Store.create(tmp_path / "run" / "chain", genesis(4)).close()
+    database = tmp_path / "run" / "chain" / DATABASE
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise DiskRefused(f"{database}: disk I/O error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "open", refuse)
+        assert not begun([tmp_path / "run"], rules_of)
+
+    def found(folders: Sequence[Path]) -> Sequence[Place]:
+        places = find_places(folders)
+        database.unlink()
+        return places
+
+    with monkeypatch.context() as patched:
+        patched.setattr(serving, "find_places", found)
+        assert not begun([tmp_path / "run"], rules_of)
+    Store.create(tmp_path / "run" / "chain", genesis(4)).close()
+    assert begun([tmp_path / "run"], rules_of)
+
+
+def test_chains_that_are_too_many_are_not_awaited_but_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.web.places.PLACES_MAX", 1)
+    served = list[Server]()
+
+    def run(server: Server, sockets: object) -> None:
+        served.append(server)
+        assert not server.until()
+        for name in ("a", "b"):
+            Store.create(tmp_path / "runs" / name, genesis(4)).close()
+        server.until()
+
+    monkeypatch.setattr(Server, "run", run)
+    with pytest.raises(NotFound, match="2 chains found, at most 1 are shown together"):
+        serving.serve([tmp_path / "runs"], rules_of, "127.0.0.1", 0, ())
+    assert len(served) == 1, "one that waits"
 
 
 @pytest.mark.long

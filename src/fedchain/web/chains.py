@@ -29,7 +29,7 @@ from fedchain.node.operating.status import ask_status
 from fedchain.simulator.scenario import ScenarioError
 from fedchain.web.course.scenario import ScenarioView, read_scenario
 from fedchain.web.measured import MeasuredFile
-from fedchain.web.places import Place, distinct_titles, slugs
+from fedchain.web.places import NoChainYet, Place, distinct_titles, slugs
 from fedchain.web.seen import SeenFile
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
@@ -290,12 +290,16 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
     """The chains in ``places``; folders of one group that hold the same chain are combined.
 
     Raises:
+        NoChainYet: one of them is gone since it was found.
         ChainError: one of them cannot be read.
     """
     groups = dict[tuple[str, Path, bytes], tuple[Genesis, list[Holder]]]()
     for place in places:
-        with Store.open(place.chain, read_only=True) as store:
-            genesis = store.genesis
+        try:
+            with Store.open(place.chain, read_only=True) as store:
+                genesis = store.genesis
+        except NotFound as error:
+            raise NoChainYet(str(error)) from None
         parent = place.folder.resolve().parent if place.group != place.label else place.folder.resolve()
         groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(
             Holder(place, len(genesis.members))

@@ -10,12 +10,12 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fedchain.chain.exceptions import NotFound, StoreError
+from fedchain.chain.exceptions import DiskRefused, StoreError
 from fedchain.connections import Connections, connections_max
 from fedchain.web.app import Site
-from fedchain.web.chains import RulesOf, open_chains
+from fedchain.web.chains import Chain, RulesOf, open_chains
 from fedchain.web.live import Live
-from fedchain.web.places import NoChainYet, Place, begins, find_places
+from fedchain.web.places import NoChainYet, begins, find_places
 
 BACKLOG = 128
 """Most connections that wait to be accepted."""
@@ -57,12 +57,17 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
     Raises:
         ChainError: a folder is none, or holds a chain that cannot be read; or the port is not available.
     """
-    places, awaited = list[Place](), ""
+    chains, awaited = tuple[Chain, ...](), ""
     try:
-        places += find_places(folders)
+        chains = open_chains(find_places(folders), rules_of)
     except NoChainYet as error:
         awaited = str(error)
-    chains = open_chains(places, rules_of)
+
+    def has_begun() -> bool:
+        nonlocal chains
+        chains = begun(folders, rules_of)
+        return bool(chains)
+
     try:
         with listen(host, port) as listener, suppress(KeyboardInterrupt):  # a server raises it again once it has ended
             connections = connections_max(CONNECTIONS_MAX, UNDER_WAY)
@@ -72,9 +77,8 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
             if awaited:
                 print(f"waiting: {awaited}", flush=True)
                 waiting = make_server(Site((), hosts, awaited=awaited), connections)
-                waiting.until = lambda: has_begun(folders)
+                waiting.until = has_begun
                 waiting.run(sockets=[listener.dup()])  # which closes it; who asks meanwhile waits for the next
-                chains = open_chains(find_places(folders), rules_of)
                 print(f"shown: {', '.join(chain.title for chain in chains)}", flush=True)
             make_server(Site(chains, hosts, connections // 2), connections).run(sockets=[listener])
     finally:
@@ -82,13 +86,19 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
             chain.close()
 
 
-def has_begun(folders: Sequence[Path]) -> bool:
-    """Whether each of the folders holds a chain, and so does each node of a test network in it."""
+def begun(folders: Sequence[Path], rules_of: RulesOf) -> tuple[Chain, ...]:
+    """The chains in the folders; none before each holds one, and so does each node of a test network in it.
+
+    A run that is resumed replaces its chain: what cannot be read meanwhile is awaited like one that was never there.
+
+    Raises:
+        ChainError: there are too many chains, or one cannot be read.
+    """
     try:
-        find_places(folders)
-    except NotFound:
-        return False
-    return not begins(folders)
+        places = find_places(folders)
+        return () if begins(folders) else open_chains(places, rules_of)
+    except (NoChainYet, DiskRefused):
+        return ()
 
 
 def listen(host: str, port: int) -> socket.socket:

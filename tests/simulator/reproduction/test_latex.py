@@ -5,6 +5,7 @@ import re
 import shutil
 import statistics
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,15 @@ import pytest
 from fedchain.simulator.reproduction.experiment import Experiment
 from fedchain.simulator.reproduction.latex import EXACT_MAX, SEEDS_MIN, paired_p, to_latex
 from fedchain.simulator.reproduction.table import Entry
-from tests.support.simulator.tiny_experiment import load
+from tests.support.simulator.tiny_experiment import TABLE, load
 
-ODD = "50 % of A_1 & B #2 {x} ~ ^ \\ $"
+ODD = "*50 % of A_1 & B #2 {x} [α, λ] ~ ^ \\ $"
+
+REACH = """
+[[columns]]
+statistic = "reach"
+mark = 0.5
+"""
 
 
 def table(tmp_path: Path, seeds: int) -> tuple[Experiment, str]:
@@ -24,8 +31,8 @@ def table(tmp_path: Path, seeds: int) -> tuple[Experiment, str]:
     worse = tuple(value - 1 - seed % 2 for seed, value in enumerate(better))
     cells = ("few", ODD)
     entries = [
-        Entry(name, cell, "", None, values, "accuracy")
-        for name, values in (("DFPL", better), ("FedAvg", worse))
+        Entry(name, cell, "", None, dict(enumerate(values)), "accuracy")
+        for name, values in (("[DFPL]", better), (ODD, worse))
         for cell in cells
     ]
     return experiment, to_latex(experiment, entries)
@@ -39,6 +46,7 @@ def test_latex_takes_the_table(tmp_path: Path, seeds: int) -> None:
         page = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
         (tmp_path / "page.tex").write_text(page)
         subprocess.run(["pdflatex", "-halt-on-error", "page"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert not re.search(r"(\\\\|rule)\s*[\[*]", text), "a row that begins so is an argument of what is before it"
     plain = re.sub(r"\\[\\{}&%$#_]", "", text.partition("\n")[2])
     depth = list(itertools.accumulate({"{": 1, "}": -1}.get(letter, 0) for letter in plain))
     assert (min(depth), depth[-1]) == (0, 0)
@@ -53,10 +61,35 @@ def test_the_best_is_bold_and_the_others_have_a_p_if_there_are_seeds_enough(tmp_
     _, text = table(tmp_path, 8)
     assert text.count(r"$\mathbf{63.50} \pm 2.45$") == 2
     assert text.count(r"\ (p = 0.0078)$") == 2  # all differences have one sign: 2 of 2^8
-    assert "exact paired two-sided permutation test against it over the 8 seeds" in text
+    assert "exact paired two-sided permutation test against it over the seeds that both have" in text
     _, few = table(tmp_path, SEEDS_MIN - 1)
     assert "(p" not in few
     assert f"No test: a paired permutation test needs at least {SEEDS_MIN} seeds." in few
+
+
+def reached(tmp_path: Path, *rows: Mapping[int, float | None]) -> str:
+    """The table of two methods and the rounds in which they reached a mark, by seed."""
+    experiment = load(tmp_path, TABLE.replace("[scenario]", REACH + "[scenario]", 1).replace("[50.0]", "[nan]"))
+    return to_latex(experiment, [Entry(f"m{place}", "", "", None, row, "count") for place, row in enumerate(rows)])
+
+
+def test_pairs_are_of_one_seed_where_results_lack(tmp_path: Path) -> None:
+    """By position, the numbers of the second would be of another seed each, and larger and smaller in turn."""
+    first = {seed: 10.0 * (seed % 2) for seed in range(9)}
+    text = reached(tmp_path, first, {seed: first[seed] + 1 for seed in range(1, 9)})
+    assert r"\ (p = 0.0078)$ (8 of 9)" in text  # all differences have one sign: 2 of 2^8
+
+
+def test_what_was_not_reached_under_all_seeds_is_not_the_best(tmp_path: Path) -> None:
+    text = reached(tmp_path, dict.fromkeys(range(3), 9.0), {0: 2.0, 1: None, 2: 3.0})
+    assert r"$\mathbf{9} \pm 0$" in text
+    assert r"$2 \pm 1$ (2 of 3)" in text
+    assert "mathbf" not in reached(tmp_path, {0: 9.0, 1: None}, {0: None, 1: 3.0})
+
+
+def test_an_exact_test_is_told_from_one_of_drawn_signs(tmp_path: Path) -> None:
+    assert "$p$ of an exact paired two-sided" in table(tmp_path, EXACT_MAX)[1]
+    assert "$p$ of a paired two-sided" in table(tmp_path, EXACT_MAX + 1)[1]
 
 
 def test_the_p_is_that_of_all_signs() -> None:

@@ -17,7 +17,7 @@ def test_the_table_has_mean_deviation_and_difference(tmp_path: Path) -> None:
     fake_results(experiment, tmp_path / "results")
     entries = {(entry.variant, entry.cell): entry for entry in tabulate(experiment, tmp_path / "results", {})}
     few = entries["FedAvg, before", "few"]
-    assert few.values == pytest.approx((40.0, 50.0))
+    assert few.known == pytest.approx((40.0, 50.0))
     assert few.mean == pytest.approx(45.0)
     assert few.deviation == pytest.approx(7.0710678)
     assert few.difference == pytest.approx(-5.0)
@@ -43,6 +43,16 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
         assert {row["sd"] for row in csv.DictReader(file)} == {""}
     draw(experiment, entries, tmp_path / "results", {}, tmp_path)
     assert (tmp_path / "table.png").stat().st_size > 1_000
+
+
+def test_a_number_stands_under_its_seed_where_results_lack(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path / "results")
+    (tmp_path / "results" / f"{next(experiment.runs({})).key}.json").unlink()
+    write_csv(tmp_path / "table.csv", experiment, tabulate(experiment, tmp_path / "results", {}))
+    with (tmp_path / "table.csv").open(encoding="utf-8") as file:
+        few = next(csv.DictReader(file))
+    assert (few["seed 0"], few["seed 1"]) == ("", "50.0000")
 
 
 def test_the_means_count_the_cells_near_the_paper(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.reproduction.library import find_experiment
+from fedchain.simulator.reproduction.parallel import Runner
 from fedchain.simulator.reproduction.reproduce import reproduce, run_or_diverge
+from fedchain.simulator.resuming.record import LOG, Record, RecordInUse
+from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.node.shell import wait_until
 from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
@@ -95,6 +99,49 @@ def test_a_simulation_that_was_interrupted_goes_on_from_its_record(tmp_path: Pat
     assert result == run_or_diverge("simulation", run.scenario, lambda number: None)
     assert record.read_bytes().startswith(kept), "the record goes on"
     assert record.stat().st_size < 2 * len(kept), "what it holds is not computed again"
+
+
+def test_a_run_whose_record_is_another_programs_begins_anew_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One record is of another version, one has another trace, and one was left behind by a run that is finished."""
+    experiment = load(tmp_path)
+    older, other, finished, *_ = experiment.runs({})
+    results = tmp_path / "out" / "results"
+    folders = [parallel.record_folder(results, run.key) for run in (older, other, finished)]
+    fake_results(experiment, results)
+    for run in (older, other):
+        (results / f"{run.key}.json").unlink()
+    Record.create(folders[0], {"fedchain": "0"}).close()
+    with closing(Record.create(folders[1], identity(other.scenario))) as record:
+        record.close_round(1, bytes(32), {})
+    Record.create(folders[2], {"fedchain": "0"}).close()
+
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Any, console: Any, run: Runner) -> None:
+        for place, scenario in enumerate(scenarios):
+            console.print(keep(place, run(scenario, lambda number: None)), soft_wrap=True)
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.run_all", run_all)
+    reproduce(experiment, tmp_path / "out", 1, {})
+    told = [line.partition("; begun anew: ")[2] for line in capsys.readouterr().out.splitlines() if "; begun" in line]
+    assert [line.split(" record ")[0].partition(str(results))[0] for line in told] == ["", "round 1 differs from the"]
+    assert not any(folder.exists() for folder in folders)
+    expected = run_or_diverge("simulation", other.scenario, lambda number: None)
+    assert json.loads((results / f"{other.key}.json").read_text()) == json.loads(json.dumps(expected))
+
+
+def test_a_record_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
+    (run, *_) = load(tmp_path).runs({})
+    folder = parallel.record_folder(tmp_path, run.key)
+    with closing(Record.create(folder, identity(run.scenario))):
+        if not (child := os.fork()):
+            try:
+                run_or_diverge("simulation", run.scenario, lambda number: None, tmp_path)
+            except RecordInUse:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (folder / LOG).exists()
 
 
 @pytest.mark.long

@@ -40,7 +40,7 @@ def test_a_column_may_be_what_was_sent_until_a_mark_was_reached(tmp_path: Path) 
     entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
     assert entries["FedAvg, before", "few", "rounds"].mean == 2.0
     assert entries["FedAvg, before", "few", "bytes"].mean == 203.0
-    assert entries["FedAvg, after", "few", "bytes"].values == (None, None)
+    assert entries["FedAvg, after", "few", "bytes"].by_seed == {0: None, 1: None}
     assert "| FedAvg, before | few | bytes | 1000 | 203 ± 0 | -797 |" in to_markdown(experiment, list(entries.values()))
 
 
@@ -81,11 +81,11 @@ def test_a_column_may_be_the_round_in_which_another_variant_s_best_is_reached(tm
     entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
     means = [entries["FedAvg, before", "few", column].mean for column in ("half", "whole", "early", "loss")]
     assert means == [2.0, 3.0, pytest.approx(10.0), 0.5]
-    assert entries["FedAvg, after", "few", "half"].values == (2.0, 2.0)
+    assert entries["FedAvg, after", "few", "half"].by_seed == {0: 2.0, 1: 2.0}
     unreached = entries["FedAvg, after", "few", "whole"]
-    assert (unreached.values, unreached.mean, unreached.difference) == ((None, None), None, None)
+    assert (unreached.known, unreached.mean, unreached.difference) == ((), None, None)
     assert ("FedAvg, before", "more", "half") not in entries, "there is no mark to reach: training diverged"
-    assert entries["FedAvg, before", "more", "early"].values == (None, None)
+    assert entries["FedAvg, before", "more", "early"].by_seed == {0: None, 1: None}
     table = to_markdown(experiment, list(entries.values()))
     assert "| FedAvg, before | few | half | – | 2 ± 0 | – |" in table
     assert "| FedAvg, before | few | whole | 2 | 3 ± 0 | +1 |" in table

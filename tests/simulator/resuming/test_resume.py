@@ -22,8 +22,8 @@ from fedchain.files.members import read_members
 from fedchain.node.shell.timeline import SeenBlock, newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resuming.record import LOG, Record, RecordError, RecordInUse, reading_timeline
-from fedchain.simulator.resuming.resume import continued, identity
+from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
+from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.support.simulator.interruptions import found, play, scenario_of
@@ -157,24 +157,6 @@ def test_a_run_that_another_process_finished_meanwhile_is_finished(tmp_path: Pat
     (first.path / "result.json").touch()
     with pytest.raises(ScenarioError, match="holds a finished run"):
         RunFolder(first.path, trivial_scenario(), is_resumed=True).open_record(IDENTITY, is_resumed=True)
-
-
-def test_a_record_of_another_program_is_begun_anew_and_one_in_use_is_left(tmp_path: Path) -> None:
-    scenario, folder = trivial_scenario(), tmp_path / "key.record"
-    Record.create(folder, {"fedchain": "0"}).close()
-    record = continued(folder, scenario)
-    assert record.resumptions == 0
-    record.close()
-    record = continued(folder, scenario)
-    assert record.resumptions == 1
-    if not (child := os.fork()):
-        try:
-            continued(folder, scenario)
-        except RecordInUse:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-    record.close()
 
 
 @pytest.mark.long

@@ -106,8 +106,8 @@ def test_accuracies_are_another_view_of_the_same_cells_and_links_lead_between_bo
     states, accuracies = (shown.get(f"/run/participation{query}").text for query in ("", "?show=accuracy"))
     assert 'href="?to=4&amp;show=accuracy"' in states
     assert 'href="?to=4"' in accuracies
-    for sign in SIGNS.values():
-        assert f">{sign}</span>" in states
+    for state, sign in SIGNS.items():
+        assert (f">{sign}</span>" in states) == (state != "aggregator"), "this federation has none that is dedicated"
         assert f">{sign}</span>" not in accuracies
     rows = table(accuracies)
     assert [len(row) for row in rows] == [4] * 5
@@ -155,6 +155,23 @@ def test_a_round_of_several_phases_shows_the_worst_and_not_the_aggregator_s(tmp_
     for number, row in enumerate(rows):
         state = "absent" if number == left_out else "posted"
         assert [state_of(cell)[1:3] for cell in row] == [("/run/block/5", state), ("/run/block/2", state)]
+
+
+def test_a_dedicated_aggregator_is_not_absent_but_what_it_is(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED))
+    for _ in range(2):
+        chain.extend()
+        chain.extend()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    shown = client(tmp_path / "run")
+    page = shown.get("/run/participation").text
+    assert {state_of(cell)[2] for row in table(page)[:3] for cell in row} == {"posted"}
+    assert [state_of(cell)[2:] for cell in table(page)[3]] == 2 * [
+        ("aggregator", "the dedicated aggregator, which trains nothing")
+    ]
+    assert f">{SIGNS['aggregator']}</span>" in page
+    assert {part["state"] for part in shown.get("/api/v1/run/member/3").json()["rounds"]} == {"aggregator"}
 
 
 def test_a_chain_without_a_round_has_an_empty_table(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from fedchain.node.shell.timeline import SeenBlock, SeenPost
 from fedchain.web.formats import Names
 from fedchain.wording import printable
 
-SIGNS = {"posted": "•", "late": "◔", "lost": "○", "absent": "–", "refused": "✕"}
+SIGNS = {"posted": "•", "late": "◔", "lost": "○", "aggregator": "◆", "absent": "–", "refused": "✕"}
 """The sign of each state, the worst last."""
 
 MEANINGS = {
     "posted": "a block counts its post",
     "late": "its post, or its training, came after the block",
     "lost": "its post came before the block, which does not count it",
+    "aggregator": "the dedicated aggregator, which trains nothing",
     "absent": "no post of it was seen",
     "refused": "its post was refused as its own fault, or it is convicted",
 }
@@ -76,6 +77,8 @@ def participation(
                 parts.append(counted)
                 continue
             otherwise = ("late", UNSEEN) if round_number in accuracies[number] else ("absent", absent)
+            if number >= len(genesis.participants):
+                otherwise = "aggregator", MEANINGS["aggregator"]
             missed = [
                 (*_missing(number, phase, crimes, otherwise), phase.line.height)
                 for phase in phases

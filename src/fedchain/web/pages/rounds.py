@@ -100,9 +100,9 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
 
 def participation(chain: Chain, reading: Reading, question: Question, names: Names | None = None) -> Context:
     """The parts of all members in the newest rounds up to one, as a table of cells."""
-    highest = newest_round(reading)
+    highest, members = newest_round(reading), len(chain.genesis.members)
     last = min(highest, max(1, number_in(question, "to", highest)))
-    shown = range(min(MEMBERS_MAX, len(chain.genesis.members)))
+    shown = range(min(MEMBERS_MAX, members))
     accuracies = {number: accuracies_of(chain, chain.genesis.members[number]) for number in shown}
     found = parts_of(chain, reading, accuracies, last)
     shows_accuracy = question.get("show") == "accuracy"
@@ -111,7 +111,7 @@ def participation(chain: Chain, reading: Reading, question: Question, names: Nam
         "last": last,
         "newest": highest,
         "shows_accuracy": shows_accuracy,
-        "left_out": len(chain.genesis.members) - len(shown),
+        "left_out": members - len(shown),
     }
 
 
@@ -120,10 +120,11 @@ def cells(
 ) -> Context:
     """The parts of members in the same rounds as a table of cells; they show states, or ``accuracies`` if given."""
     newest_first = next(iter(parts.values()))[::-1]
+    has_aggregator = any(part.state == "aggregator" for line in parts.values() for part in line)
     return {
         "rows": list(grid(parts, names, accuracies)) if newest_first else [],
         "rounds": [part.round for part in newest_first],
-        "signs": SIGNS,
+        "signs": {state: sign for state, sign in SIGNS.items() if state != "aggregator" or has_aggregator},
         "meanings": MEANINGS,
     }
 
