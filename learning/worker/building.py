@@ -29,6 +29,7 @@ def build_learner(plan: LearnerPlan, task: TaskFunction | None = None, source: D
     )
     if plan.source is not None and source is None:
         learner.replace_source(plan.source.resolve())
+    learner.train_on(plan.device, vectorize_clients=plan.vectorize_clients)
     learner.plan = plan
     return learner
 
