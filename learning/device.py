@@ -1,15 +1,76 @@
-"""Where training computes: the processor, on one thread, with a generator that is left as it was."""
+"""Where training computes: the processor, on one thread, or a graphics card, with kernels that repeat.
 
-from collections.abc import Iterator
+A client's model and examples are the processor's, and so is all that a method does around its training. A card has them
+while the model is trained or looks at a whole set of examples.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from fedchain.learning.exceptions import ConfigurationError
+
 DEVICE = "cpu"
-"""Where models and examples are. Other hardware rounds differently."""
+"""Where models and examples are."""
 
 THREADS = 1
 """Threads of torch while a client works: sums come in one order whatever the machine, and processes share its cores."""
+
+ASK_S = 20.0
+"""How long a card's driver has to say what it is."""
+
+
+class _Here:
+    """This process."""
+
+    device = torch.device(DEVICE)
+
+
+def find_device(wanted: str) -> torch.device:
+    """Return the device that a setting names: cpu, cuda, cuda:N, or auto, which is a card where there is one.
+
+    Cards are counted without opening any: a process that has opened one cannot fork others that use it. Raises
+    `ConfigurationError` for a name of nothing, or of what this machine has not.
+    """
+    if not re.fullmatch(r"cpu|auto|cuda(:\d{1,3})?", wanted):
+        raise ConfigurationError(f"device is {wanted!r}, it must be cpu, cuda, cuda:1 (a card by its number) or auto")
+    if wanted == "cpu":
+        return torch.device("cpu")
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    cards = torch.cuda.device_count()
+    if wanted == "auto":
+        return torch.device("cuda", 0) if cards else torch.device("cpu")
+    number = int(wanted.partition(":")[2] or 0)
+    if number >= cards:
+        seen = f"torch {torch.__version__} sees {cards or 'no'} graphics card{'' if cards == 1 else 's'} here"
+        raise ConfigurationError(f"device is {wanted}, but {seen}; take cpu, or auto")
+    return torch.device("cuda", number)
+
+
+def describe_device(device: torch.device) -> Mapping[str, str]:
+    """Say what results depend on: device and torch, and of a card its name and driver; without opening the card."""
+    said = {"device": str(device), "torch": torch.__version__}
+    if device.type == "cpu":
+        return said
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    number = device.index or 0
+    card = visible[number] if number < len(visible) else str(number)
+    command = ["nvidia-smi", f"--id={card}", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        found = ""
+    name, _, driver = found.strip().partition(", ")
+    return said | {"card": name or "unknown", "driver": driver or "unknown"}
+
+
+def device_in_use() -> torch.device:
+    """Where this process computes."""
+    return _Here.device
 
 
 def use_threads() -> None:
@@ -23,12 +84,21 @@ def kept_generator() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def as_training() -> Iterator[None]:
-    """Compute as a training process does, and leave torch's generator and its threads as they were."""
-    threads = torch.get_num_threads()
+def as_training(device: torch.device) -> Iterator[None]:
+    """Compute as a training process does on a device, and leave torch's generator and its threads as they were.
+
+    On a card the same numbers give the same sums each time.
+    """
+    threads, before = torch.get_num_threads(), _Here.device
+    if device.type != "cpu":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when the card is opened
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.allow_tf32 = False
     with kept_generator():
         use_threads()
+        _Here.device = device
         try:
             yield
         finally:
+            _Here.device = before
             torch.set_num_threads(threads)

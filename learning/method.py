@@ -240,16 +240,9 @@ class Method(ABC):
         return None
 
     @property
-    def trains_together(self) -> bool:
-        """Whether `update_together` does what the first phase's method does."""
-        return False
-
-    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
-        """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
-
-        Asked where `trains_together` says so.
-        """
-        raise NotImplementedError
+    def trained_alone(self) -> str:
+        """The reason for which clients cannot be trained as one batch of models; empty if they can."""
+        return "it does not train with SGD"
 
     @property
     def adds_noise(self) -> bool:

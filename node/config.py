@@ -42,6 +42,8 @@ class NodeConfig:
     task: str = ""
     """If the members' data are their own: the function that loads this peer's data, as FILE.py:function or
     module:function."""
+    device: str = "cpu"
+    """Where this peer trains: cpu, cuda, cuda:1 (a graphics card by its number) or auto (a card, if there is one)."""
     listen: str = "/ip4/0.0.0.0/tcp/4001"
     """Address to listen on, as a multiaddr."""
     bootstrap: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from fedchain.files.layout import RECORD_FOLDER, free_folder
+from fedchain.learning.device import describe_device
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.building import PlannedLearner
@@ -97,6 +98,8 @@ def _prepare(console: Console, scenario: Scenario) -> PlannedLearner:
         require_file(f"task {scenario.task}", Path(scenario.task.rpartition(":")[0]))
     with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
         learner = load_learner(scenario)
+    if scenario.device == "auto":
+        console.print(f"device auto: training on {', '.join(describe_device(learner.device).values())}")
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
     for warning in (not_held(learner.histogram()), late_phase(scenario, learner), *cautions(learner, scenario)):

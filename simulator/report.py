@@ -155,4 +155,5 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
         "violations": outcome.violations,
         **outcome.totals,
         **noise,
+        **({"trained_on": dict(outcome.trained_on)} if outcome.trained_on else {}),
     }

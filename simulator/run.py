@@ -16,6 +16,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.device import DEVICE, describe_device
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import CLIENTS_MAX, ProcessExecutor
@@ -218,7 +219,10 @@ class Run:
         if chain_folder is not None:
             simulation.keep_chain(self._open_chain(chain_folder))
         with watch(simulation.progress):
-            return simulation.run()
+            outcome = simulation.run()
+        if self._scenario.device != DEVICE:
+            outcome.trained_on = describe_device(self._learner.device)
+        return outcome
 
     def write_models(self, folder: Path, outcome: Outcome) -> None:
         """Write each client's current model to its :func:`model_path`, with its origin."""
@@ -300,6 +304,8 @@ def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> Planne
     plan = LearnerPlan(
         config=config,
         test_local=scenario.test_local,
+        device=scenario.device,
+        vectorize_clients=scenario.vectorize_clients,
         members=tuple(key.public_key for key in simulation_keys(scenario)),
         secrets=Named("fedchain.simulator.run:simulated_secrets", secrets),
         source=Named(FLIP_LABELS, (infos_of(config)[0].classes, flippers)) if flippers else None,

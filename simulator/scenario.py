@@ -77,8 +77,11 @@ class Scenario(Consensus):
     scaling: str = _LEARNING["scaling"]
     augmentation: str = _LEARNING["augmentation"]
     feature_shift: str = _LEARNING["feature_shift"]
+    device: str = "cpu"
+    """Where models are trained: cpu, cuda, cuda:1 (a graphics card by its number) or auto (a card, if there is one)."""
     vectorize_clients: bool = False
-    """Logistic regressions of many peers are trained at once: same results to rounding, in a fraction of the time."""
+    """Models of one architecture are trained as one batch of models, a cohort: same results to rounding. On the
+    processor that is done for small models without convolutions alone, which gain by it."""
     test_every: Annotated[int, Range(0, 1_000_000)] = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""
     test_local: bool = True
@@ -173,6 +176,8 @@ class Scenario(Consensus):
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
+        if self.device == "cpu":  # a file without it says the same
+            del values["device"]
         for name in ("faults", "clocks", "adversaries"):
             values[name] = [{item.name: getattr(row, item.name) for item in fields(row)} for row in values[name]]
         for row in values["adversaries"]:

@@ -93,16 +93,18 @@ class InlineExecutor:
             return self._report(error, f"peer {client}")
 
 
-def answer(learner: Learner, question: Question, state: Path | None, made: Answer | None = None) -> Answer:
+def answer(learner: Learner, question: Question, state: Path | None, made: Answer | Exception | None = None) -> Answer:
     """Have a learner answer a question, and leave the client in a file if one is given.
 
     Args:
         learner: serves the client.
         question: what is asked.
         state: the file; None: the client is not written down.
-        made: the answer, if the learner has computed it already.
+        made: the answer or the error, if the learner has computed it already.
     """
     try:
+        if isinstance(made, Exception):
+            raise made
         if made is not None:
             return made
         return learner.contribute(

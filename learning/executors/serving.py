@@ -66,7 +66,7 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     incoming = Incoming()
     while True:
         given = [_taken(call, incoming) for call in calls.get()]
-        made = _contribute_together(learner, given) if len(given) > 1 else {}
+        made = _contribute_together(learner, given)
         for call in given:
             try:
                 replies.put(_reply(learner, call, folder, made.pop(call.number, None)))
@@ -74,7 +74,7 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
                 replies.put(Reply(call.number, False, told(error, f"peer {call.client}")))
 
 
-def _reply(learner: Learner, call: Call, folder: Path, made: Answer | None) -> Reply:
+def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception | None) -> Reply:
     """Do what is asked of one client, unless it was ``made`` together with others' contributions."""
     match call.method:
         case "save_model":
@@ -103,11 +103,11 @@ def _taken(call: Call, incoming: Incoming) -> Call:
     return replace(call, arguments=(*others, incoming.take(handed)))
 
 
-def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, Answer]:
+def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, Answer | Exception]:
     """Compute ahead what can be computed together of these calls: each client's first, if it is a contribution.
 
     Returns:
-        contributions by number of call.
+        what came of them, by number of call.
     """
     alike: dict[tuple[Any, ...], dict[int, int]] = {}
     seen: set[int] = set()
@@ -115,15 +115,17 @@ def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, A
         if call.method == "contribute" and call.client not in seen:
             alike.setdefault((*call.arguments, call.evaluate_test), {})[call.client] = call.number
         seen.add(call.client)
-    made: dict[int, Answer] = {}
+    made: dict[int, Answer | Exception] = {}
     for (phase, round_number, clients, knowledge, evaluate_test), numbers in alike.items():
+        if len(numbers) == 1:
+            continue
         try:
             found = learner.contribute_together(
                 list(numbers), phase, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients
             )
-        except Exception:  # all are as they were, and who is asked alone meets it again
-            continue
-        made |= {numbers[client]: contribution for client, contribution in found.items()}
+        except Exception as error:  # a fault of ours, which whoever waits is to see
+            found = [error] * len(numbers)
+        made |= zip(numbers.values(), found, strict=True)
     return made
 
 

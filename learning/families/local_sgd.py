@@ -84,15 +84,14 @@ class LocalSgdMethod(Method):
     class that takes them gives a reason. A class says that for itself alone: one that is made of it may post more, and
     has to say it anew."""
 
-    has_update_together: ClassVar[bool] = False
-    """Whether `update_together` does what `update` does. A class says it for itself alone, as that it is covered."""
+    alone: ClassVar[str] = ""
+    """The reason for which clients are trained one by one. Empty: many can be trained as one batch of models, a cohort,
+    since all their steps are those of `train`. It needs nothing else of a class: `update` is the same."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "beyond_dp_sgd" not in vars(cls) and not cls.beyond_dp_sgd:
             cls.beyond_dp_sgd = UNSTATED
-        if "has_update_together" not in vars(cls):
-            cls.has_update_together = False
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -134,9 +133,9 @@ class LocalSgdMethod(Method):
         """Train the client's model and return its post; `train` and `run_steps` do the steps."""
 
     @property
-    def trains_together(self) -> bool:
-        """Whether `update_together` does what `update` does, which adds no noise."""
-        return self.has_update_together and not self.adds_noise
+    def trained_alone(self) -> str:
+        """The class's reason, or that of DP-SGD."""
+        return "DP-SGD draws its noise from each member's secrets" if self.gradient_noise > 0 else self.alone
 
     @abstractmethod
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
@@ -149,11 +148,11 @@ class LocalSgdMethod(Method):
         """
 
     def train(self, client: Client, round: Round, **changes: Any) -> None:
-        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.loop.train`."""
+        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.loop.Training`."""
         if self.gradient_noise == 0:
-            from fedchain.learning.training.loop import train
+            from fedchain.learning.training.loop import Training, train
 
-            train(client, self.loss, self.schedule, round.number, **changes)
+            train(Training(client, self.loss, self.schedule, round.number, **changes))
             return
         from fedchain.learning.privacy.dp_sgd import train_privately
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
-    from fedchain.learning.training.loop import Correct
+    from fedchain.learning.training.loop import Correction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +33,12 @@ class ParametersMethod(RobustMethod):
         self.train(client, round, correct=self.correction(client))
         return self.post_model(client)
 
-    def correction(self, client: Client) -> Correct | None:
-        """Return what makes of each gradient the one that SGD takes (`loop.Correct`); None to leave gradients alone.
+    def correction(self, client: Client) -> Correction | None:
+        """Return what makes of each gradient the one that SGD takes (`loop.Correction`); None to leave gradients alone.
 
         A term of the loss that parameters alone decide belongs here, as its gradient. The client has just received.
         """
         return None
-
-    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
-        """Train logistic regressions at once."""
-        from fedchain.learning.training.linear import train_linear
-
-        are_finite = train_linear(clients, self.schedule, proximal_weight=self.linear_pull)
-        return [self.post_model(client) if are_finite[place] else None for place, client in enumerate(clients)]
-
-    @property
-    def linear_pull(self) -> float:
-        """The weight of FedProx's term, where clients are trained at once."""
-        return 0.0
 
     def receive(self, client: Client, round: Round) -> None:
         """Start the round from the common model."""

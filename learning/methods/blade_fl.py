@@ -18,7 +18,6 @@ class BladeFl(ParametersMethod):
     """Every client trains, broadcasts its model, mines, and averages all models with equal weights."""
 
     beyond_dp_sgd: ClassVar[str] = ""
-    has_update_together: ClassVar[bool] = True
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- 1/K sum_k w_k, every client counting the same, or the robust rule."""

@@ -99,18 +99,17 @@ class DemLearn(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train near the group's model; post the parameters. Buffers, such as running means, stay local."""
-        import torch
+        from fedchain.learning.training.loop import Correction
 
         state = client.state(DemLearnState)
-        group = torch.zeros(0) if state.group is None else state.group  # (P,), or nothing before the first hierarchy
-
-        def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-            return gradient + self.proximal_weight * (parameters - group)
-
-        self.train(client, round, correct=proximal if len(group) else None)
+        pull = None if state.group is None else Correction(self._proximal, (state.group,))  # none before a hierarchy
+        self.train(client, round, correct=pull)
         posted = {name: value for name, value in read_parameters(client.model).items() if name.startswith(PREFIX)}
         state.posted = fingerprint(canonical(posted))
         return posted
+
+    def _proximal(self, gradient: torch.Tensor, parameters: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+        return gradient + self.proximal_weight * (parameters - group)
 
     def receive(self, client: Client, round: Round) -> None:
         """Blend the client's model with its group's, the last step of the way down. A client that is not in the

@@ -9,6 +9,7 @@ B batch, C classes, D embedding, K clients, n classes that one client (or the kn
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -134,23 +135,17 @@ class Dfpl(PrototypeMethod):
         import torch
 
         from fedchain.learning.models.prototypes import class_means
-        from fedchain.learning.training.loop import train
 
-        embeddings: list[torch.Tensor] = []
-        seen: list[torch.Tensor] = []
-
-        def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
-            def recording(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                embedding, logits = forward(images)
-                embeddings.append(embedding.detach())
-                return embedding, logits
-
-            seen.append(labels)
-            return self.loss(recording, images, labels, given)
-
-        train(client, loss, self.schedule, round.number, given=lambda batch: known)
         last = batches_per_pass(len(client.train_labels), self.batch_size)
-        return class_means(torch.cat(embeddings[-last:]), torch.cat(seen[-last:]), client.info.classes)
+        embeddings, batches = deque[torch.Tensor](maxlen=last), deque[torch.Tensor](maxlen=last)
+
+        def given(batch: torch.Tensor) -> Known:
+            batches.append(batch)
+            return known
+
+        self.train(client, round, given=given, seen=embeddings.append)
+        labels = client.train_labels[torch.cat(list(batches))]
+        return class_means(torch.cat(list(embeddings)), labels, client.info.classes)
 
 
 def mse_to_prototypes(

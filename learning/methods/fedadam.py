@@ -42,7 +42,6 @@ class FedAdam(FedAvg):
     """Degree of adaptivity: the number added to the root of the second moment."""
 
     beyond_dp_sgd: ClassVar[str] = ""
-    has_update_together: ClassVar[bool] = True
 
     @property
     def setup(self) -> tuple[Phase, ...]:

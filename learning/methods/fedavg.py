@@ -36,7 +36,6 @@ class FedAvg(ParametersMethod):
     Clients state n_k themselves; no aggregation rule but the plain mean looks at it."""
 
     beyond_dp_sgd: ClassVar[str] = ""
-    has_update_together: ClassVar[bool] = True
 
     def initial_model(self, client: Client, round: Round) -> Tensors:
         """Post the model as it is: the setup of methods that have one (`INITIAL_MODEL`)."""

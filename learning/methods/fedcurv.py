@@ -46,18 +46,20 @@ class FedCurv(FedAvg):
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the elastic term; post the parameters, n_k, F_k and F_k theta_k (section 3.2)."""
         from fedchain.learning.models.vectors import read_vector
+        from fedchain.learning.training.loop import Correction
 
-        fisher_sum, weighted_parameters = known_sums(client.info, round)  # (P,), (P,)
-
-        def elastic(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-            return gradient + 2 * self.curvature_weight * (fisher_sum * parameters - weighted_parameters)
-
-        self.train(client, round, correct=elastic)
+        self.train(client, round, correct=Correction(self._elastic, known_sums(client.info, round)))
         fisher = self.fisher_information(client)
         return self.post_model(client) | {
             "fisher": fisher.numpy(),
             "fisher_parameters": (fisher * read_vector(client.model)).numpy(),
         }
+
+    def _elastic(
+        self, gradient: torch.Tensor, parameters: torch.Tensor, fisher: torch.Tensor, weighted: torch.Tensor
+    ) -> torch.Tensor:
+        """Add the gradient of the elastic term, of sum_j F_j (P,) and sum_j F_j theta_j (P,)."""
+        return gradient + 2 * self.curvature_weight * (fisher * parameters - weighted)
 
     def fisher_information(self, client: Client) -> torch.Tensor:
         """Return the diagonal F_k (P,): the mean squared gradient of single examples' losses, in evaluation mode."""

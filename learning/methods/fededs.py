@@ -139,6 +139,7 @@ class FedEds(FedAvg):
 
     needs_pooling: ClassVar[bool] = True
     beyond_dp_sgd: ClassVar[str] = "it shows encrypted images, and learns from those of others"
+    alone: ClassVar[str] = "each client learns through layers of its own"
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
@@ -177,10 +178,11 @@ class FedEds(FedAvg):
         """Algorithm 1: train g and c, freeze them, train the encryptor, post its images with the model's output for
         them, and put g and c back to the common model."""
         from fedchain.learning.models.vectors import read_state, write_state
-        from fedchain.learning.training.loop import train
+        from fedchain.learning.training.loop import Training, train
 
         bulk, common = bulk_of(round), read_state(client.model)
-        train(client, super().loss, replace(self.schedule, epochs=self.extractor_epochs), round.number)  # Eq. 2
+        schedule = replace(self.schedule, epochs=self.extractor_epochs)
+        train(Training(client, super().loss, schedule, round.number))  # Eq. 2
         for rows in self._encrypted(client, round.number):
             bulk.write("encrypted", rows, EVERYBODY)
         write_state(client.model, common)
@@ -192,7 +194,7 @@ class FedEds(FedAvg):
         Where the steps diverge with others' encrypted data, which anybody can make up, they are taken again without.
         """
         from fedchain.learning.models.vectors import read_state, write_state
-        from fedchain.learning.training.loop import train
+        from fedchain.learning.training.loop import Training, train
 
         correct = self.rule.correction(client)
         times = self.epochs_in(round.number)
@@ -200,7 +202,7 @@ class FedEds(FedAvg):
         schedule, others = _longer(self.schedule, times), self._others(client, round, learned_from)
         before, drawn, steps = read_state(client.model), client.generator.get_state(), client.steps
         try:
-            train(client, self.loss, schedule, round.number, correct=correct, given=others)
+            train(Training(client, self.loss, schedule, round.number, correct, others))
         except TrainingDiverged:
             if others is None:
                 raise
@@ -209,7 +211,7 @@ class FedEds(FedAvg):
             write_state(client.model, before)
             client.generator.set_state(drawn)
             client.steps = steps
-            train(client, self.loss, schedule, round.number, correct=correct)
+            train(Training(client, self.loss, schedule, round.number, correct))
         posted = self.rule.post_model(client)
         if self.nova_step == "printed":
             assert isinstance(self.rule, FedNova)

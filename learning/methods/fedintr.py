@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
+    from fedchain.learning.models.base import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,7 @@ class FedIntR(Moon):
             rows = torch.cat([layer[batch] for layer in common], 1), torch.cat([layer[batch] for layer in previous], 1)
             return Others(*rows, weight, widths)
 
-        def all_layers(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            layers, logits = client.model.layers(images)
-            return torch.cat(layers, 1), logits  # (B, D_1 + ... + D_L), (B, C)
-
-        self.train(client, round, given=given, forward=all_layers)
+        self.train(client, round, given=given, through=_all_layers)
         state.previous = read_state(client.model)  # (S,)
         return self.post_model(client)
 
@@ -68,3 +65,11 @@ class FedIntR(Moon):
 
         pairs = zip(torch.split(layers, list(widths), 1), torch.split(others, list(widths), 1), strict=True)
         return torch.stack([F.cosine_similarity(one, other).mean() for one, other in pairs]) / self.temperature
+
+
+def _all_layers(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return all layers side by side, (B, D_1 + ... + D_L), and the logits (B, C)."""
+    import torch
+
+    layers, logits = model.layers(images)
+    return torch.cat(layers, 1), logits

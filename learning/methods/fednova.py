@@ -25,7 +25,7 @@ from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:
     from fedchain.learning.client import Client
-    from fedchain.learning.training.loop import Correct
+    from fedchain.learning.training.loop import Correction
 
 _NORMALIZER_MAX = 2.0**40
 """Largest ||a_k||_1: of the most steps that count, and a momentum below 1 - 2^-16."""
@@ -56,7 +56,7 @@ class FedNova(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
 
-    def correction(self, client: Client) -> Correct | None:
+    def correction(self, client: Client) -> Correction | None:
         """The gradient of FedProx's term, if there is one: clients train as FedAvg's or FedProx's do."""
         return pull_back(client, self.proximal_weight) if self.proximal_weight > 0 else None
 

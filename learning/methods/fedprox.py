@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client
-    from fedchain.learning.training.loop import Correct
+    from fedchain.learning.training.loop import Correction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +31,18 @@ class FedProx(FedAvg):
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
 
     beyond_dp_sgd: ClassVar[str] = ""
-    has_update_together: ClassVar[bool] = True
 
-    def correction(self, client: Client) -> Correct:
+    def correction(self, client: Client) -> Correction:
         """The gradient of the proximal term of h_k, of which clients take their steps (Algorithm 2)."""
         return pull_back(client, self.proximal_weight)
 
-    @property
-    def linear_pull(self) -> float:
-        """The same weight."""
-        return self.proximal_weight
 
-
-def pull_back(client: Client, weight: float) -> Correct:
+def pull_back(client: Client, weight: float) -> Correction:
     """Return a correction by the gradient of mu/2 ||w - w^t||^2 for the weight mu and the client's model w^t."""
     from fedchain.learning.models.vectors import read_vector
+    from fedchain.learning.training.loop import Correction
 
-    common = read_vector(client.model)  # (P,)
-
-    def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+    def proximal(gradient: torch.Tensor, parameters: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
         return gradient + weight * (parameters - common)  # the gradient of h_k
 
-    return proximal
+    return Correction(proximal, (read_vector(client.model),))

@@ -80,6 +80,7 @@ class FedReg(FedAvg):
         validate_range("generation_steps", self.generation_steps, 1, 1000)
 
     beyond_dp_sgd: ClassVar[str] = "its steps are its own, on data that it makes of the examples"
+    alone: ClassVar[str] = beyond_dp_sgd
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""

@@ -68,6 +68,7 @@ class PFedMe(FedAvg):
         validate_range("momentum", self.momentum, 0.0, 0.0)
 
     beyond_dp_sgd: ClassVar[str] = "its steps are its own"
+    alone: ClassVar[str] = beyond_dp_sgd
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""

@@ -43,6 +43,7 @@ class Scaffold(FedAvg):
         import torch
 
         from fedchain.learning.models.vectors import read_vector
+        from fedchain.learning.training.loop import Correction
 
         common = read_vector(client.model)  # x, (P,)
         state = client.state(ScaffoldState)
@@ -50,11 +51,7 @@ class Scaffold(FedAvg):
         if round.knowledge is not None:
             server = torch.from_numpy(np.array(round.knowledge["control"]))
         own = torch.zeros_like(common) if state.control is None else state.control  # c_i, (P,)
-
-        def correct(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-            return gradient - own + server  # line 10
-
-        self.train(client, round, correct=correct)
+        self.train(client, round, correct=Correction(_corrected, (own, server)))
         drift = (common - read_vector(client.model)) / (client.steps * self.learning_rate)
         renewed = own - server + drift  # line 12, (ii)
         state.control = renewed
@@ -80,3 +77,10 @@ class Scaffold(FedAvg):
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors and c."""
         return (*super().knowledge_spec(phase, info), TensorSpec("control", (info.parameter_count,)))
+
+
+def _corrected(
+    gradient: torch.Tensor, parameters: torch.Tensor, own: torch.Tensor, server: torch.Tensor
+) -> torch.Tensor:
+    """Return the gradient that line 10 takes, with the control variates c_i and c, (P,) each."""
+    return gradient - own + server

@@ -3,12 +3,14 @@
 B batch, C classes, D embedding, n classes present.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.device import device_in_use
 from fedchain.learning.models.base import Model
 
 EVALUATION_BATCH = 256
@@ -56,9 +58,12 @@ def calculate_prototypes(model: Model, images: torch.Tensor, labels: torch.Tenso
 def forward_all(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return embeddings (N, D) and logits (N, C) in evaluation mode, batch after batch."""
     model.eval()
+    device = device_in_use()
+    if device.type != "cpu":
+        model = copy.deepcopy(model).to(device)
     with torch.inference_mode():
-        parts = [model(batch) for batch in torch.split(images, EVALUATION_BATCH)]
-    return torch.cat([embedding for embedding, _ in parts]), torch.cat([logits for _, logits in parts])
+        parts = [model(batch.to(device)) for batch in torch.split(images, EVALUATION_BATCH)]
+    return torch.cat([embedding for embedding, _ in parts]).cpu(), torch.cat([logits for _, logits in parts]).cpu()
 
 
 def nearest_prototype(embeddings: torch.Tensor, labels: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ from fedchain.learning.privacy.clipping import clip_factors
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release, Sampling
-from fedchain.learning.training.loop import Correct, Given, Loss, run_steps, take_step
+from fedchain.learning.training.given import stack_given
+from fedchain.learning.training.loop import Correction, Given, Loss, run_steps, take_step
 from fedchain.learning.training.schedule import Schedule, batches_per_pass, count_steps
 
 GRADIENTS = "gradients"
@@ -60,7 +61,7 @@ def train_privately(
     round_number: int,
     noise: GradientNoise,
     *,
-    correct: Correct | None = None,
+    correct: Correction | None = None,
     given: Given | None = None,
 ) -> None:
     """Train the client's model in place as `loop.train` does, with noise on every gradient, and charge the ledger.
@@ -159,7 +160,7 @@ def example_gradients(
     from torch.func import functional_call, grad_and_value, vmap  # slow to import, and only needed here
 
     parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
-    rebuild, stacked, dimensions = _stack(given)
+    rebuild, stacked, dimensions = stack_given(given, torch.stack)
 
     def of_one(
         parameters: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor, parts: tuple[Any, ...]
@@ -173,14 +174,3 @@ def example_gradients(
     each = vmap(grad_and_value(of_one), in_dims=(None, 0, 0, dimensions), randomness="different")
     gradients, values = each(parameters, images, labels, stacked)
     return torch.cat([gradients[name].flatten(1) for name in parameters], dim=1), values.detach()
-
-
-def _stack(given: list[Any] | None) -> tuple[Callable[[tuple[Any, ...]], Any], tuple[Any, ...], tuple[int | None, ...]]:
-    """Stack the further inputs of all examples: how to read them, their fields, and the dimensions of the stack."""
-    if not given or given[0] is None:
-        return lambda parts: None, (), ()
-    first = given[0]
-    fields = list(zip(*given, strict=True))
-    stacked = tuple(torch.stack(field) if isinstance(field[0], torch.Tensor) else field[0] for field in fields)
-    dimensions = tuple(0 if isinstance(field, torch.Tensor) else None for field in stacked)
-    return type(first)._make, stacked, dimensions

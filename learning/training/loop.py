@@ -2,53 +2,100 @@
 
 `train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient terms
 that do not depend on the batch (a proximal term, a control variate), `given` gives the loss more than the batch
-(another model's output for the same images), and `run_steps` replaces SGD's step altogether.
+(another model's output for the same images), and `run_steps` replaces SGD's step altogether. What `train` is asked is a
+`Training`, which says all that matters, so that many clients can be trained as one batch of models (`cohort.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.models.base import Model
 from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
 from fedchain.learning.training.schedule import Schedule, count_steps
 
 Loss = Callable[[Forward, torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """loss(forward, images, labels, given) -> scalar."""
 
-Correct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""correct(gradient (P,), parameters (P,)) -> the gradient (P,) that SGD takes; weight decay and momentum come after."""
+Through = Callable[[Model, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""through(model, images) -> embedding, logits: another way through a model than its own; the same for all clients."""
+
+Seen = Callable[[torch.Tensor], None]
+"""seen(embedding (B, D)): what a step's forward pass gave, before the step moved the model."""
 
 Given = Callable[[torch.Tensor], Any]
 """given(batch) -> the loss's inputs in this step besides images and labels, by default None; batch (B,) are positions
-among the client's examples. Called once a step, in the order of the steps."""
+among the client's examples. A tuple's type, and what of it is no tensor, are the same in every step. Called once a
+step, in the order of the steps."""
 
 Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """step(images, labels, given) -> loss: moves the client's model by one minibatch."""
 
 
-def train(
-    client: Client,
-    loss: Loss,
-    schedule: Schedule,
-    round_number: int,
-    *,
-    correct: Correct | None = None,
-    given: Given | None = None,
-    forward: Forward | None = None,
-) -> None:
-    """Train the client's model in place with SGD and count the steps in `client.steps`. Momentum begins at zero.
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """What makes of each gradient the one that SGD takes; weight decay and momentum come after."""
 
-    `forward` is how the loss sees the model, by default the model itself. Raises `TrainingDiverged` if any step's loss
-    was not finite; the model is then of no use.
+    change: Callable[..., torch.Tensor]
+    """change(gradient (P,), parameters (P,), *values) -> gradient (P,). Clients differ in the values alone."""
+
+    values: tuple[torch.Tensor, ...]
+    """Tensors of one client that stay as they are during its training, such as the common model (P,)."""
+
+    def __call__(self, gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+        """Return the corrected gradient (P,)."""
+        return self.change(gradient, parameters, *self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Training:
+    """A client's training with SGD in a round. Momentum begins at zero."""
+
+    client: Client
+    loss: Loss
+    schedule: Schedule
+    round_number: int
+    correct: Correction | None = None
+    given: Given | None = None
+    through: Through | None = None
+    """None: the model's own way."""
+    seen: Seen | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps it takes."""
+        return count_steps(self.schedule, len(self.client.train_labels))
+
+
+def train(training: Training) -> None:
+    """Train the client's model in place and count the steps in `client.steps`.
+
+    Raises `TrainingDiverged` if any step's loss was not finite; the model is then of no use.
     """
-    parameters = trained_parameters(client.model)
+    client = training.client
+    losses = None if client.trainer is None else client.trainer(training)  # (steps,)
+    if losses is None:
+        _train_alone(training)
+        return
+    client.steps += training.steps
+    _validate_losses(losses, client.index, training.round_number)
+
+
+def _train_alone(training: Training) -> None:
+    model, schedule, correct = training.client.model, training.schedule, training.correct
+    parameters = trained_parameters(model)
     velocities = [torch.zeros_like(value) for value in parameters]
+    forward: Forward = model if training.through is None else partial(training.through, model)
+    if training.seen is not None:
+        forward = partial(_seen, forward, training.seen)
 
     def step(images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
-        value = loss(forward or client.model, images, labels, given)
+        value = training.loss(forward, images, labels, given)
         gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
         if correct is not None:
             with torch.no_grad():
@@ -56,7 +103,13 @@ def train(
         take_step(parameters, gradients, velocities, schedule)
         return value
 
-    run_steps(client, step, schedule, round_number, given=given)
+    run_steps(training.client, step, schedule, training.round_number, given=training.given)
+
+
+def _seen(forward: Forward, seen: Seen, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    embedding, logits = forward(images)
+    seen(embedding.detach())
+    return embedding, logits
 
 
 def run_steps(

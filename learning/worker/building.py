@@ -23,6 +23,7 @@ def build_learner(
     learner = PlannedLearner(plan, task, source)
     if plan.source is not None and source is None:
         learner.replace_source(plan.source.resolve())
+    learner.train_on(plan.device, vectorize_clients=plan.vectorize_clients)
     return learner
 
 

@@ -1,8 +1,8 @@
 """A client's work of one phase: it receives the knowledge, trains, encodes its post, and is measured."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,9 +17,8 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import decode, encode, validate_arrays
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.seeding import derive
-from fedchain.learning.training.linear import is_linear
 from fedchain.learning.training.measured import Evaluation
-from fedchain.learning.worker.checkpoint import ClientState, copy_state, restore_state
+from fedchain.learning.worker.checkpoint import copy_state, restore_state
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring, has_test_set
 from fedchain.learning.worker.stores import PartsOf
@@ -93,43 +92,6 @@ class Contributing:
         skipped = tuple(sorted(client.skipped.items()))
         return Contribution(payload, client.steps, local, received, scalars, epsilon, parts, addressed, skipped)
 
-    def contribute_together(
-        self,
-        clients: Sequence[Client],
-        round_number: int,
-        knowledge: bytes,
-        *,
-        evaluate_test: bool,
-        clients_count: int = 0,
-    ) -> dict[int, Contribution]:
-        """See `Learner.contribute_together`."""
-        phase = self._method.phases[0]
-        made: dict[int, Contribution] = {}
-        clients = [client for client in clients if is_linear(client)]
-        with ExitStack() as held:
-            states = [held.enter_context(_restored_on_error(client)) for client in clients]
-            rounds = [self.round(client, round_number, knowledge, clients_count) for client in clients]
-            received = []
-            for client, round in zip(clients, rounds, strict=True):
-                self.seed(client, phase, round_number)
-                received.append(self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test))
-            posts = self._method.update_together(clients, replace(rounds[0], me=None)) if clients else ()
-            for place, (client, posted) in enumerate(zip(clients, posts, strict=True)):
-                try:
-                    payload = None if posted is None else self._encode(posted, phase, client, round_number)
-                except TrainingDiverged:
-                    payload = None
-                if posted is None or payload is None:
-                    restore_state(client, states[place])
-                    continue
-                local = self._measuring.trained(client, rounds[place], evaluate_test=evaluate_test)
-                scalars = _count_scalars(posted)
-                addressed = address_bytes(payload, ())
-                made[client.index] = Contribution(
-                    payload, client.steps, local, received[place], scalars, addressed=addressed
-                )
-        return made
-
     def receive(
         self, client: Client, phase: Phase, round: Round, knowledge: bytes, *, evaluate_test: bool
     ) -> Evaluation | None:
@@ -194,11 +156,11 @@ class Contributing:
 
 
 @contextmanager
-def _restored_on_error(client: Client) -> Iterator[ClientState]:
-    """Yield the client's state, and put the client back to it if the work on it fails."""
+def _restored_on_error(client: Client) -> Iterator[None]:
+    """Put the client back to its state if the work on it fails."""
     before = copy_state(client)
     try:
-        yield before
+        yield
     except BaseException:
         restore_state(client, before)
         raise

@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.device import as_training
+from fedchain.learning.device import DEVICE, as_training, find_device
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
@@ -31,11 +32,15 @@ from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.worker.client_examples import ClientExamples, client_of
 from fedchain.learning.worker.clients import Clients
+from fedchain.learning.worker.cohorts import work_side_by_side
 from fedchain.learning.worker.contributing import Contributing, Place
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring
 from fedchain.learning.worker.model_file import ModelState, lent_model, state_of, write_model
 from fedchain.learning.worker.stores import NO_STORES, Stores
+
+COHORT_MAX = 256
+"""Most clients that are trained as one batch: all of them are in memory."""
 
 
 class Learner:
@@ -86,6 +91,7 @@ class Learner:
         self._place = Place(config, self._infos, tuple(members), chain_id)
         self._contributing = Contributing(self._method, self._place, self._parts_of, self._measuring)
         self._clients = Clients(self._build_client)
+        self._device, self._is_vectorized = find_device(DEVICE), False
 
     def client(self, index: int) -> Client:
         """A client as it is now; what is done to it is done to its next contribution."""
@@ -97,6 +103,16 @@ class Learner:
         A client that comes back is unchanged, byte for byte, so a limit changes no result.
         """
         self._clients.limit(clients_max, folder)
+
+    def train_on(self, device: str, *, vectorize_clients: bool) -> None:
+        """Train on a device from now on, and clients that are asked together as one batch of models where that pays.
+
+        Raises `ConfigurationError` for a device that is not here, or a method whose steps no card takes.
+        """
+        self._device, self._is_vectorized = find_device(device), vectorize_clients
+        if self._device.type != "cpu" and self._method.trained_alone:
+            why = self._method.trained_alone
+            raise ConfigurationError(f"{self._config.method} trains on the processor alone, set device to cpu: {why}")
 
     def replace_source(self, replacement: Callable[[DataSource], DataSource]) -> None:
         """Put something between the learner and where its examples come from, before the first client is built."""
@@ -128,11 +144,12 @@ class Learner:
         `TrainingDiverged` where there is nothing that others would take, and `InvalidPayload` for damaged knowledge.
         After any error the client is as it was before the call, so that it can try again in another round.
         """
-        which = self._contributing.phases[phase]
-        with self._reproducible(index, which, round_number) as client:
-            return self._contributing.contribute(
-                client, which, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
-            )
+        (found,) = self.contribute_together(
+            [index], phase, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
+        )
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def contribute_together(
         self,
@@ -143,19 +160,30 @@ class Learner:
         *,
         evaluate_test: bool = False,
         clients_count: int = 0,
-    ) -> dict[int, Contribution]:
-        """Do the work of several clients with linear models at once: the results of `contribute` to rounding.
+    ) -> list[Contribution | Exception]:
+        """Do the work of several clients, and return what `contribute` would return or raise for each.
 
-        A client that is missing among the results is as it was before, and has to be asked by itself: its model is
-        another, its training diverged, or the method has no way of training several.
+        With `train_on(vectorize_clients=True)` models of one architecture are trained as one batch: the same results
+        but for rounding.
         """
-        if not (self._method.trains_together and phase == self._method.phases[0].name):
-            return {}
-        with ExitStack() as held, as_training():
-            clients = [held.enter_context(self._clients.use(index)) for index in indices]
-            return self._contributing.contribute_together(
-                clients, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
+        which = self._contributing.phases[phase]
+
+        def work(client: Client) -> Contribution:
+            self._contributing.seed(client, which, round_number)
+            return self._contributing.contribute(
+                client, which, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
             )
+
+        can_be_cohort = which.trains and not self._method.trained_alone
+        if not can_be_cohort or (self._device.type == "cpu" and not self._is_vectorized):
+            return [self._attempt(index, work) for index in indices]
+        found: list[Contribution | Exception] = []
+        size = COHORT_MAX if self._is_vectorized else 1
+        for start in range(0, len(indices), size):
+            with ExitStack() as held, as_training(self._device):
+                clients = [held.enter_context(self._clients.use(index)) for index in indices[start : start + size]]
+                found += work_side_by_side(clients, work, self._device)
+        return found
 
     def evaluate_received(
         self, index: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -179,12 +207,12 @@ class Learner:
 
         Raises `ConfigurationError` for a state of other shapes.
         """
-        with self._clients.use(owner, changes=False) as client, as_training(), lent_model(client, state):
+        with self._clients.use(owner, changes=False) as client, as_training(self._device), lent_model(client, state):
             return [self._measuring.on_site(client, self._clients.get(site)) for site in sites]
 
     def measure_on_all(self, state: ModelState, owner: int) -> Evaluation | None:
         """Measure it on the whole test set; None if the clients have none in common. Raises as `measure` does."""
-        with self._clients.use(owner, changes=False) as client, as_training(), lent_model(client, state):
+        with self._clients.use(owner, changes=False) as client, as_training(self._device), lent_model(client, state):
             return self._measuring.on_all(client.model)
 
     def planned_steps(self, index: int, phase: str, round_number: int) -> int:
@@ -215,6 +243,11 @@ class Learner:
     def info(self) -> ModelInfo:
         """The shapes of everybody's model."""
         return self._info
+
+    @property
+    def device(self) -> torch.device:
+        """Where models are trained."""
+        return self._device
 
     @property
     def method(self) -> Method:
@@ -252,10 +285,18 @@ class Learner:
         """
         path.write_bytes(write_model(state_of(self._clients.get(index).model)))
 
+    def _attempt(self, index: int, work: Callable[[Client], Contribution]) -> Contribution | Exception:
+        """Have a client work by itself."""
+        try:
+            with self._clients.use(index) as client, as_training(self._device):
+                return work(client)
+        except Exception as error:
+            return error
+
     @contextmanager
     def _reproducible(self, index: int, phase: Phase, round_number: int, *, changes: bool = True) -> Iterator[Client]:
         """Give the client with its randomness freshly seeded, on one thread; leave torch's own state as it was."""
-        with self._clients.use(index, changes=changes) as client, as_training():
+        with self._clients.use(index, changes=changes) as client, as_training(self._device):
             self._contributing.seed(client, phase, round_number)
             yield client
 

@@ -64,6 +64,12 @@ class LearnerPlan:
     parts: Named | None = None
     """(client) -> its store of parts; None: it is in the process's memory."""
 
+    device: str = "cpu"
+    """Where models are trained: a name that `fedchain.learning.device.find_device` takes."""
+
+    vectorize_clients: bool = False
+    """Whether clients that work at the same time are trained as one batch of models where that pays."""
+
     source: Named | None = None
     """(source of examples) -> what clients get instead; None: the examples as they are."""
 
@@ -85,5 +91,7 @@ class LearnerPlan:
             members=tuple(record["members"]),
             chain_id=record["chain_id"],
             test_local=record["test_local"],
+            device=record["device"],
+            vectorize_clients=record["vectorize_clients"],
             **named,
         )

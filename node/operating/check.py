@@ -353,6 +353,7 @@ def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:
     from fedchain.learning.worker.learner import Learner
 
     learner = Learner(task, members=genesis.members, chain_id=genesis.chain_id)
+    learner.train_on(config.device, vectorize_clients=False)
     learner.prepare(member)
     with learner.lend(member, 1) as client:
         count = len(client.train_labels)

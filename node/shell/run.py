@@ -49,6 +49,7 @@ from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.failures import LoggedFailures
 from fedchain.node.shell.service import Contact, Disk, Service
 from fedchain.node.shell.timeline import TimelineFile
+from fedchain.node.workers.local import Local
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
@@ -152,8 +153,7 @@ async def _serve(
         Path(config.genesis).absolute(),
         folder,
         genesis.index[key.public_key],
-        config.data_dir,
-        config.task,
+        Local(config.data_dir, config.task, config.device),
         secrets_path(Path(config.key), genesis.chain_id),
         secrets,
     )

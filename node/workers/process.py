@@ -1,7 +1,7 @@
 """Worker processes: one trains, one mines, one verifies signatures, so that the node's loop always answers.
 
-``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK SECRETS``, ``… mine FUNCTION`` and
-``… verify``.
+``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK DEVICE SECRETS``,
+``… mine FUNCTION`` and ``… verify``.
 They read frames from standard input and answer on standard output. A trainer first receives the secrets that the member
 was dealt. It stores each contribution before it answers, so after a restart it gives the same bytes for the same phase.
 """
@@ -37,6 +37,7 @@ from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.operating.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
+from fedchain.node.workers.local import DEFAULTS, Local
 from fedchain.node.workers.training_file import KeptAnswer, write_answer
 
 TRAIN_NICE, MINE_NICE = 10, 19
@@ -58,8 +59,7 @@ class Trainer:
         genesis: states the learning task.
         folder: folder of the file with the last answer.
         member: this peer's place among the members, which is its place in the partition.
-        data_dir: folder of the data set.
-        task: the user's function, if the members' data are their own. It runs in this process alone.
+        local: what the member chooses for itself.
         secrets: file of this member's private randomness, read when the method first asks; empty if there is none. The
             privacy ledger lies beside it.
         dealt: secrets that this member was dealt, by name, such as its share of a key.
@@ -74,11 +74,11 @@ class Trainer:
         genesis: Genesis,
         folder: Path,
         member: int,
-        data_dir: str,
-        task: str = "",
+        local: Local = DEFAULTS,
         secrets: str = "",
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
+        from fedchain.learning.device import DEVICE, describe_device
         from fedchain.learning.executors.inline import InlineExecutor
         from fedchain.learning.payload.part_folder import PARTS
         from fedchain.learning.registry import use_current_folder
@@ -89,7 +89,8 @@ class Trainer:
         use_current_folder()
         custody = "fedchain.node.custody"
         plan = LearnerPlan(
-            config=learning_from_genesis(genesis, data_dir, task),
+            config=learning_from_genesis(genesis, local.data_dir, local.task),
+            device=local.device,
             members=genesis.members,
             chain_id=genesis.chain_id,
             secrets=Named(f"{custody}.secrets_file:secrets_in", (secrets, sorted(dealt.items()))) if secrets else None,
@@ -100,6 +101,8 @@ class Trainer:
         learner = backend.learner
         learner.prepare(member)
         learner.release_examples()  # this member's are a small part of them
+        if local.device != DEVICE:
+            print("training on", *describe_device(learner.device).values(), file=sys.stderr)  # the node logs it
         answers = KeptAnswer(folder / TRAINING_FILE, genesis.chain_id, member, lambda: learner.checkpoint(member))
         if answers.kept is not None:
             learner.restore(member, answers.kept.checkpoint)
@@ -110,7 +113,9 @@ class Trainer:
         return self._executor.ask(question).result()
 
 
-def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "", secrets: str = "") -> None:
+def train(
+    genesis_path: str, folder: str, member: str, data_dir: str, task: str = "", device: str = "cpu", secrets: str = ""
+) -> None:
     """Report whether the data can be used, then compute contributions until the node closes the pipe."""
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
@@ -119,7 +124,8 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
     use_threads()
     try:
         genesis = Genesis.decode(Path(genesis_path).read_bytes())
-        trainer = Trainer(genesis, Path(folder), int(member), data_dir, task, secrets, dict(orders.get()))
+        local = Local(data_dir, task, device)
+        trainer = Trainer(genesis, Path(folder), int(member), local, secrets, dict(orders.get()))
     except (LearningError, ChainError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return

@@ -21,6 +21,7 @@ from fedchain.learning.executors.executor import Answer, Question
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.core.mining import is_same_work
 from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
+from fedchain.node.workers.local import DEFAULTS, Local
 from fedchain.node.workers.training_file import read_answer
 
 log = logging.getLogger("fedchain.worker")
@@ -61,12 +62,11 @@ class TrainingWorker:
         genesis_path: Path,
         folder: Path,
         member: int,
-        data_dir: str,
-        task: str = "",
+        local: Local = DEFAULTS,
         secrets: Path | None = None,
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        self._command = ["train", str(genesis_path), str(folder), str(member), data_dir, task, str(secrets or "")]
+        self._command = ["train", str(genesis_path), str(folder), str(member), *local, str(secrets or "")]
         self._dealt = sorted(dealt.items())
         self._process: WorkerProcess | None = None
         self._lock = anyio.Lock()

@@ -1,5 +1,6 @@
 """The outcome of a simulation: the results that a finished run gives back."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,3 +47,5 @@ class Outcome:
     """Traffic between the members; none of very many members."""
     seen: list[SeenBlock] = field(default_factory=list)
     """Observations of blocks before they were final, by all honest peers."""
+    trained_on: Mapping[str, str] = field(default_factory=dict)
+    """Device, card, driver and torch that trained, where the scenario names a device other than the processor."""

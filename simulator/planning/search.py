@@ -70,7 +70,8 @@ def _cell(scenario: Scenario, budget: Budget, row: PlannedRounds) -> Cell:
 def _shared(scenario: Scenario, budget: Budget) -> dict[str, Any]:
     """Values that all runs share: those of the scenario that are not defaults, and the budget's."""
     default = Scenario().to_dict()
-    stated = {name: value for name, value in scenario.to_dict().items() if value != default[name] and name != "seed"}
+    values = scenario.to_dict().items()
+    stated = {name: value for name, value in values if value != default.get(name) and name != "seed"}
     return stated | {
         "dataset": scenario.dataset,
         "method": scenario.method,

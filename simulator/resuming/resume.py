@@ -103,10 +103,11 @@ def require_same(folder: Path, asked: Scenario) -> None:
     """Raise ScenarioError unless a folder's run is of this scenario, except for settings without effect."""
     begun = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError))
     free = () if begun.vectorize_clients else CHANGES_NOTHING
-    values = asked.to_dict()
-    for name, value in begun.to_dict().items():
-        if name not in free and values[name] != value:
-            raise ScenarioError(f"{folder} holds another scenario: its {name} is {value!r}, not {values[name]!r}")
+    values, before = asked.to_dict(), begun.to_dict()
+    for name in before | values:
+        if name not in free and values.get(name) != before.get(name):
+            found = f"{folder} holds another scenario: its {name} is {getattr(begun, name)!r}"
+            raise ScenarioError(f"{found}, not {getattr(asked, name)!r}")
 
 
 def _require_record(folder: Path) -> None:

@@ -1,11 +1,14 @@
 """Training leaves the process as it found it: torch's generator, and the number of its threads."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from fedchain.learning.device import THREADS, as_training, kept_generator
+from fedchain.learning.device import THREADS, as_training, describe_device, device_in_use, find_device, kept_generator
+from fedchain.learning.exceptions import ConfigurationError
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def two_threads() -> Iterator[None]:
 
 def fail_in_training() -> None:
     """Fail after having drawn a number."""
-    with as_training():
+    with as_training(torch.device("cpu")):
         assert torch.get_num_threads() == THREADS
         torch.rand(3)
         raise ZeroDivisionError
@@ -38,3 +41,57 @@ def test_threads_come_back_even_if_training_fails(two_threads: None) -> None:
         fail_in_training()
     assert torch.get_num_threads() == 2
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_device_is_the_processor_a_card_or_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    found = {name: str(find_device(name)) for name in ("cpu", "cuda", "cuda:1", "auto")}
+    assert found == {"cpu": "cpu", "cuda": "cuda:0", "cuda:1": "cuda:1", "auto": "cuda:0"}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert str(find_device("auto")) == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cards", "message"),
+    [
+        ("cuda", 0, "device is cuda, but torch .* sees no graphics cards here; take cpu, or auto"),
+        ("cuda:1", 1, "device is cuda:1, but torch .* sees 1 graphics card here; take cpu, or auto"),
+        ("gpu", 1, r"device is 'gpu', it must be cpu, cuda, cuda:1 \(a card by its number\) or auto"),
+    ],
+)
+def test_a_device_that_is_not_here_is_refused_in_one_sentence(
+    wanted: str, cards: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    with pytest.raises(ConfigurationError, match=f"^{message}$"):
+        find_device(wanted)
+
+
+def test_a_card_is_described_by_its_name_and_its_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\n[ "$1" = --id=GPU-b ] && echo "NVIDIA H100, 570.86"\n', encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    torch_is = {"torch": torch.__version__}
+    card = {"device": "cuda:1", "card": "NVIDIA H100", "driver": "570.86"}
+    assert describe_device(torch.device("cuda", 1)) == card | torch_is
+    tool.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert describe_device(torch.device("cuda", 1)) == card | torch_is | {"card": "unknown", "driver": "unknown"}
+    assert describe_device(torch.device("cpu")) == {"device": "cpu"} | torch_is
+
+
+def test_on_a_card_kernels_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    try:
+        with as_training(torch.device("cuda", 0)):
+            assert device_in_use() == torch.device("cuda", 0)
+            assert torch.are_deterministic_algorithms_enabled()
+            assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+            assert not torch.backends.cudnn.allow_tf32
+        assert device_in_use() == torch.device("cpu")
+    finally:
+        torch.use_deterministic_algorithms(False)
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)

@@ -15,7 +15,7 @@ from fedchain.learning.privacy import dp_sgd
 from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.training.loop import take_step, train
+from fedchain.learning.training.loop import Training, take_step, train
 from tests.support.learning.federation import CLIENTS, Federation, config
 
 NOISE: dict[str, HyperparameterValue] = {"gradient_noise": 2.0, "gradient_clip": 0.5}
@@ -126,7 +126,7 @@ class Sneaks(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         self.train(client, round)
-        train(client, self.loss, self.schedule, round.number)
+        train(Training(client, self.loss, self.schedule, round.number))
         return self.post_model(client)
 
 

@@ -226,8 +226,8 @@ def test_a_method_that_is_made_of_a_covered_one_is_covered_once_it_says_so_itsel
 
 
 def test_clients_are_not_trained_together_where_that_would_leave_the_noise_out() -> None:
-    assert FedAvg().trains_together
-    assert not FedAvg(gradient_noise=1.0).trains_together
+    assert not FedAvg().trained_alone
+    assert FedAvg(gradient_noise=1.0).trained_alone
 
 
 @pytest.mark.parametrize(

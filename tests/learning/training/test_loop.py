@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fedchain.learning.client import Forward
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.vectors import read_vector
-from fedchain.learning.training.loop import draw_batches, run_steps, train
+from fedchain.learning.training.loop import Correction, Training, draw_batches, run_steps, train
 from tests.support.learning.linear_client import new_client, schedule
 
 
@@ -19,7 +19,7 @@ def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, 
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.01)])
 def test_training_takes_the_steps_of_torchs_sgd(momentum: float, weight_decay: float) -> None:
     client = new_client()
-    train(client, cross_entropy, schedule(momentum=momentum, weight_decay=weight_decay), round_number=1)
+    train(Training(client, cross_entropy, schedule(momentum=momentum, weight_decay=weight_decay), 1))
 
     other = new_client()
     batches = draw_batches(10, 4, torch.Generator().manual_seed(2))
@@ -55,7 +55,7 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_step() -> None:
         return cross_entropy(forward, images, labels, given) * factor
 
     with pytest.raises(TrainingDiverged) as caught:
-        train(new_client(), breaking, schedule(), round_number=9)
+        train(Training(new_client(), breaking, schedule(), 9))
     assert (caught.value.client, caught.value.round_number, caught.value.step) == (5, 9, 3)
     assert math.isnan(caught.value.loss)
 
@@ -64,20 +64,22 @@ def test_a_correction_is_added_to_the_gradient_before_decay_and_momentum() -> No
     changes = {"momentum": 0.9, "weight_decay": 0.1}
     client, other = new_client(), new_client()
     anchor = read_vector(client.model)
-    train(client, cross_entropy, schedule(**changes), 1, correct=lambda g, w: g + 0.5 * (w - anchor))
+    correct = Correction(lambda gradient, parameters, anchor: gradient + 0.5 * (parameters - anchor), (anchor,))
+    train(Training(client, cross_entropy, schedule(**changes), 1, correct))
 
     def penalised(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         parameters = torch.cat([value.reshape(-1) for value in other.model.parameters()])
         return cross_entropy(forward, images, labels, given) + 0.25 * (parameters - anchor).square().sum()
 
-    train(other, penalised, schedule(**changes), 1)
+    train(Training(other, penalised, schedule(**changes), 1))
     torch.testing.assert_close(read_vector(client.model), read_vector(other.model))
 
 
 def test_an_idle_correction_changes_no_bit() -> None:
     client, other = new_client(), new_client()
-    train(client, cross_entropy, schedule(momentum=0.5), 1, correct=lambda gradient, parameters: gradient)
-    train(other, cross_entropy, schedule(momentum=0.5), 1)
+    idle = Correction(lambda gradient, parameters: gradient, ())
+    train(Training(client, cross_entropy, schedule(momentum=0.5), 1, idle))
+    train(Training(other, cross_entropy, schedule(momentum=0.5), 1))
     assert torch.equal(read_vector(client.model), read_vector(other.model))
 
 
@@ -90,7 +92,7 @@ def test_the_loss_is_given_the_rows_of_the_same_examples() -> None:
         seen.append(len(given))
         return cross_entropy(forward, images, labels, given)
 
-    train(client, loss, schedule(), 1, given=lambda batch: client.train_images[batch])
+    train(Training(client, loss, schedule(), 1, given=lambda batch: client.train_images[batch]))
     assert seen == [4] * 6
 
 

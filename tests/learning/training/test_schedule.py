@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.client import Forward
-from fedchain.learning.training.loop import train
+from fedchain.learning.training.loop import Training, train
 from fedchain.learning.training.schedule import count_steps
 from tests.support.learning.linear_client import new_client, schedule
 
@@ -20,5 +20,5 @@ def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, 
 def test_epochs_replace_steps(epochs: int, examples: int, steps: int) -> None:
     assert count_steps(schedule(epochs=epochs), examples) == steps
     client = new_client(examples)
-    train(client, cross_entropy, schedule(epochs=epochs), round_number=1)
+    train(Training(client, cross_entropy, schedule(epochs=epochs), 1))
     assert client.steps == steps

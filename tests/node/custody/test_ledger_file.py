@@ -124,7 +124,7 @@ def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(
 
     def trainer(folder: str) -> Trainer:
         (tmp_path / folder).mkdir(exist_ok=True)
-        return Trainer(genesis, tmp_path / folder, 1, "", secrets=str(secrets))
+        return Trainer(genesis, tmp_path / folder, 1, secrets=str(secrets))
 
     first = trainer("a").ask(Question(1, "update", 1, b""))
     assert [found.release.mechanism for found in open_ledger(secrets, 1).entries()] == ["gradients", "prototypes"]

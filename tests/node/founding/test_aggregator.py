@@ -175,10 +175,10 @@ def test_its_trainer_is_killed_and_its_state_is_neither_lost_nor_counted_twice(t
     learner = Learner(learning_from_genesis(document), members=document.members)
     posts = [(bytes([k]), learner.contribute(k, "count", 1, b"").payload) for k in range(3)]
     first = rules.aggregate(OffChain("count", 1), b"", posts)
-    trainer = Trainer(document, tmp_path, 3, "")
+    trainer = Trainer(document, tmp_path, 3)
     question = Question(3, "announce", 1, first)
     answer = trainer.ask(question)
-    again = Trainer(document, tmp_path, 3, "")
+    again = Trainer(document, tmp_path, 3)
     assert again.ask(question) == answer == again.ask(question)
     assert isinstance(answer, Contribution)
     known = rules.aggregate(OffChain("announce", 1), first, [(bytes([3]), answer.payload)])

@@ -36,6 +36,7 @@ from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.workers import supervisor
 from fedchain.node.workers.frames import read_frame, to_frame, write_frame
+from fedchain.node.workers.local import Local
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, Trainer
 from fedchain.node.workers.supervisor import (
     MiningWorker,
@@ -64,7 +65,7 @@ HARD_BITS = bits_from_attempts(2**60)
 
 @asynccontextmanager
 async def training(path: Path, folder: Path, data_dir: str = "") -> AsyncIterator[TrainingWorker]:
-    worker = TrainingWorker(path, folder, 1, data_dir)
+    worker = TrainingWorker(path, folder, 1, Local(data_dir))
     try:
         yield worker
     finally:
@@ -112,7 +113,7 @@ def test_a_full_disk_leaves_the_last_answer_and_nothing_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
-    trainer = Trainer(decoded, tmp_path, 1, "")
+    trainer = Trainer(decoded, tmp_path, 1)
     first = trainer.ask(Question(1, "update", 1, b""))
     kept = (tmp_path / TRAINING_FILE).read_bytes()
     with monkeypatch.context() as patched:
@@ -121,28 +122,28 @@ def test_a_full_disk_leaves_the_last_answer_and_nothing_half_written(
             trainer.ask(Question(1, "update", 2, b""))
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", TRAINING_FILE]
     assert (tmp_path / TRAINING_FILE).read_bytes() == kept
-    assert Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, b"")) == first
+    assert Trainer(decoded, tmp_path, 1).ask(Question(1, "update", 1, b"")) == first
 
 
 def test_after_a_restart_a_question_has_its_first_answer_and_another_knowledge_another_one(tmp_path: Path) -> None:
     decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
     rules, question = Application(DIGITS), Question(1, "update", 1, b"")
-    first = Trainer(decoded, tmp_path, 1, "").ask(question)
+    first = Trainer(decoded, tmp_path, 1).ask(question)
     known = rules.aggregate(OffChain("update", 1), b"", [(b"a", contributed(first).payload)])
-    trainer = Trainer(decoded, tmp_path, 1, "")
+    trainer = Trainer(decoded, tmp_path, 1)
     assert trainer.ask(question) == trainer.ask(question) == first
     other = trainer.ask(Question(1, "update", 1, known))
     assert other != first
-    assert Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, known)) == other
+    assert Trainer(decoded, tmp_path, 1).ask(Question(1, "update", 1, known)) == other
 
 
 def test_a_file_without_the_knowledge_still_answers_its_phase(tmp_path: Path) -> None:
     decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
-    first, path = Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, b"")), tmp_path / TRAINING_FILE
+    first, path = Trainer(decoded, tmp_path, 1).ask(Question(1, "update", 1, b"")), tmp_path / TRAINING_FILE
     with path.open("rb") as file:
         whose, asked, answer, checkpoint = read_frame(file)
     path.write_bytes(to_frame([whose, asked[:2], answer, checkpoint]))
-    assert Trainer(decoded, tmp_path, 1, "").ask(Question(1, "update", 1, b"")) == first
+    assert Trainer(decoded, tmp_path, 1).ask(Question(1, "update", 1, b"")) == first
 
 
 def contributed(answer: Answer) -> Contribution:
@@ -157,7 +158,7 @@ def test_whom_a_contribution_skips_is_in_the_trainer_s_answer(tmp_path: Path, mo
         return replace(contribute(self, *arguments, **more), skipped=((0, "part 00 is not here"),))
 
     decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
-    trainer = Trainer(decoded, tmp_path, 1, "")
+    trainer = Trainer(decoded, tmp_path, 1)
     assert contributed(trainer.ask(Question(1, "update", 1, b""))).skipped == ()
     monkeypatch.setattr(Learner, "contribute", skipping)
     made = trainer.ask(Question(1, "update", 2, b""))

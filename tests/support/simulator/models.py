@@ -75,7 +75,7 @@ def _runs(folder: Path) -> Runs:
         node = folder / "net" / f"node-{member}"
         shutil.copytree(folder / "dfpl" / "chain", node / "chain")
         with Store.open(node / "chain", read_only=True) as store:
-            trainer = Trainer(store.genesis, node, member, "")
+            trainer = Trainer(store.genesis, node, member)
             for number in range(1, ROUNDS + 1):
                 knowledge = Explorer(store).known_before(number, "update")
                 trainer.ask(Question(member, "update", number, knowledge))

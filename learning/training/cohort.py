@@ -1,0 +1,252 @@
+"""Cohorts: models of one architecture, each client's own, trained as one batch of models on the processor or a card.
+
+Each client draws its batches, augmentation and dropout from its own generators, as if it were trained by itself: the
+results are the same but for rounding. On the processor they do not depend on who else is in the cohort, not by a bit.
+
+K clients, L lanes, B batch, D embedding, P scalars of the model.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.overrides import TorchFunctionMode
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.base import Model
+from fedchain.learning.training.given import Stacked, stack_given
+from fedchain.learning.training.loop import Correction, Through, Training, draw_batches, take_batch, take_step
+
+SMALL = 1 << 16
+"""Scalars of a fully connected model up to which a processor gains from a cohort. Larger models and convolutions are as
+fast, or faster, one by one."""
+
+Masks = Callable[[Sequence[int], float], torch.Tensor]
+"""masks(shape, share of ones) -> masks (L, *shape)."""
+
+_BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
+"""Kinds of dropout, and whether they drop whole channels."""
+
+
+def kind_of(training: Training) -> Hashable:
+    """Return what trainings have in common that can be one cohort."""
+    client, model = training.client, training.client.model
+    shapes = tuple((name, value.shape, value.requires_grad) for name, value in model.named_parameters())
+    batch = training.steps, min(training.schedule.batch_size, len(client.train_labels)), client.train_images.shape[1:]
+    extras = training.through, *(part is None for part in (training.correct, training.given, training.seen))
+    return type(model), repr(model), shapes, batch, training.loss, training.schedule, extras
+
+
+def pays(model: nn.Module, device: torch.device) -> bool:
+    """Whether a cohort of such models takes less time than its members one by one. The machine's speed has no say."""
+    if device.type != "cpu":
+        return True
+    convolves = any(value.ndim > 2 for value in model.parameters())
+    return not convolves and sum(value.numel() for value in model.parameters()) <= SMALL
+
+
+def train_cohort(
+    trainings: Sequence[Training], dropout: Sequence[torch.Generator], device: torch.device
+) -> torch.Tensor:
+    """Train the clients' models in place. Return each client's loss in each step, (K, steps).
+
+    All are of one `kind_of`. `dropout` has the generator of each client's dropout. Raises `ConfigurationError` for a
+    model or a loss that cannot be in a cohort.
+    """
+    first, lanes = trainings[0], _Lanes(len(trainings), device)
+    models = _Models([training.client.model for training in trainings], first.through, lanes)
+    velocities = [torch.zeros_like(value) for value in models.trained]
+    batches = [draw_batches(len(a.client.train_labels), a.schedule.batch_size, a.client.generator) for a in trainings]
+    correct = _stacked_correction([a.correct for a in trainings if a.correct is not None], lanes)
+    losses = torch.empty(len(trainings), first.steps, device=device)
+    answers: list[Any] = []
+    for number in range(first.steps):
+        drawn = [next(of_client) for of_client in batches]
+        taken = [take_batch(a.client, batch) for a, batch in zip(trainings, drawn, strict=True)]
+        images, labels = (lanes.stack(parts) for parts in zip(*taken, strict=True))  # (L, B, ...), (L, B)
+        before, answers = answers, [a.given and a.given(batch) for a, batch in zip(trainings, drawn, strict=True)]
+        if number == 0 or any(now is not earlier for now, earlier in zip(answers, before, strict=True)):
+            given = stack_given(answers, lanes.stack)
+        with device if device.type != "cpu" else nullcontext(), _InLanes(dropout, lanes):
+            values, embeddings = _losses(first, models, images, labels, given)  # (L,), (L, B, D)
+        gradients = torch.autograd.grad(values.sum(), models.trained, materialize_grads=True)
+        if correct is not None:
+            gradients = correct(gradients, models.trained)
+        take_step(models.trained, gradients, velocities, first.schedule)
+        losses[:, number] = values.detach()[: len(trainings)]
+        for training, embedding in zip(trainings, embeddings, strict=False):
+            if training.seen is not None:
+                training.seen(embedding.detach().cpu())
+    models.write_back()
+    return losses.cpu()
+
+
+class _Lanes:
+    """A lane for each client. On the processor a client that is alone gets two, for the sums of one come otherwise."""
+
+    def __init__(self, clients: int, device: torch.device) -> None:
+        self.count = max(2, clients) if device.type == "cpu" else clients
+        self._device = device
+
+    def stack(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return one tensor for each lane, (L, ...), on the device."""
+        return torch.stack([*tensors, *[tensors[-1]] * (self.count - len(tensors))]).to(self._device)
+
+
+class _Models:
+    """The clients' models, stacked."""
+
+    def __init__(self, models: Sequence[Model], through: Through | None, lanes: _Lanes) -> None:
+        self._states = [_state(model) for model in models]
+        self.values = {name: lanes.stack([state[name].detach() for state in self._states]) for name in self._states[0]}
+        self.trained = [
+            self.values[name].requires_grad_() for name, value in self._states[0].items() if value.requires_grad
+        ]
+        """What training moves, (L, ...) each, in the model's order."""
+        self._template = _Template(models[0].train(), through)
+
+    def of_lane(self, values: dict[str, torch.Tensor], images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, D) and logits (B, C) under one lane's values; running means move in place."""
+        found: tuple[torch.Tensor, torch.Tensor] = functional_call(self._template, values, (images,))
+        return found
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        """Give each model its own values, and leave it in training mode."""
+        for name, values in self.values.items():
+            for state, value in zip(self._states, values.cpu(), strict=False):
+                state[name].copy_(value)
+
+
+class _Template(nn.Module):
+    """A model by another way through it."""
+
+    def __init__(self, model: Model, through: Through | None) -> None:
+        super().__init__()
+        self.model, self._through = model, through
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.model(images) if self._through is None else self._through(self.model, images)
+
+
+def _state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """A model's parameters, and then its buffers, by their names in a `_Template`."""
+    return {f"model.{name}": value for name, value in (*model.named_parameters(), *model.named_buffers())}
+
+
+def _losses(
+    training: Training, models: _Models, images: torch.Tensor, labels: torch.Tensor, given: Stacked
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each lane's loss (L,) and embeddings (L, B, D)."""
+
+    def of_one(
+        values: dict[str, torch.Tensor], images: torch.Tensor, labels: torch.Tensor, fields: tuple[Any, ...]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        seen: list[torch.Tensor] = []
+
+        def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            embedding, logits = models.of_lane(values, images)
+            seen.append(embedding)
+            return embedding, logits
+
+        return training.loss(forward, images, labels, given.rebuild(fields)), seen[-1]
+
+    try:
+        found = vmap(of_one, (0, 0, 0, given.dimensions), randomness="error")(
+            models.values, images, labels, given.fields
+        )
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        why = str(error).splitlines()[0].rstrip(".")
+        raise ConfigurationError(f"models cannot be trained at once, set vectorize_clients = false: {why}") from error
+    return found[0], found[1]
+
+
+def _stacked_correction(
+    corrections: Sequence[Correction], lanes: _Lanes
+) -> Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], tuple[torch.Tensor, ...]] | None:
+    """Return (gradients, parameters) -> the corrected gradients, (L, ...) each; None where nobody corrects."""
+    if not corrections:
+        return None
+    own = [lanes.stack(values) for values in zip(*(correction.values for correction in corrections), strict=True)]
+    change = vmap(corrections[0].change)
+
+    @torch.no_grad()
+    def correct(gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        flat = (torch.cat([value.flatten(1) for value in values], 1) for values in (gradients, parameters))  # (L, P)
+        parts = torch.split(change(*flat, *own), [value[0].numel() for value in parameters], 1)
+        return tuple(part.reshape(value.shape) for part, value in zip(parts, parameters, strict=True))
+
+    return correct
+
+
+class _InLanes(TorchFunctionMode):
+    """Does what torch does otherwise, or not at all, in lanes: each client's dropout, and group normalization."""
+
+    def __init__(self, generators: Sequence[torch.Generator], lanes: _Lanes) -> None:
+        super().__init__()
+        self._generators, self._lanes = generators, lanes
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is F.group_norm:
+            func = _group_norm
+        elif func in _BY_CHANNEL:
+            func = partial(self._drop, _BY_CHANNEL[func])
+        return func(*args, **(kwargs or {}))
+
+    def _drop(
+        self, by_channel: bool, value: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
+        if not training or p == 0:
+            return value
+        result: torch.Tensor = _Masked.apply(value, p, by_channel, self._masks)  # type: ignore[no-untyped-call]
+        return value.copy_(result) if inplace else result
+
+    def _masks(self, shape: Sequence[int], kept: float) -> torch.Tensor:
+        """Draw a mask (L, *shape) from each client's generator, as where it is alone: zeros, and ones over `kept`."""
+        drawn = [torch.empty(shape, device="cpu").bernoulli_(kept, generator=own) for own in self._generators]
+        return self._lanes.stack(drawn).div_(kept)
+
+
+class _Masked(torch.autograd.Function):
+    """Multiplies by masks, which are drawn where all lanes are in sight."""
+
+    @staticmethod
+    def forward(value: torch.Tensor, p: float, by_channel: bool, masks: Masks) -> torch.Tensor:
+        raise AssertionError("masks are drawn for lanes")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: the gradient is that of the multiplication."""
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, ...], value: torch.Tensor, p: float, by_channel: bool, masks: Masks
+    ) -> tuple[torch.Tensor, int]:
+        assert dims[0] is not None, "what a model makes of a lane's images is the lane's"
+        value = value.movedim(dims[0], 0)
+        shape = (*value.shape[1:3], *(1,) * (value.ndim - 3)) if by_channel else value.shape[1:]
+        return value * masks(shape, 1.0 - p), 0
+
+
+def _group_norm(
+    value: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """Compute F.group_norm, which asks lanes for their layout, by layer normalization, which does not."""
+    flat = value.reshape(len(value), num_groups, -1)
+    normal = F.layer_norm(flat, flat.shape[2:], eps=eps).reshape(value.shape)
+    shape = (-1, *(1,) * (value.ndim - 2))
+    normal = normal if weight is None else normal * weight.view(shape)
+    return normal if bias is None else normal + bias.view(shape)

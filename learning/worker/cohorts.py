@@ -1,0 +1,112 @@
+"""Clients at work side by side: each goes on until it has to train; those that can are then trained as one batch.
+
+A method's code runs for one client after another as it always does, in a thread of the client's own. One thread runs at
+a time, and each finds torch's generator as it left it.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+
+from fedchain.learning.client import Client
+from fedchain.learning.device import use_threads
+from fedchain.learning.training.loop import Training
+
+Result = TypeVar("Result")
+
+
+def work_side_by_side(
+    clients: Sequence[Client], work: Callable[[Client], Result], device: torch.device
+) -> list[Result | Exception]:
+    """Do clients' work, and their training as cohorts on a device where that pays. Return what came of each."""
+    from fedchain.learning.training.cohort import kind_of, pays, train_cohort  # slow to import
+
+    turns = [_Turn(client, work) for client in clients]
+    try:
+        for turn in turns:
+            turn.go_on()
+        while any(turn.training is not None for turn in turns):
+            kinds: dict[Hashable, list[tuple[_Turn[Result], Training]]] = {}
+            for turn in turns:
+                if turn.training is not None and pays(turn.training.client.model, device):
+                    kinds.setdefault(kind_of(turn.training), []).append((turn, turn.training))
+            for cohort in kinds.values():
+                try:
+                    found = train_cohort([asked for _, asked in cohort], [turn.dropout for turn, _ in cohort], device)
+                except Exception as error:  # whoever waits for a contribution gets it
+                    for turn, _ in cohort:
+                        turn.outcome = error
+                else:
+                    for (turn, _), losses in zip(cohort, found, strict=True):
+                        turn.outcome = losses
+            for turn in turns:
+                if turn.training is not None:
+                    turn.go_on()
+    except BaseException:
+        for turn in turns:
+            turn.end()
+        raise
+    return [turn.result for turn in turns]
+
+
+class _Ended(BaseException):
+    """Nobody waits for the work any more."""
+
+
+class _Turn(Generic[Result]):
+    """A client's work, in a thread that runs while `go_on` waits for it."""
+
+    result: Result | Exception
+    """What came of it, once it is done."""
+
+    def __init__(self, client: Client, work: Callable[[Client], Result]) -> None:
+        self.training: Training | None = None
+        """What the client waits for; None while it runs, and when it is done."""
+        self.dropout = torch.Generator()
+        """Torch's generator, as the client left it."""
+        self.outcome: torch.Tensor | BaseException | None = None
+        """The losses of that training, or its error; None: the client is to train by itself."""
+        self._client, self._work = client, work
+        self._may_run, self._has_paused = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def go_on(self) -> None:
+        """Let the work run until it waits for a training, or is done."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self.training = None
+        self._may_run.release()
+        self._has_paused.acquire()
+
+    def end(self) -> None:
+        """Make an end of work that waits, which puts its client back."""
+        if self.training is not None:
+            self.outcome = _Ended()
+            self.go_on()
+
+    def _run(self) -> None:
+        self._may_run.acquire()
+        use_threads()
+        self._client.trainer = self._train
+        try:
+            self.result = self._work(self._client)
+        except Exception as error:
+            self.result = error
+        except _Ended:
+            pass
+        finally:
+            self._client.trainer = None
+            self._has_paused.release()
+
+    def _train(self, training: Training) -> torch.Tensor | None:
+        self.dropout.set_state(torch.default_generator.get_state())
+        self.training, self.outcome = training, None
+        self._has_paused.release()
+        self._may_run.acquire()
+        torch.default_generator.set_state(self.dropout.get_state())
+        outcome = self.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome

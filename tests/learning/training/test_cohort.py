@@ -1,0 +1,167 @@
+"""Cohorts: every built-in model learns in a batch of models what it learns by itself, but for rounding."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.registry import MODELS, build_model, describe
+from fedchain.learning.models.vectors import read_state
+from fedchain.learning.training.cohort import SMALL, kind_of, pays, train_cohort
+from fedchain.learning.training.loop import Training, train
+from fedchain.learning.worker.client_examples import as_seen
+from tests.support.learning.linear_client import schedule
+
+CPU = torch.device("cpu")
+
+TOLERANCE = 1e-5
+"""Largest difference of a parameter or running mean after two steps."""
+
+NORMALIZED = 1e-3
+"""The same where batch normalization divides by the spread of a batch of four, which makes more of a last bit."""
+
+LARGE = {"resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", "covid-cnn"}
+
+LAZY = [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in MODELS]
+
+
+def shape_of(name: str) -> dict[str, int]:
+    size, channels = (8, 1) if name.startswith(("digits", "split-mlp", "frozen")) else (28, 1)
+    if "resnet" in name:
+        size, channels = 32 if "18" in name or "fixup" in name else 8, 3
+    if name == "covid-cnn":
+        size, channels = 3, 3
+    return {"classes": 3, "channels": channels, "size": size, "features": channels * size * size}
+
+
+def new_clients(name: str, count: int) -> list[Client]:
+    """Clients with models of one seed and nine examples each."""
+    shape, made = shape_of(name), list[Client]()
+    for index in range(count):
+        model, drawn = build_model(name, seed=1, **shape), torch.Generator().manual_seed(index)
+        images = torch.rand(9, shape["channels"], shape["size"], shape["size"], generator=drawn)
+        labels = torch.randint(0, 3, (9,), generator=drawn)
+        seen, order = as_seen(model, images), torch.Generator().manual_seed(index)
+        made.append(Client(index, model, describe(model), seen, labels, seen, labels, (0, 1, 2), order))
+    return made
+
+
+def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+    return F.cross_entropy(forward(images)[1], labels)
+
+
+def training_of(client: Client, **changes: Any) -> Training:
+    return Training(client, cross_entropy, schedule(steps=2, momentum=0.5, weight_decay=1e-3), 1, **changes)
+
+
+def dropout_of(client: Client) -> torch.Generator:
+    return torch.Generator().manual_seed(100 + client.index)
+
+
+def at_once(clients: Sequence[Client], **changes: Any) -> torch.Tensor:
+    return train_cohort([training_of(client, **changes) for client in clients], [*map(dropout_of, clients)], CPU)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_a_model_learns_in_a_cohort_what_it_learns_alone(name: str) -> None:
+    alone, cohort = new_clients(name, 2), new_clients(name, 2)
+    with torch.random.fork_rng(devices=[]):
+        for client in alone:
+            torch.default_generator.set_state(dropout_of(client).get_state())
+            train(training_of(client))
+    before = read_state(cohort[0].model)
+    losses = at_once(cohort)
+    assert losses.shape == (2, 2)
+    assert losses.isfinite().all()
+    for one, other in zip(alone, cohort, strict=True):
+        found, expected = read_state(other.model), read_state(one.model)
+        assert (found - expected).abs().max() <= (NORMALIZED if one.info.normalization else TOLERANCE)
+        assert (expected - before).abs().max() > 1e-3, "it has learned"
+        assert torch.equal(other.generator.get_state(), one.generator.get_state())
+
+
+@pytest.mark.parametrize("name", ["logistic", "digits-mlp", "digits-mlp-bn", "frozen-2", "split-mlp-2", "cnn-narrow"])
+def test_it_does_not_matter_who_else_is_in_a_cohort(name: str) -> None:
+    states = []
+    for size in (1, 2, 3, 7):
+        clients = new_clients(name, size)
+        at_once(clients)
+        states.append(read_state(clients[0].model))
+    assert all(torch.equal(state, states[0]) for state in states)
+
+
+class Weighted(NamedTuple):
+    """What the loss is given: rows of the client's, and two numbers."""
+
+    rows: torch.Tensor
+    weight: float
+    width: int
+
+
+def weighted(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Weighted) -> torch.Tensor:
+    embedding, logits = forward(images)
+    pull = (embedding[:, : given.width] - given.rows).square().mean()
+    return F.cross_entropy(logits, labels) + given.weight * pull
+
+
+def test_each_client_is_given_its_own() -> None:
+    alone, cohort = new_clients("digits-mlp", 3), new_clients("digits-mlp", 3)
+
+    def asked(client: Client) -> Training:
+        weight = float(client.index)
+        given = lambda batch: Weighted(client.train_images[batch].flatten(1)[:, :5], weight, 5)  # noqa: E731
+        return Training(client, weighted, schedule(steps=3), 1, given=given)
+
+    for client in alone:
+        train(asked(client))
+    train_cohort([asked(client) for client in cohort], [*map(dropout_of, cohort)], CPU)
+    for one, other in zip(alone, cohort, strict=True):
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+
+
+class Noisy(Model):
+    """Draws numbers that nobody can tell apart by client."""
+
+    embedding_size = classes = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(64, 3)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = self.fc(images.flatten(1) + torch.rand(64))
+        return logits, logits
+
+
+def test_a_model_with_other_randomness_than_dropout_is_refused_in_one_sentence() -> None:
+    client = new_clients("digits-mlp", 1)[0]
+    client.model = Noisy()
+    with pytest.raises(ConfigurationError, match=r"^models cannot be trained at once, set vectorize_clients = false: "):
+        at_once([client])
+
+
+def test_a_cohort_is_of_one_kind() -> None:
+    first, second = new_clients("digits-mlp", 2)
+    (wide,) = new_clients("cnn-wide", 1)
+    assert kind_of(training_of(first)) == kind_of(training_of(second))
+    assert kind_of(training_of(first)) != kind_of(training_of(wide))
+    assert kind_of(training_of(first)) != kind_of(training_of(second, given=lambda batch: batch))
+    second.train_images, second.train_labels = second.train_images[:3], second.train_labels[:3]
+    assert kind_of(training_of(first)) != kind_of(training_of(second)), "its batches are smaller"
+    dropping = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1)), nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.2))
+    first.model, second.model = dropping  # type: ignore[assignment]
+    assert kind_of(training_of(first)) != kind_of(training_of(second))
+
+
+def test_a_processor_takes_small_models_without_convolutions_and_a_card_all() -> None:
+    paying = {name for name in MODELS if pays(build_model(name, 0, **shape_of(name)), CPU)}
+    expected = {"digits-mlp", "digits-mlp-bn", "frozen-2", "logistic", "mlp-linear"}
+    assert paying == expected | {"split-mlp-1", "split-mlp-2", "split-mlp-3"}
+    assert pays(nn.Conv2d(1, 1, 3), torch.device("cuda"))
+    assert not pays(nn.Linear(SMALL, 1), CPU), "one bias too many"
