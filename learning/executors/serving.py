@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,25 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     return_large_blocks(TRAINING_MAPPED_SIZE)
     incoming = Incoming()
     while True:
-        given = [_taken(call, incoming) for call in calls.get()]
-        made = _contribute_together(learner, given) if len(given) > 1 else {}
-        for call in given:
-            try:
-                replies.put(_reply(learner, call, folder, made.pop(call.number, None)))
-            except Exception as error:  # whatever it is belongs to who waits for the result
-                replies.put(Reply(call.number, False, told(error, f"peer {call.client}")))
+        for reply in replies_to(learner, folder, [taken(call, incoming) for call in calls.get()]):
+            replies.put(reply)
+
+
+def replies_to(learner: Learner, folder: Path, calls: Sequence[Call]) -> Iterator[Reply]:
+    """Answer calls in their order; those of several may be computed together.
+
+    Args:
+        learner: serves their clients.
+        folder: where large payloads are left.
+        calls: each with the knowledge itself.
+    """
+    made = _contribute_together(learner, calls) if len(calls) > 1 else {}
+    for call in calls:
+        try:
+            reply = _reply(learner, call, folder, made.pop(call.number, None))
+        except Exception as error:  # whatever it is belongs to who waits for the result
+            reply = Reply(call.number, False, told(error, f"peer {call.client}"))
+        yield reply
 
 
 def _reply(learner: Learner, call: Call, folder: Path, made: Answer | None) -> Reply:
@@ -97,7 +109,7 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | None) -> R
             return Reply(call.number, True, compute(call.client, *call.arguments, evaluate_test=call.evaluate_test))
 
 
-def _taken(call: Call, incoming: Incoming) -> Call:
+def taken(call: Call, incoming: Incoming) -> Call:
     """A call with the knowledge itself."""
     *others, handed = call.arguments
     return replace(call, arguments=(*others, incoming.take(handed)))
