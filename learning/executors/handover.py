@@ -25,7 +25,7 @@ class Handed:
 
 
 class Handing(Protocol):
-    """Hands contents to workers. What it sends in place of a content's bytes has a method ``read``, which gives them."""
+    """Hands contents to workers. What it sends in place of a content has a method ``read``, which gives its bytes."""
 
     def hand(self, data: bytes) -> Any:
         """The object to send in place of ``data``; give each one back with :meth:`done`."""
@@ -35,7 +35,8 @@ class Handing(Protocol):
 
 
 class Outgoing:
-    """The :class:`Handing` to processes of this machine: one knowledge for many clients is one file, kept while a call needs it.
+    """The :class:`Handing` to processes of this machine: one knowledge for many clients is one file, kept while a call
+    needs it.
 
     Args:
         folder: the folder for the files.

@@ -203,7 +203,7 @@ class ProcessExecutor(CallingExecutor):
     They are forked after the data are loaded, so they share the data set's memory.
 
     Args:
-        plan: of the learners. Parts are kept in this executor's folder instead of where the plan says.
+        plan: of the learners. Parts are kept in this executor's folder where the plan does not say in which.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
         clients_max: how many clients each process holds; None: all that it serves.
         together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
@@ -228,10 +228,8 @@ class ProcessExecutor(CallingExecutor):
         self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
         self.folder = Path(self._temporary.name)
         """Where its files are; it goes when the executor is closed."""
-        self.parts = self.folder / PARTS
-        """Where each client's parts are, in a folder of its number."""
-        parts = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self.parts),))
-        learner = build_learner(replace(plan, parts=parts), source=source)
+        here = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self.folder / PARTS),))
+        learner = build_learner(replace(plan, parts=plan.parts or here), source=source)
         super().__init__(learner, workers, Outgoing(self.folder), together=together, stop=stop)
         if source is None:
             learner.histogram()

@@ -1,7 +1,7 @@
 """Training in workers that may be on other machines, and may be lost: another worker goes on with their clients.
 
-Each answer brings its client's state along, which waits in a file here. When a worker is gone, its clients' states go to
-another one, and so do the calls that it has not answered. The results are the same, since they depend on nothing else.
+Each answer brings its client's state along, which waits in a file here. When a worker is gone, its clients' states go
+to another one, and so do the calls that it has not answered. The results are the same: they depend on nothing else.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ SHARED_SIZE = 2**12
 """Size in bytes from which a knowledge is put where all workers read it, and not into each call."""
 
 LOSSES_MAX = 4
-"""Workers that are lost one after the other, without an answer in between, before that is taken for the task's fault."""
+"""Workers that may be lost without an answer in between; more are taken for the fault of what they are asked."""
 
 
 class RemoteExecutor(CallingExecutor):
@@ -52,7 +52,7 @@ class RemoteExecutor(CallingExecutor):
     ) -> None:
         learner = build_learner(plan, source=source)
         super().__init__(learner, workers.count, _Shared(workers), together=together, stop=stop)
-        self._workers, self._parts_of = workers, plan.parts and plan.parts.resolve()
+        self._workers, self._parts_of = workers, None if plan.parts is None else plan.parts.resolve()
         self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
         self._states = Path(self._temporary.name)
         self._stated: set[int] = set()  # clients with a state there
@@ -143,15 +143,15 @@ class RemoteExecutor(CallingExecutor):
             self._lost.add(gone.worker)
             left = [worker for worker in range(self._workers.count) if worker not in self._lost]
             if not left:
-                raise WorkerDiedError(f"no worker is left: {gone.reason}")
+                raise WorkerDiedError(f"a worker was lost, and none is left: {gone.reason}")
             for turn, place in enumerate(moving):
                 self._serving[place] = left[turn % len(left)]
         restored = {call.client for _, calls in unanswered for call in calls if call.method == "restore"}
         for place in moving:
-            clients = [client for client in self._parts_at | dict.fromkeys(self._stated) if self._place(client) == place]
-            for client in clients:
-                self._parts_at.pop(client, None)
-            again = [self._restoring(client) for client in clients if client in self._stated - restored]
+            for client in [client for client in self._parts_at if self._place(client) == place]:
+                del self._parts_at[client]
+            left_here = sorted(client for client in self._stated - restored if self._place(client) == place)
+            again = [self._restoring(client) for client in left_here]
             if again:
                 self._send(place, again)
         for place, calls in unanswered:

@@ -1,18 +1,22 @@
 """Training in a worker that shares no folder with its executor: files travel as bytes, beside calls and replies."""
 
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.executor import InFile
 from fedchain.learning.executors.handover import Incoming
-from fedchain.learning.executors.serving import Call, Reply, replies_to, taken
+from fedchain.learning.executors.serving import Call, Reply, replies_to
 from fedchain.learning.executors.workers import Readable
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
+from fedchain.learning.registry import import_file
 from fedchain.learning.worker.building import build_learner
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
@@ -57,12 +61,13 @@ class RemoteTraining:
     Args:
         plan: the plan as bytes.
         clients_max: how many clients are held in memory; None: all that are asked.
+        own: files of the user's own modules that the plan names, by name; they lie in the same place there.
     """
 
-    def __init__(self, plan: bytes, clients_max: int | None) -> None:
+    def __init__(self, plan: bytes, clients_max: int | None, own: Mapping[str, str] = MappingProxyType({})) -> None:
         use_threads()
         return_large_blocks(TRAINING_MAPPED_SIZE)
-        self._plan, self._clients_max = plan, clients_max
+        self._plan, self._clients_max, self._own = plan, clients_max, own
         self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
         self._folder, self._incoming = Path(self._temporary.name), Incoming()
         self._opened: Learner | None = None
@@ -77,9 +82,9 @@ class RemoteTraining:
                     folder.write(part_hash, part.read())
             if None in parts.values():
                 folder.keep_only({item for item in folder.hashes() if item not in parts or parts[item] is not None})
-        calls = [self._local(taken(call, self._incoming)) for call in sent.calls]
+        calls = [self._local(call) for call in sent.calls]
         replies, written = [], {}
-        for call, reply in zip(calls, replies_to(learner, self._folder, calls), strict=True):
+        for call, reply in zip(calls, replies_to(learner, self._folder, self._incoming, calls), strict=True):
             written[call.number] = self._written(call, reply)
             replies.append(_whole(reply))
         return Answered(sent.worker, replies, written)
@@ -89,6 +94,9 @@ class RemoteTraining:
         self._temporary.cleanup()
 
     def _open(self) -> Learner:
+        for name, file in self._own.items():
+            if name not in sys.modules and find_spec(name) is None:
+                sys.modules[name] = import_file(f"module {name}", Path(file))
         parts = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self._folder / PARTS),))
         learner = build_learner(replace(LearnerPlan.decode(self._plan), parts=parts))
         if self._clients_max is not None:
@@ -132,3 +140,10 @@ def _whole(reply: Reply) -> Reply:
     made = replace(reply.value.made, payload=reply.value.path.read_bytes())
     reply.value.path.unlink()
     return replace(reply, value=made)
+
+
+def own_modules(plan: LearnerPlan) -> dict[str, str]:
+    """The file that a plan's method is from, by the name of its module, if it is one of the user's own."""
+    name, _, _ = plan.config.method.partition(":")
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return {} if file is None else {name: file}

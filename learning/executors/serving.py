@@ -65,20 +65,22 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     return_large_blocks(TRAINING_MAPPED_SIZE)
     incoming = Incoming()
     while True:
-        for reply in replies_to(learner, folder, [taken(call, incoming) for call in calls.get()]):
+        for reply in replies_to(learner, folder, incoming, calls.get()):
             replies.put(reply)
 
 
-def replies_to(learner: Learner, folder: Path, calls: Sequence[Call]) -> Iterator[Reply]:
+def replies_to(learner: Learner, folder: Path, incoming: Incoming, calls: Sequence[Call]) -> Iterator[Reply]:
     """Answer calls in their order; those of several may be computed together.
 
     Args:
         learner: serves their clients.
         folder: where large payloads are left.
-        calls: each with the knowledge itself.
+        incoming: takes the knowledge that calls come with.
+        calls: as they came.
     """
-    made = _contribute_together(learner, calls) if len(calls) > 1 else {}
-    for call in calls:
+    given = [_taken(call, incoming) for call in calls]
+    made = _contribute_together(learner, given) if len(given) > 1 else {}
+    for call in given:
         try:
             reply = _reply(learner, call, folder, made.pop(call.number, None))
         except Exception as error:  # whatever it is belongs to who waits for the result
@@ -109,7 +111,7 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | None) -> R
             return Reply(call.number, True, compute(call.client, *call.arguments, evaluate_test=call.evaluate_test))
 
 
-def taken(call: Call, incoming: Incoming) -> Call:
+def _taken(call: Call, incoming: Incoming) -> Call:
     """A call with the knowledge itself."""
     *others, handed = call.arguments
     return replace(call, arguments=(*others, incoming.take(handed)))

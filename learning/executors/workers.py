@@ -28,6 +28,16 @@ class Readable(Protocol):
         """The bytes."""
 
 
+class Work(Protocol):
+    """What is inside a worker."""
+
+    def do(self, message: Any) -> Any:
+        """Do what a message says; returns what is said about it, or yields it piece by piece."""
+
+    def close(self) -> None:
+        """End what it has begun, and delete its files."""
+
+
 class Workers(Protocol):
     """Workers that have been started."""
 

@@ -15,8 +15,8 @@ from fedchain.learning.executors import serving
 from fedchain.learning.executors.executor import InFile, Question
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
-from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.executors.remembering import Remembering
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.plan import LearnerPlan

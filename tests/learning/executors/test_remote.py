@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,14 @@ from typing import Any
 import pytest
 
 from fedchain import testing
-from fedchain.crypto.hashing import sha256
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.executors import remote, serving
-from fedchain.learning.executors.executor import Question
+from fedchain.learning.executors.executor import Backend, Question
 from fedchain.learning.executors.inline import InlineExecutor
-from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remote import LOSSES_MAX, RemoteExecutor
 from fedchain.learning.executors.remote_training import RemoteTraining
 from fedchain.learning.executors.workers import WorkerDiedError
-from fedchain.learning.payload.part_folder import PartFolder
-from fedchain.learning.worker.plan import LearnerPlan, Named
+from fedchain.learning.worker.plan import LearnerPlan
 from tests.support.learning.workers import WorkersHere
 
 CONFIG = LearningConfig(clients=4, method="scaffold", hyperparameters={"local_steps": 2})
@@ -35,7 +31,7 @@ def opened(config: LearningConfig = CONFIG, **options: Any) -> Iterator[tuple[Re
         yield executor, workers
 
 
-def played(executor: RemoteExecutor | InlineExecutor, before: Callable[[int], object] = lambda number: None) -> list[Any]:
+def played(executor: Backend, before: Callable[[int], object] = lambda number: None) -> list[Any]:
     """Contributions of all clients in three rounds; ``before`` is called when those of a round have been asked for."""
     found = []
     for number in (1, 2, 3):
@@ -51,9 +47,7 @@ def expected() -> list[Any]:
 
 
 def test_remote_workers_pass() -> None:
-    testing.check_executor(
-        lambda plan: RemoteExecutor(plan, WorkersHere(partial(RemoteTraining, plan.encode(), None)))
-    )
+    testing.check_executor(lambda plan: RemoteExecutor(plan, WorkersHere(partial(RemoteTraining, plan.encode(), None))))
 
 
 def test_another_worker_goes_on_with_the_clients_of_one_that_is_gone(expected: list[Any]) -> None:
@@ -63,14 +57,18 @@ def test_another_worker_goes_on_with_the_clients_of_one_that_is_gone(expected: l
 
 
 def test_those_that_are_left_serve_all_clients_where_there_is_no_room_for_another_one(expected: list[Any]) -> None:
+    def lose(number: int) -> None:
+        if number < 3:
+            workers.kill(number)
+
     with opened(count=3, room=0) as (executor, workers):
-        assert played(executor, lambda number: number < 3 and workers.kill(number)) == expected
+        assert played(executor, lose) == expected
         assert [worker is None for worker in workers.working] == [False, True, True]
 
 
 def test_the_loss_of_the_last_worker_is_an_error() -> None:
-    with opened(room=0) as (executor, workers), pytest.raises(WorkerDiedError, match="no worker is left"):
-        played(executor, lambda number: [workers.kill(worker) for worker in range(2)])
+    with opened(room=0, fatal=lambda sent: True) as (executor, _), pytest.raises(WorkerDiedError, match="none is left"):
+        played(executor)
 
 
 def test_a_task_that_kills_all_its_workers_is_an_error() -> None:
