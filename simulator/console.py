@@ -12,6 +12,7 @@ from fedchain.learning.exceptions import LearningError
 from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.learner import Learner
+from fedchain.simulator.choices import NO_OPTIONS, RunOptions
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.no_record import NO_RECORD
 from fedchain.simulator.pictures import not_held
@@ -28,11 +29,8 @@ from fedchain.wording import counted
 def run_scenario(
     scenario: Scenario,
     out: Path | None,
+    options: RunOptions = NO_OPTIONS,
     *,
-    keep_models: bool = False,
-    track: Sequence[str] = (),
-    is_resumed: bool = False,
-    keeps_record: bool = True,
     shown: Callable[[Path], AbstractContextManager[None]] = lambda path: nullcontext(),
 ) -> bool:
     """Run a scenario, show it, and write its run folder, with the members' final models if these are kept.
@@ -40,32 +38,31 @@ def run_scenario(
     Args:
         scenario: validated.
         out: the folder; None: the first free one of the scenario's name.
-        keep_models: whether the members' final models are written; a resumed run keeps them if it began so.
-        track: trackers, as :func:`open_tracker` reads them; they get all rounds.
-        is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`.
-        keeps_record: whether the run can go on if it is interrupted.
+        options: what the run keeps, and how it is carried out.
         shown: shows the run's folder elsewhere while the context is open.
 
     Returns:
         Whether the checker found a violation.
     """
     started, console = time.perf_counter(), Console()
-    for wanted in track:
+    for wanted in options.track:
         validate_tracker(wanted)
     learner = _prepare(console, scenario)
-    folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
-    is_kept = is_resumed or keeps_record
-    record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_kept else NO_RECORD
-    if keep_models:
+    folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=options.is_resumed)
+    is_kept = options.is_resumed or options.keeps_record
+    record = folder.open_record(identity(scenario), is_resumed=options.is_resumed) if is_kept else NO_RECORD
+    if options.keep_models:
         folder.keep_models()
     display = Display(console, scenario, record.rounds_before)
     console.print(f"{scenario.method}, {counted(scenario.rounds, 'round')}; the run folder is {folder.path}")
-    if is_resumed:
+    if options.is_resumed:
         console.print(f"{counted(record.rounds_before, 'round')} were closed before; they come from the record")
     audience = Audience(display.on_round, display.watch, step(console, "writing results and pictures"))
     with shown(folder.path):
         try:
-            outcome = run_in_folder(scenario, learner, folder, record, audience, track=track)
+            outcome = run_in_folder(
+                scenario, learner, folder, record, audience, track=options.track, training=options.training
+            )
         except (Exception, KeyboardInterrupt) as error:
             if not folder.path.exists():
                 raise
@@ -73,7 +70,7 @@ def run_scenario(
                 f"stopped after {counted(display.closed, 'round')}; what was measured so far is in {folder.path}"
             )
             if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would recur
-                _say_how_to_go_on(console, folder.path, track)
+                _say_how_to_go_on(console, folder.path, options.track)
             raise
         console.print(round_table(outcome.rows, scenario))
         console.print(summary(outcome, str(folder.path), started), crop=False)

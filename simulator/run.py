@@ -1,6 +1,7 @@
 """Running a scenario: connects data, worker processes, simulation and run folder."""
 
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +20,9 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, describe_device
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.last_answers import LastAnswers
-from fedchain.learning.executors.processes import CLIENTS_MAX, ProcessExecutor
 from fedchain.learning.executors.remembering import Answers, Remembering
 from fedchain.learning.models.shapes import infos_of
+from fedchain.learning.payload.part_folder import PARTS
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
@@ -32,11 +33,13 @@ from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FLIP_LABELS, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
+from fedchain.simulator.choices import HERE, Training
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import OnRound, Progress, Simulation, Supervision
 from fedchain.simulator.engine.witness import Witness
+from fedchain.simulator.executors import open_backend
 from fedchain.simulator.founding import found_federation, simulation_keys
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import Record
@@ -72,7 +75,7 @@ def run_in_folder(
     audience: Audience,
     *,
     track: Sequence[str] = (),
-    stop: threading.Event | None = None,
+    training: Training = HERE,
 ) -> Outcome:
     """Simulate a scenario and write its run folder; raises as :func:`simulate`, and ScenarioError for trackers.
 
@@ -84,7 +87,7 @@ def run_in_folder(
             Until then no other process can open it, so this is the only one that writes into the folder.
         audience: callbacks for its progress.
         track: trackers, as :func:`open_tracker` reads them; in a resumed run they get all rounds again.
-        stop: ends the run with Interrupted when another thread sets it.
+        training: how its clients train.
     """
     begun_s, rows, trackers = time.perf_counter(), list[RoundMetrics](), list[Tracker]()
 
@@ -100,7 +103,7 @@ def run_in_folder(
                 for wanted in track:
                     tracker = open_tracker(wanted, scenario, folder.path, is_resumed=record.resumptions > 0)
                     trackers.append(opened.enter_context(tracker))
-                run = opened.enter_context(Run(scenario, learner, record, stop))
+                run = opened.enter_context(Run(scenario, learner, record, training))
                 outcome = run.play(on_closed, folder.chain, audience.watch)
                 if folder.keeps_models:
                     run.write_models(folder.models, outcome)
@@ -124,7 +127,7 @@ def simulate(
     models_folder: Path | None = None,
     *,
     record: Record | NoRecord = NO_RECORD,
-    stop: threading.Event | None = None,
+    training: Training = HERE,
 ) -> Outcome:
     """Simulate a scenario with real training.
 
@@ -135,9 +138,9 @@ def simulate(
         chain_folder: folder of peer 0's chain; None: in memory.
         models_folder: folder of each client's final model (:func:`model_path`); None if they are not kept.
         record: see :class:`Run`.
-        stop: see :class:`Run`.
+        training: see :class:`Run`.
     """
-    with Run(scenario, learner, record, stop) as run:
+    with Run(scenario, learner, record, training) as run:
         outcome = run.play(lambda row, witness: on_round(row), chain_folder)
         if models_folder is not None:
             run.write_models(models_folder, outcome)
@@ -145,13 +148,13 @@ def simulate(
 
 
 class Run:
-    """A run of a scenario: its federation and, while it is open, the training processes and the chain of peer 0.
+    """A run of a scenario: its federation and, while it is open, its executor and the chain of peer 0.
 
     Args:
         scenario: validated.
         learner: the result of :func:`load_learner`.
         record: keeps results until the run is finished, for the case that it is interrupted.
-        stop: ends the run with Interrupted when another thread sets it, as Ctrl-C would in this one.
+        training: how its clients train.
     """
 
     def __init__(
@@ -159,9 +162,9 @@ class Run:
         scenario: Scenario,
         learner: PlannedLearner,
         record: Record | NoRecord = NO_RECORD,
-        stop: threading.Event | None = None,
+        training: Training = HERE,
     ) -> None:
-        self._scenario, self._learner, self._record, self._stop = scenario, learner, record, stop
+        self._scenario, self._learner, self._record, self._training = scenario, learner, record, training
         self._keys, config = simulation_keys(scenario), learner.config
         if config.material:
             _validate_behaviours(scenario)
@@ -177,24 +180,19 @@ class Run:
     def __enter__(self) -> Self:
         scenario, learner, chain_id = self._scenario, self._learner, self._genesis.chain_id
         self._rules.join(chain_id)
-        drawn = scenario.contributors_per_round or learner.config.clients
-        together = drawn if scenario.vectorize_clients else 0
+        folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="fedchain-")))
+        self._parts = folder / PARTS
+        parts = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self._parts),))
+        plan = replace(learner.plan, chain_id=chain_id, parts=parts)
         with STARTING:
-            processes = ProcessExecutor(
-                replace(learner.plan, chain_id=chain_id),
-                min(scenario.workers, len(self._keys)),
-                clients_max=CLIENTS_MAX if scenario.idle_sleep else None,
-                together=together,
-                source=learner.source,
-                stop=self._stop,
-            )
-        self._opened.callback(processes.close)
+            backend = open_backend(self._training, plan, scenario, learner.source)
+        self._opened.callback(backend.close)
         answers: Answers
         if isinstance(self._record, NoRecord):
-            answers = LastAnswers(processes.folder)
+            answers = LastAnswers(folder)
         else:
-            answers = RecordedAnswers(self._record, processes.parts, together=together > 0)
-        self._parts, self._executor = processes.parts, Remembering(processes, answers)
+            answers = RecordedAnswers(self._record, self._parts, together=scenario.vectorize_clients)
+        self._executor = Remembering(backend, answers)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -214,7 +212,7 @@ class Run:
             self._rules,
             self._executor,
             self._parts,
-            Supervision(on_round, self._stop, self._record),
+            Supervision(on_round, self._training.stop, self._record),
         )
         if chain_folder is not None:
             simulation.keep_chain(self._open_chain(chain_folder))

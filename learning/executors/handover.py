@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any, Protocol
 
 LARGE_SIZE = 2**20
 """Size in bytes from which a content is handed over as a file."""
@@ -18,9 +19,24 @@ class Handed:
 
     path: Path
 
+    def read(self) -> bytes:
+        """The content."""
+        return self.path.read_bytes()
+
+
+class Handing(Protocol):
+    """Hands contents to workers. What it sends in place of a content has a method ``read``, which gives its bytes."""
+
+    def hand(self, data: bytes) -> Any:
+        """The object to send in place of ``data``; give each one back with :meth:`done`."""
+
+    def done(self, handed: Any) -> None:
+        """The call that ``handed`` was sent with is answered."""
+
 
 class Outgoing:
-    """Contents for training processes: one knowledge for many clients is one file, kept while a call needs it.
+    """The :class:`Handing` to processes of this machine: one knowledge for many clients is one file, kept while a call
+    needs it.
 
     Args:
         folder: the folder for the files.
@@ -33,7 +49,7 @@ class Outgoing:
         self._uses: Counter[Handed] = Counter()  # unanswered calls by file
 
     def hand(self, data: bytes) -> bytes | Handed:
-        """The object to send in place of ``data``; give each one back with :meth:`done`."""
+        """See :class:`Handing`."""
         if len(data) < LARGE_SIZE:
             return data
         if self._last is None or self._last[0] is not data:
@@ -46,7 +62,7 @@ class Outgoing:
         return self._last[1]
 
     def done(self, handed: bytes | Handed) -> None:
-        """The call that ``handed`` was sent with is answered."""
+        """See :class:`Handing`."""
         if isinstance(handed, bytes):
             return
         self._uses[handed] -= 1
@@ -60,13 +76,13 @@ class Incoming:
     """Contents that arrive at a training process. Consecutive clients with the same content get the same object."""
 
     def __init__(self) -> None:
-        self._last: tuple[Handed, bytes] | None = None
+        self._last: tuple[Any, bytes] | None = None
 
-    def take(self, handed: bytes | Handed) -> bytes:
+    def take(self, handed: Any) -> bytes:
         """The content itself."""
         if isinstance(handed, bytes):
             return handed
         if self._last is None or self._last[0] != handed:
             self._last = None  # two of them need not be in memory at once
-            self._last = handed, handed.path.read_bytes()
+            self._last = handed, handed.read()
         return self._last[1]

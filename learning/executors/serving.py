@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,27 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     return_large_blocks(TRAINING_MAPPED_SIZE)
     incoming = Incoming()
     while True:
-        given = [_taken(call, incoming) for call in calls.get()]
-        made = _contribute_together(learner, given)
-        for call in given:
-            try:
-                replies.put(_reply(learner, call, folder, made.pop(call.number, None)))
-            except Exception as error:  # whatever it is belongs to who waits for the result
-                replies.put(Reply(call.number, False, told(error, f"peer {call.client}")))
+        for reply in replies_to(learner, folder, incoming, calls.get()):
+            replies.put(reply)
+
+
+def replies_to(learner: Learner, folder: Path, incoming: Incoming, calls: Sequence[Call]) -> Iterator[Reply]:
+    """Answer calls in their order; those of several may be computed together.
+
+    Args:
+        learner: serves their clients.
+        folder: where large payloads are left.
+        incoming: takes the knowledge that calls come with.
+        calls: as they came.
+    """
+    given = [_taken(call, incoming) for call in calls]
+    made = _contribute_together(learner, given)
+    for call in given:
+        try:
+            reply = _reply(learner, call, folder, made.pop(call.number, None))
+        except Exception as error:  # whatever it is belongs to who waits for the result
+            reply = Reply(call.number, False, told(error, f"peer {call.client}"))
+        yield reply
 
 
 def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception | None) -> Reply:

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedchain.learning.executors.processes import WorkerDiedError
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD
 from fedchain.simulator.resuming.resume import continued

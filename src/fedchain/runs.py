@@ -27,6 +27,7 @@ from fedchain.files.members import MemberAccuracy, members_text, read_members
 from fedchain.files.tables import read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.executors.executor import Backend
 from fedchain.learning.method import Method
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
@@ -42,7 +43,9 @@ from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
 from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.model_file import ModelState, read_model, state_of_knowledge
+from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis
+from fedchain.simulator.choices import PROCESSES, Training
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, holds_finished, result_of
 from fedchain.simulator.resuming.resume import (
@@ -207,6 +210,7 @@ def simulate(
     keep_models: bool = True,
     track: Sequence[str] = (),
     resume: bool = False,
+    executor: str | Callable[[LearnerPlan], Backend] = PROCESSES,
     **settings: Any,
 ) -> Run:
     """Run a federation on this machine, in virtual time, and wait for its end.
@@ -227,6 +231,8 @@ def simulate(
         track: trackers beside ``out``: ``"tensorboard"`` or ``"mlflow"``, ``"tensorboard=FOLDER"`` or ``"mlflow=URI"``.
         resume: whether an interrupted run in ``out`` goes on, and a finished one is opened; if there is none, a new one
             begins.
+        executor: where clients train: ``"processes"`` of this machine, ``"ray"`` or ``"ray:ADDRESS"`` for a Ray cluster
+            (``fedchain[ray]``), or one of your own, which :func:`fedchain.testing.check_executor` checks.
         settings: any other field of ``Scenario``, such as ``hyperparameters={"local_steps": 5}``.
 
     Raises:
@@ -237,7 +243,9 @@ def simulate(
     listener = _listener(on_round)
     if inspect.iscoroutinefunction(on_round):
         raise ScenarioError("on_round is a coroutine function, which only simulate_async awaits")
-    order = _Order.of(scenario, task, given, out, keep_models=keep_models, track=track, resume=resume)
+    order = _Order.of(
+        scenario, task, given, out, keep_models=keep_models, track=track, resume=resume, executor=executor
+    )
     with _threads_kept():
         learner = order.load()
         return wait(lambda told, stop: order.run(learner, told, stop), listener)
@@ -256,6 +264,7 @@ async def simulate_async(
     keep_models: bool = True,
     track: Sequence[str] = (),
     resume: bool = False,
+    executor: str | Callable[[LearnerPlan], Backend] = PROCESSES,
     **settings: Any,
 ) -> Run:
     """Like :func:`simulate`, for code in an asyncio loop, which goes on meanwhile; cancelling ends the run.
@@ -264,7 +273,9 @@ async def simulate_async(
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
     listener = _listener(on_round)
-    order = _Order.of(scenario, task, given, out, keep_models=keep_models, track=track, resume=resume)
+    order = _Order.of(
+        scenario, task, given, out, keep_models=keep_models, track=track, resume=resume, executor=executor
+    )
     with _threads_kept():
         return await wait_in_loop(lambda told, stop: order.run(order.load(), told, stop), listener)
 
@@ -279,6 +290,7 @@ class _Order:
     keep_models: bool
     track: Sequence[str]
     resume: bool
+    executor: str | Callable[[LearnerPlan], Backend]
 
     @property
     def is_finished(self) -> bool:
@@ -326,6 +338,7 @@ class _Order:
         """Raise ScenarioError, before anything is loaded, if the folder is missing or holds something else."""
         for wanted in self.track:
             validate_tracker(wanted)
+        Training(self.executor)
         if self.out is None:
             if self.resume or self.track:
                 raise ScenarioError(f"{'resume' if self.resume else 'track'} needs the run's folder: name it with out")
@@ -355,20 +368,21 @@ class _Order:
         def on_round(row: RoundMetrics) -> None:
             told(RoundRecord(row))
 
-        scenario, function = self.scenario, self.function
+        scenario, function, training = self.scenario, self.function, Training(self.executor, stop)
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
             folder = RunFolder(self.out, scenario, is_resumed=goes_on)
             record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()
-            outcome = run_in_folder(scenario, learner, folder, record, Audience(on_round), track=self.track, stop=stop)
+            told_to = Audience(on_round)
+            outcome = run_in_folder(scenario, learner, folder, record, told_to, track=self.track, training=training)
             return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
         owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
         place = Path(owner.name)
         models = place / MODELS_FOLDER if self.keep_models else None
         try:
-            outcome = run_simulation(scenario, learner, on_round, place / CHAIN_FOLDER, models, stop=stop)
+            outcome = run_simulation(scenario, learner, on_round, place / CHAIN_FOLDER, models, training=training)
         except BaseException:
             owner.cleanup()
             raise

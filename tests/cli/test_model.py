@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from fedchain.cli.main import app
 from fedchain.files.layout import MODELS_FOLDER, TRAINING_FILE
 from fedchain.learning.worker.model_file import write_model
+from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.console import run_scenario
 from fedchain.simulator.scenario import Scenario
 from tests.support.simulator.models import STRANGER, Runs, ask
@@ -66,7 +67,7 @@ def test_what_cannot_be_had_is_one_line(
 
 def test_a_solo_member_has_a_model_and_the_federation_none(tmp_path: Path) -> None:
     scenario = Scenario(method="solo", peers=2, rounds=1, hyperparameters={"local_steps": 1}, mining_attempts=4)
-    run_scenario(scenario, tmp_path / "solo", keep_models=True)
+    run_scenario(scenario, tmp_path / "solo", RunOptions(keep_models=True))
     assert ask("evaluate", tmp_path / "solo", "--member", 1)["is_same"]
     refused = CliRunner().invoke(app, ["model", "evaluate", str(tmp_path / "solo"), "--aggregate"])
     assert refused.exit_code == 2

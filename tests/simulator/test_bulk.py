@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,17 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.learning.bulk import PartAccess
 from fedchain.learning.exceptions import PartMissing
-from fedchain.learning.executors.processes import ProcessExecutor
+from fedchain.learning.executors.executor import Backend
 from fedchain.learning.payload.bulk import PartRef
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.round import Tensors
+from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import rules_of
+from fedchain.simulator import run as simulator_run
+from fedchain.simulator.choices import Training
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.executors import open_backend
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.simulator.relayed import SCENARIO, posts, run
 from tests.support.simulator.relayed import outcome as outcome
@@ -33,15 +38,23 @@ def test_workers_change_nothing(outcome: tuple[Outcome, list[int]]) -> None:
 
 def test_only_what_is_in_force_stays_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     left: dict[str, int] = {}
-    close = ProcessExecutor.close
 
-    def count(pool: ProcessExecutor) -> None:
-        left.update({folder.name: len(list(PartFolder(folder).hashes())) for folder in pool.parts.iterdir()})
-        files = list(pool.parts.glob("*/??/*"))
-        left["copies"] = len({path.name for path in files}) - len({path.stat().st_ino for path in files})
-        close(pool)
+    def opened(training: Training, plan: LearnerPlan, *others: Any) -> Backend:
+        backend = open_backend(training, plan, *others)
+        assert plan.parts is not None
+        (parts,) = map(Path, plan.parts.arguments)
+        close = backend.close
 
-    monkeypatch.setattr(ProcessExecutor, "close", count)
+        def count() -> None:
+            left.update({folder.name: len(list(PartFolder(folder).hashes())) for folder in parts.iterdir()})
+            files = list(parts.glob("*/??/*"))
+            left["copies"] = len({path.name for path in files}) - len({path.stat().st_ino for path in files})
+            close()
+
+        monkeypatch.setattr(backend, "close", count)
+        return backend
+
+    monkeypatch.setattr(simulator_run, "open_backend", opened)
     run(SCENARIO)
     # 4 parts that everybody shows everybody; then of the last round, and of what was in force before its last block,
     # which others may still be fetching: 8 parts that the aggregator read, twice 4 equal answers and a total. Members

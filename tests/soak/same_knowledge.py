@@ -21,6 +21,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
+from fedchain.learning.payload.part_folder import PARTS
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.consensus import Consensus
@@ -123,7 +124,7 @@ def known_to_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
     )
     try:
         rules = Application(config, genesis.members, genesis.chain_id)
-        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, executor, pool.parts)
+        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, executor, pool.folder / PARTS)
         outcome = simulation.run()
     finally:
         executor.close()

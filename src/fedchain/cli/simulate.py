@@ -1,9 +1,9 @@
 """``fedchain simulate``, ``reproduce`` and ``plan``. Nothing heavy is imported before they run."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from fedchain.cli.common.settings import SET_HELP, Row, Set, divide, listing, ro
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import build, type_of
+from fedchain.simulator.choices import EXECUTOR_HELP, PROCESSES, RunOptions, Training
 from fedchain.simulator.planning.options import PlanOptions
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
@@ -45,7 +46,7 @@ PANELS = {
     "Learning": "method",
     "Data": "dataset task download partition",
     "Settings (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
-    "Machine": "workers",
+    "Machine": "workers executor",
     "Output": "out open keep_models track resume draw record",
 }
 """Headings of ``simulate --help``, and the options under each."""
@@ -53,6 +54,8 @@ PANELS = {
 
 def simulate_command() -> Callable[..., None]:
     """Build the command: options for some fields of :class:`Scenario`, with their docstrings as help, and ``--set``."""
+
+    kept_names = ("keep_models", "track", "resume", "record", "executor", "open")
 
     def simulate(
         scenario_file: Path | None,
@@ -62,21 +65,24 @@ def simulate_command() -> Callable[..., None]:
         draw: bool | None,
         **options: Any,
     ) -> None:
-        kept = RunOptions(
-            keep_models=bool(options.pop("keep_models")),
-            track=options.pop("track") or (),
-            is_resumed=bool(options.pop("resume")),
-            keeps_record=options.pop("record") is not False,
-            opens_browser=bool(options.pop("open")),
-        )
+        keep_models, track, resume, record, executor, opens_browser = map(options.pop, kept_names)
         del options["settings"]  # it ends the command by itself
         values = {name: value for name, value in options.items() if value is not None}
         with clear_errors(ScenarioError):
+            kept = RunOptions(
+                keep_models=bool(keep_models),
+                track=track or (),
+                is_resumed=bool(resume),
+                keeps_record=record is not False,
+                training=Training(executor or PROCESSES),
+            )
             overrides = with_settings(values, divide(hyperparameters or [], ())[1])
             if draw:
                 draw_interrupted(scenario_file, overrides, out)
             else:
-                run_command(scenario_file, overrides, out, kept, download=bool(download))
+                run_command(
+                    scenario_file, overrides, out, kept, download=bool(download), opens_browser=bool(opens_browser)
+                )
 
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
@@ -87,6 +93,7 @@ def simulate_command() -> Callable[..., None]:
         optional("open", bool, typer.Option("--open", help=OPEN_HELP)),
         optional("resume", bool, typer.Option("--resume", help=RESUME_HELP)),
         optional("draw", bool, typer.Option("--draw", help=DRAW_HELP)),
+        executor_option(),
         optional("record", bool, typer.Option("--record/--no-record", help=RECORD_HELP)),
         optional(
             "hyperparameters",
@@ -103,6 +110,11 @@ def simulate_command() -> Callable[..., None]:
     overrides the file.
     """
     return simulate
+
+
+def executor_option() -> inspect.Parameter:
+    """The option that simulations and comparisons share."""
+    return optional("executor", str, typer.Option("--executor", metavar="NAME", help=EXECUTOR_HELP))
 
 
 def scenario_rows() -> Iterator[Row]:
@@ -131,17 +143,6 @@ def scenario_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
     return parameters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """Choices of what a run keeps, beside what it always writes."""
-
-    keep_models: bool = False
-    track: Sequence[str] = ()
-    is_resumed: bool = False
-    keeps_record: bool = True
-    opens_browser: bool = False
-
-
 def with_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The values that options give, over those of ``--set``; what is no field of a scenario is a hyper-parameter."""
     given = {name: value for name, value in settings.items() if name in SETTABLE}
@@ -150,7 +151,13 @@ def with_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
 
 
 def run_command(
-    scenario_file: Path | None, overrides: Mapping[str, Any], out: Path | None, kept: RunOptions, *, download: bool
+    scenario_file: Path | None,
+    overrides: Mapping[str, Any],
+    out: Path | None,
+    kept: RunOptions,
+    *,
+    download: bool,
+    opens_browser: bool,
 ) -> None:
     """Run one scenario, show it, and write its run folder; exits with 1 if the checker found a violation."""
     if kept.is_resumed:
@@ -173,17 +180,9 @@ def run_command(
         from fedchain.simulator.console import run_scenario
 
     def shown(folder: Path) -> AbstractContextManager[None]:
-        return shown_in_browser(folder, scenario.method) if kept.opens_browser else nullcontext()
+        return shown_in_browser(folder, scenario.method) if opens_browser else nullcontext()
 
-    if run_scenario(
-        scenario,
-        out,
-        keep_models=kept.keep_models,
-        track=kept.track,
-        is_resumed=kept.is_resumed,
-        keeps_record=kept.keeps_record,
-        shown=shown,
-    ):
+    if run_scenario(scenario, out, kept, shown=shown):
         raise typer.Exit(EXIT_DIFFERENT)
 
 

@@ -19,8 +19,9 @@ from fedchain.learning.executors import serving
 from fedchain.learning.executors.executor import InFile, Question
 from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.last_answers import LastAnswers
-from fedchain.learning.executors.processes import ProcessExecutor, WorkerDiedError
+from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.worker.contribution import Contribution

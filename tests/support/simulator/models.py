@@ -19,6 +19,7 @@ from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.executors.executor import Question
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.workers.process import Trainer
+from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.console import run_scenario
 from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
@@ -70,7 +71,7 @@ def _runs(folder: Path) -> Runs:
         scenario = Scenario(
             method=method, peers=PEERS, rounds=ROUNDS, hyperparameters={"local_steps": 3}, mining_attempts=4, workers=1
         )
-        assert not run_scenario(scenario, folder / method, keep_models=method == "dfpl")
+        assert not run_scenario(scenario, folder / method, RunOptions(keep_models=method == "dfpl"))
     for member in range(2):
         node = folder / "net" / f"node-{member}"
         shutil.copytree(folder / "dfpl" / "chain", node / "chain")

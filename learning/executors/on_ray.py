@@ -1,0 +1,162 @@
+"""Workers on Ray: an actor for each core, or each graphics card, of the machines of a Ray cluster.
+
+Nothing else knows Ray, which is an extra of the package.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.executors.workers import Gone, Work
+from fedchain.learning.registry import use_current_folder
+
+try:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+except ImportError:
+    raise ConfigurationError("the executor ray needs Ray: pip install 'fedchain[ray]'") from None
+
+CLOSE_S = 5.0
+"""How long workers have to delete their files."""
+
+
+@dataclass(frozen=True, slots=True)
+class InStore:
+    """Bytes in the cluster's object store; they go when nobody has a reference to them any more."""
+
+    reference: Any
+
+    def read(self) -> bytes:
+        """The bytes; each machine fetches them once."""
+        data: bytes = ray.get(self.reference)
+        return data
+
+
+class RayWorkers:
+    """Actors as :class:`fedchain.learning.executors.workers.Workers`.
+
+    Args:
+        build: makes what each actor has inside.
+        count: their number at most; there are no more than cores, or cards, that nobody else uses.
+        address: of the cluster; empty: the one that RAY_ADDRESS names, or else one on this machine, for as long as
+            these workers are needed.
+        cards: whether each gets a graphics card for itself.
+        pieces: whether work is yielded piece by piece.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Work],
+        count: int,
+        address: str = "",
+        *,
+        cards: bool = False,
+        pieces: bool = False,
+    ) -> None:
+        self._build, self._pieces = build, pieces
+        self._resource = "GPU" if cards else "CPU"
+        self._is_owner = not ray.is_initialized()
+        if self._is_owner:
+            _connect(address)
+        self.count = min(count, int(ray.available_resources().get(self._resource, 0)))
+        """See :class:`Workers`."""
+        if not self.count:
+            self.close()
+            raise ConfigurationError(f"the Ray cluster has no {self._resource} that nobody uses")
+        self._actors: list[Any] = [self._start() for _ in range(self.count)]
+        self._unanswered: list[deque[Any]] = [deque() for _ in range(self.count)]
+
+    def put(self, data: bytes) -> InStore:
+        """See :class:`Workers`."""
+        return InStore(ray.put(data))
+
+    def send(self, worker: int, message: Any) -> None:
+        """See :class:`Workers`."""
+        actor = self._actors[worker]
+        asked = actor.do_in_pieces.options(num_returns="streaming") if self._pieces else actor.do
+        self._unanswered[worker].append(asked.remote(message))
+
+    def receive(self, timeout_s: float) -> Any:
+        """See :class:`Workers`."""
+        first = {waiting[0]: worker for worker, waiting in enumerate(self._unanswered) if waiting}
+        ready, _ = ray.wait(list(first), timeout=timeout_s) if first else ([], [])
+        if not ready:
+            return None
+        worker = first[ready[0]]
+        try:
+            return ray.get(self._next(worker))
+        except StopIteration:  # that was its last piece
+            self._unanswered[worker].popleft()
+            return self.receive(timeout_s)
+        except RayTaskError as error:
+            raise error.cause from error
+        except RayError as error:
+            self._unanswered[worker].clear()
+            return Gone(worker, str(error).strip().replace("\n", " "))
+
+    def replace(self, worker: int) -> bool:
+        """See :class:`Workers`. A machine that was lost has no room any more."""
+        with suppress(RayError):
+            ray.kill(self._actors[worker])
+        self._actors[worker] = None
+        others = sum(actor is not None for actor in self._actors)
+        if ray.cluster_resources().get(self._resource, 0) <= others:
+            return False
+        self._actors[worker] = self._start()
+        return True
+
+    def close(self) -> None:
+        """See :class:`Workers`."""
+        actors = [actor for actor in self.__dict__.pop("_actors", []) if actor is not None]
+        with suppress(RayError):
+            if actors:
+                ray.wait([actor.close.remote() for actor in actors], num_returns=len(actors), timeout=CLOSE_S)
+            for actor in actors:
+                ray.kill(actor)
+        if self._is_owner:
+            ray.shutdown()
+
+    def _next(self, worker: int) -> Any:
+        """The reference to what a worker has said."""
+        waiting = self._unanswered[worker]
+        return next(waiting[0]) if self._pieces else waiting.popleft()
+
+    def _start(self) -> Any:
+        needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._resource == "GPU" else {"num_cpus": 1}
+        return ray.remote(_Actor).options(scheduling_strategy="SPREAD", **needs).remote(self._build, Path.cwd())
+
+
+class _Actor:
+    """A worker's process. What goes wrong in its work is told by what it does, as nothing tells why a start failed."""
+
+    def __init__(self, build: Callable[[], Work], folder: Path) -> None:
+        with suppress(OSError):  # of the user, whose own code may be there
+            os.chdir(folder)
+        use_current_folder()
+        self._build = build
+        self._work: Work | None = None
+
+    def do(self, message: Any) -> Any:
+        self._work = self._work or self._build()
+        return self._work.do(message)
+
+    def do_in_pieces(self, message: Any) -> Iterator[Any]:
+        yield from self.do(message)
+
+    def close(self) -> None:
+        if self._work is not None:
+            self._work.close()
+
+
+def _connect(address: str) -> None:
+    """Join a cluster, or begin one on this machine."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address=address or None, log_to_driver=False, logging_level="ERROR", configure_logging=True)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"no Ray cluster answers at {address or 'this machine'}: {error}") from None

@@ -1,0 +1,53 @@
+"""What a user chooses of a run beside its scenario; nothing heavy is imported for it."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedchain.simulator.scenario import ScenarioError
+
+if TYPE_CHECKING:
+    from fedchain.learning.executors.executor import Backend
+    from fedchain.learning.worker.plan import LearnerPlan
+
+PROCESSES, RAY = "processes", "ray"
+
+EXECUTOR_HELP = """Where the work is done: processes of this machine, or ray, a Ray cluster; ray:ADDRESS names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a run has its clients train, which changes none of its results."""
+
+    executor: "str | Callable[[LearnerPlan], Backend]" = PROCESSES
+    """``"processes"``, ``"ray"``, ``"ray:ADDRESS"``, or one of the user's own, as
+    :func:`fedchain.testing.check_executor` takes it."""
+    stop: threading.Event | None = None
+    """Ends the run with Interrupted when another thread sets it, as Ctrl-C would in this one."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.executor) and self.executor.partition(":")[0] != RAY and self.executor != PROCESSES:
+            raise ScenarioError(f"executor is {self.executor!r}, it must be processes, ray, or ray:ADDRESS")
+
+
+HERE = Training()
+"""In processes of this machine, to the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run in a folder keeps, beside what it always writes, and how it is carried out."""
+
+    keep_models: bool = False
+    """Whether the members' final models are written; a resumed run keeps them if it began so."""
+    track: Sequence[str] = ()
+    """Trackers, as :func:`open_tracker` reads them; they get all rounds."""
+    is_resumed: bool = False
+    """Whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`."""
+    keeps_record: bool = True
+    """Whether the run can go on if it is interrupted."""
+    training: Training = HERE
+
+
+NO_OPTIONS = RunOptions()

@@ -1,0 +1,109 @@
+"""Workers elsewhere: what they are sent is enough, and a loss of any of them changes no answer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedchain import testing
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.executors import remote, serving
+from fedchain.learning.executors.executor import Backend, Question
+from fedchain.learning.executors.inline import InlineExecutor
+from fedchain.learning.executors.remote import LOSSES_MAX, RemoteExecutor
+from fedchain.learning.executors.remote_training import RemoteTraining
+from fedchain.learning.executors.workers import WorkerDiedError
+from fedchain.learning.worker.plan import LearnerPlan
+from tests.support.learning.workers import WorkersHere
+
+CONFIG = LearningConfig(clients=4, method="scaffold", hyperparameters={"local_steps": 2})
+"""A method whose clients remember."""
+
+
+@contextmanager
+def opened(config: LearningConfig = CONFIG, **options: Any) -> Iterator[tuple[RemoteExecutor, WorkersHere]]:
+    plan = LearnerPlan(config=config)
+    workers = WorkersHere(partial(RemoteTraining, plan.encode(), None), **options)
+    with closing(RemoteExecutor(plan, workers)) as executor:
+        yield executor, workers
+
+
+def played(executor: Backend, before: Callable[[int], object] = lambda number: None) -> list[Any]:
+    """Contributions of all clients in three rounds; ``before`` is called when those of a round have been asked for."""
+    found = []
+    for number in (1, 2, 3):
+        jobs = [executor.compute(Question(client, "update", number, b"")) for client in range(CONFIG.clients)]
+        before(number)
+        found += [job.result() for job in jobs]
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Any]:
+    return played(InlineExecutor(LearnerPlan(config=CONFIG)))
+
+
+def test_remote_workers_pass() -> None:
+    testing.check_executor(lambda plan: RemoteExecutor(plan, WorkersHere(partial(RemoteTraining, plan.encode(), None))))
+
+
+def test_another_worker_goes_on_with_the_clients_of_one_that_is_gone(expected: list[Any]) -> None:
+    with opened() as (executor, workers):
+        assert played(executor, lambda number: workers.kill(number % 2)) == expected
+        assert workers.room == 6
+
+
+def test_those_that_are_left_serve_all_clients_where_there_is_no_room_for_another_one(expected: list[Any]) -> None:
+    def lose(number: int) -> None:
+        if number < 3:
+            workers.kill(number)
+
+    with opened(count=3, room=0) as (executor, workers):
+        assert played(executor, lose) == expected
+        assert [worker is None for worker in workers.working] == [False, True, True]
+
+
+def test_the_loss_of_the_last_worker_is_an_error() -> None:
+    with opened(room=0, fatal=lambda sent: True) as (executor, _), pytest.raises(WorkerDiedError, match="none is left"):
+        played(executor)
+
+
+def test_a_task_that_kills_all_its_workers_is_an_error() -> None:
+    with opened(fatal=lambda sent: True) as (executor, workers), pytest.raises(WorkerDiedError, match="one after the"):
+        played(executor)
+    assert workers.room == 9 - LOSSES_MAX
+
+
+def test_a_client_that_was_put_back_is_put_back_again(expected: list[Any], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened() as (executor, _):
+        executor.compute(Question(1, "update", 1, b""), state).result()
+    for is_asked_before in (True, False):
+        with opened() as (executor, workers):
+            restored = executor.restore(1, state)
+            if is_asked_before:
+                restored.result()
+            job = executor.compute(Question(1, "update", 2, b""))
+            workers.kill(1)
+            assert job.result() == expected[CONFIG.clients + 1]
+
+
+def test_a_knowledge_is_put_there_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = testing.Federation(CONFIG)
+    federation.play()
+    monkeypatch.setattr(remote, "SHARED_SIZE", 1)
+    with opened() as (executor, workers):
+        here = InlineExecutor(LearnerPlan(config=CONFIG))
+        questions = [Question(client, "update", 2, federation.knowledge) for client in range(CONFIG.clients)]
+        jobs = [executor.compute(question) for question in questions]
+        assert [job.result() for job in jobs] == [here.compute(question).result() for question in questions]
+        assert workers.puts == [federation.knowledge]
+
+
+def test_a_large_payload_comes_whole(monkeypatch: pytest.MonkeyPatch, expected: list[Any]) -> None:
+    monkeypatch.setattr(serving, "LARGE_SIZE", 1)
+    with opened() as (executor, _):
+        assert executor.compute(Question(0, "update", 1, b"")).result() == expected[0]
