@@ -2,10 +2,9 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -35,14 +34,8 @@ CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
 class Census(FedAvg):
     """Clients post how many clients they are told that there are."""
 
-    has_update_together: ClassVar[bool] = True
-
     def update(self, client: Client, round: Round) -> Tensors:
         return {**super().update(client, round), "examples": np.array([round.clients])}
-
-    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
-        posts = super().update_together(clients, round)
-        return [post and {**post, "examples": np.array([round.clients])} for post in posts]
 
 
 def ask(client: int, round_number: int = 1, knowledge: bytes = b"") -> Question:
@@ -100,7 +93,8 @@ def test_calls_that_wait_are_computed_together(tmp_path: Path) -> None:
 def test_a_question_says_how_many_clients_there_are_now() -> None:
     chosen = replace(CONFIG, method=f"{__name__}:Census", model="logistic", hyperparameters={})
     rules, plan = Application(chosen), LearnerPlan(config=chosen)
-    for backend in (InlineExecutor(plan), ProcessExecutor(plan, 1), ProcessExecutor(plan, 1, together=2)):
+    as_cohorts = ProcessExecutor(replace(plan, vectorize_clients=True), 1, together=2)
+    for backend in (InlineExecutor(plan), ProcessExecutor(plan, 1), as_cohorts):
         jobs = [
             backend.compute(Question(client, "update", 1, b"", clients=count)) for client, count in enumerate((0, 7, 7))
         ]
