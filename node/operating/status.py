@@ -27,6 +27,9 @@ FINISHED = "nothing, it is finished"
 NEW_SOCKET = "status.next"
 """Name of the socket until the node listens on it."""
 
+TRIES = 3
+"""How often a question is put to a node that closes the connection unanswered: a crowd may have come with it."""
+
 SOCKET_PATH_MAX = 107
 """Most bytes of a local socket's path."""
 
@@ -104,20 +107,27 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
     Raises:
         NodeConfigError: a node runs there but gives no answer, or answers with an error.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(CLIENT_TIMEOUT_S)
-        try:
-            connection.connect(str(_socket_path(folder)))
-        except (FileNotFoundError, ConnectionRefusedError):
-            return None
-        except OSError as error:
-            raise NodeConfigError(f"the node in {folder} cannot be asked: {error.strerror or error}") from None
-        try:
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            with connection.makefile("rb") as file:
-                answer: Any = json.loads(file.read())
-        except (OSError, ValueError):
-            raise NodeConfigError(f"the node in {folder} gave no answer within {CLIENT_TIMEOUT_S:.0f} s") from None
+    answer: Any = None
+    for _ in range(TRIES):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(CLIENT_TIMEOUT_S)
+            try:
+                connection.connect(str(_socket_path(folder)))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return None
+            except OSError as error:
+                raise NodeConfigError(f"the node in {folder} cannot be asked: {error.strerror or error}") from None
+            try:
+                connection.sendall(json.dumps(request).encode() + b"\n")
+                with connection.makefile("rb") as file:
+                    answer = json.loads(file.read())
+                break
+            except TimeoutError:
+                break
+            except (OSError, ValueError):  # it was closed before the whole answer came
+                continue
+    if answer is None:
+        raise NodeConfigError(f"the node in {folder} gave no answer within {CLIENT_TIMEOUT_S:.0f} s")
     if not isinstance(answer, dict) or "error" in answer:
         raise NodeConfigError(
             f"the node in {folder} answered: {answer['error'] if isinstance(answer, dict) else answer}"

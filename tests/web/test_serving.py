@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import resource
 import socket
 import subprocess
@@ -21,10 +22,12 @@ from fedchain.connections import Connections
 from fedchain.files.layout import DATABASE
 from fedchain.node.founding.task import rules_of
 from fedchain.web import serving
+from fedchain.web.app import make_templates
 from fedchain.web.places import Place, find_places
 from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, Server, begun, listen
 from tests.support.chain.builders import ChainBuilder, genesis
-from tests.support.chain.explored import write
+from tests.support.chain.explored import FakeRules, write
+from tests.support.web.builders import write_run
 
 FILES_MAX = 256
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -159,6 +162,28 @@ def explorer(folder: Path, log: Path) -> Iterator[tuple[int, Callable[[], str]]]
         finally:
             process.terminate()
             process.wait(20)
+
+
+def test_what_stays_is_made_before_the_first_page_and_no_collection_looks_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    ran = list[int]()
+    make_templates.cache_clear()
+
+    class Server:
+        def run(self, sockets: list[socket.socket]) -> None:
+            monkeypatch.setattr("jinja2.PackageLoader.get_source", None)
+            ran.append(gc.get_freeze_count())
+            assert make_templates().get_template("block.html")
+
+    monkeypatch.setattr(serving, "make_server", lambda site, connections: Server())
+    try:
+        serving.serve([write_run(tmp_path / "run", chain)], lambda _: FakeRules(), "127.0.0.1", 0, ())
+    finally:
+        gc.unfreeze()
+    assert ran[0] > 10_000
 
 
 def test_an_explorer_that_is_there_first_shows_the_chain_as_soon_as_it_begins(tmp_path: Path) -> None:

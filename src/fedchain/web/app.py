@@ -98,8 +98,6 @@ class Site:
         self._recomputing = threading.Lock()
         self._streams, self._streams_max = 0, streams_max
         self._templates = make_templates()
-        for name in self._templates.list_templates():
-            self._templates.get_template(name)  # or the first pages would wait for it
         self.app: ASGIApp = Guard(self._application(), frozenset(hosts))
         """The application, for a server."""
 
@@ -378,7 +376,7 @@ def is_over(chain: Chain, reading: Reading) -> bool:
 
 @cache
 def make_templates() -> Environment:
-    """The templates; they escape all values. Each is compiled when it is used for the first time."""
+    """The templates; they escape all values. To compile them takes half a second."""
     found = Environment(
         loader=PackageLoader("fedchain.web"),
         autoescape=True,
@@ -388,6 +386,8 @@ def make_templates() -> Environment:
         auto_reload=False,
     )
     found.filters.update(filters() | {"others": others_in, "query": query_of})
+    for name in found.list_templates():
+        found.get_template(name)
     return found
 
 

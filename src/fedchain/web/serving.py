@@ -1,6 +1,7 @@
 """``fedchain explorer serve``: the web server, in a process of its own."""
 
 import asyncio
+import gc
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedchain.chain.exceptions import DiskRefused, StoreError
 from fedchain.connections import Connections, connections_max
-from fedchain.web.app import Site
+from fedchain.web.app import Site, make_templates
 from fedchain.web.chains import Chain, RulesOf, open_chains
 from fedchain.web.live import Live
 from fedchain.web.places import NoChainYet, begins, find_places
@@ -71,6 +72,7 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
     try:
         with listen(host, port) as listener, suppress(KeyboardInterrupt):  # a server raises it again once it has ended
             connections = connections_max(CONNECTIONS_MAX, UNDER_WAY)
+            make_templates()  # they are kept: no page waits for them
             place = f"[{host}]" if ":" in host else host
             print(f"http://{place}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
             logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
@@ -80,7 +82,9 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
                 waiting.until = has_begun
                 waiting.run(sockets=[listener.dup()])  # which closes it; who asks meanwhile waits for the next
                 print(f"shown: {', '.join(chain.title for chain in chains)}", flush=True)
-            make_server(Site(chains, hosts, connections // 2), connections).run(sockets=[listener])
+            server = make_server(Site(chains, hosts, connections // 2), connections)
+            gc.freeze()  # modules and templates stay; a page would wait while a collection looks through them
+            server.run(sockets=[listener])
     finally:
         for chain in chains:
             chain.close()

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +47,31 @@ async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
         assert await answered(tmp_path) == Talker().status()
         tasks.cancel_scope.cancel()
     assert not (tmp_path / SOCKET).exists()
+
+
+def test_a_question_is_put_again_if_the_connection_is_closed_unanswered(tmp_path: Path) -> None:
+    """A node closes it if a crowd connects in the moment before the question has come."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / SOCKET))
+        listener.listen()
+        answers = [b"", b'{"height": 7', b'{"height": 7}']
+
+        def serve() -> None:
+            for answer in answers:
+                client, _ = listener.accept()
+                with client:
+                    client.recv(REQUEST_SIZE_MAX)
+                    client.sendall(answer)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        assert ask_status(tmp_path) == {"height": 7}
+        server.join()
+        answers[:] = [b""] * 3
+        server = threading.Thread(target=serve)
+        server.start()
+        assert ask_status(tmp_path) is None
+        server.join()
 
 
 BEGINNING = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(0))

@@ -127,24 +127,26 @@ def grid(
 
     They show states, or ``accuracies`` if given.
     """
-    heights, reasons = set[int](), set[str]()
-    for row in parts.values():
-        heights.update(part.height for part in row)
-        reasons.update(part.reason for part in row)
-    links = {height: names.link(f"block/{height}") for height in heights}
-    texts = {reason: escape(printable(reason)) for reason in reasons}
+    made = dict[tuple[str, int, str], str]()  # most cells are those of other members, too
     for number, row in parts.items():
         cells = list[str]()
         for part in reversed(row):
-            reason, link = texts[part.reason], links[part.height]
-            if accuracies is None:
-                cells.append(
-                    f'<td class="{part.state}"><a href="{link}" aria-label="{part.state}" title="{reason}">'
-                    f"{SIGNS[part.state]}</a></td>"
-                )
-            elif (measured := accuracies[number].get(part.round)) is None:
-                cells.append(f'<td class="c0"><a href="{link}" aria-label="not known" title="{reason}">–</a></td>')
-            else:
-                shade, text = round(10 * min(1.0, max(0.0, measured))), f"{100 * measured:.0f}"
-                cells.append(f'<td class="c{shade}"><a href="{link}" title="{part.state}: {reason}">{text}</a></td>')
+            key = part.state, part.height, part.reason
+            if (cell := made.get(key)) is None:
+                cell = made[key] = _cell(part, names, shows_accuracy=accuracies is not None)
+            if accuracies is not None:
+                measured = accuracies[number].get(part.round)
+                shade = 0 if measured is None else round(10 * min(1.0, max(0.0, measured)))
+                text = ' aria-label="not known">–' if measured is None else f">{100 * measured:.0f}"
+                cell = f'<td class="c{shade}{cell}{text}</a></td>'
+            cells.append(cell)
         yield number, Markup("".join(cells))
+
+
+def _cell(part: RoundPart, names: Names, *, shows_accuracy: bool) -> str:
+    """A cell that shows a state; of one that shows an accuracy, the text between its shade and its value."""
+    link, reason = names.link(f"block/{part.height}"), escape(printable(part.reason))
+    if shows_accuracy:
+        return f'"><a href="{link}" title="{part.state}: {reason}"'
+    title = f'aria-label="{part.state}" title="{reason}"'
+    return f'<td class="{part.state}"><a href="{link}" {title}>{SIGNS[part.state]}</a></td>'
