@@ -151,8 +151,8 @@ CLOCK_UNSYNCHRONIZED = 5
 
 
 def _read_genesis(path: Path) -> tuple[Genesis | None, Finding]:
+    from fedchain.node.founding.genesis_file import read_genesis
     from fedchain.node.founding.task import learning_from_genesis
-    from fedchain.node.shell.run import read_genesis
 
     found: list[Genesis] = []
 

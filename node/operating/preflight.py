@@ -184,17 +184,15 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
 
     If the disk refuses, the error is NodeFailed: a later start may work.
     """
-    from fedchain.chain.exceptions import ChainError, DiskRefused, NotFound
-    from fedchain.chain.genesis import Genesis
+    from fedchain.chain.exceptions import ChainError, DiskRefused, InvalidGenesis, NotFound
     from fedchain.chain.storage.content_files import take_lock
     from fedchain.chain.storage.sqlite import Store
+    from fedchain.node.founding.genesis_file import read_genesis
 
     try:
-        genesis = Genesis.decode(genesis_path.read_bytes())
-    except OSError as error:
-        raise NodeConfigError(f"{genesis_path} cannot be read: {error.strerror}") from None
-    except ChainError as error:
-        raise NodeConfigError(f"{genesis_path} is no genesis document: {error}") from None
+        genesis = read_genesis(genesis_path)
+    except InvalidGenesis as error:
+        raise NodeConfigError(str(error)) from None
     try:
         Store.open(folder, genesis, read_only=True).close()
         os.close(take_lock(folder))

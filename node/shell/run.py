@@ -15,8 +15,6 @@ from fedchain.allocator import return_large_blocks
 from fedchain.chain.exceptions import (
     ChainError,
     DiskRefused,
-    InvalidEncoding,
-    InvalidGenesis,
     NotFound,
     StoreCorrupt,
     StoreError,
@@ -27,7 +25,6 @@ from fedchain.chain.knowledge import Rules
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.files.kinds import looks_like
 from fedchain.files.layout import CHAIN_FOLDER, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
@@ -39,6 +36,7 @@ from fedchain.node.core.parts import Conduct
 from fedchain.node.custody.dealing import ShareMissing, read_share
 from fedchain.node.custody.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.custody.secrets_file import secrets_path
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
 from fedchain.node.operating.member_numbers import number_members
 from fedchain.node.operating.metrics import answer_metrics
@@ -101,18 +99,6 @@ def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, pass
     except ShareMissing as error:
         log.warning("%s; until then this member posts, but helps to open nothing", error)
         return {}
-
-
-def read_genesis(path: Path) -> Genesis:
-    """Read a genesis document; raises NodeConfigError or InvalidGenesis."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        return Genesis.decode(data)
-    except InvalidEncoding as error:
-        raise InvalidGenesis(f"{path} is no genesis document: {looks_like(data) or error}") from None
 
 
 def open_store(folder: Path, genesis: Genesis) -> Store:

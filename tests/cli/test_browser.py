@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.node.shell import wait_until
+
 
 def test_a_run_is_opened_in_the_browser_and_stays_there_until_it_is_interrupted(tmp_path: Path) -> None:
-    browser, opened = tmp_path / "browser", tmp_path / "opened"
-    browser.write_text(f"#!/bin/sh\necho $1 >{opened}\n")
+    browser, opened, held, closed = (tmp_path / name for name in ("browser", "opened", "held", "closed"))
+    os.mkfifo(held)
+    # A text browser would stay in the foreground until somebody leaves it.
+    browser.write_text(f"#!/bin/sh\necho $1 >{opened}\ntimeout 100 cat {held}\ntouch {closed}\n")
     browser.chmod(0o700)
     words = ["simulate", "--peers", "3", "--rounds", "1", "--workers", "1", "--set", "local_steps=1", "--open"]
     command = [sys.executable, "-u", "-m", "fedchain", *words, "--out", str(tmp_path / "run")]
@@ -25,12 +29,16 @@ def test_a_run_is_opened_in_the_browser_and_stays_there_until_it_is_interrupted(
             said.append(line.strip())
             if line.startswith("shown until Ctrl-C at "):
                 break
+        is_over = closed.exists()
         address = said[-1].rpartition(" ")[2]
         assert f"shown at {address}" in said
-        assert opened.read_text().strip() == address
+        wait_until(lambda: opened.exists() and opened.read_text().strip() == address, "the browser has the address")
+        held.write_text("left\n")
+        wait_until(closed.exists, "the browser is closed")
         with urllib.request.urlopen(address, timeout=60) as answer:
             assert 'data-events="/run/events"' in answer.read().decode()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         with pytest.raises(urllib.error.URLError):
             urllib.request.urlopen(address, timeout=60)
+    assert not is_over, "the run waited for the browser"

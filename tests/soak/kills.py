@@ -18,9 +18,9 @@ import trio
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE
 from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
-from fedchain.node.shell.run import read_genesis
 from tests.soak._figures import Figures, campaign, percentile
 from tests.soak._observer import Observer, observing
 from tests.support.node.processes import Promises, height, kill, log_of

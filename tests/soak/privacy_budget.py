@@ -21,9 +21,9 @@ from fedchain.learning.privacy.releases import Release, total_epsilon
 from fedchain.node.custody.ledger_file import open_ledger
 from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
-from fedchain.node.shell.run import read_genesis
 from tests.soak._figures import Figures, campaign
 from tests.support.node.processes import height, log_of, look
 from tests.support.node.shell import wait_until

@@ -17,9 +17,9 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
-from fedchain.node.shell.run import read_genesis
 from tests.soak._figures import campaign, percentile
 from tests.soak._probe import probing
 from tests.support.node.processes import look

@@ -25,10 +25,10 @@ from fedchain.learning.payload.part_folder import PARTS
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
-from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
 from tests.soak._figures import Figures, campaign

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,7 +29,7 @@ def shown_in_browser(folder: Path, method: str) -> Iterator[None]:
             address = process.stdout.readline().partition("  ")[0]
             if address:  # otherwise it has said why not
                 typer.echo(f"shown at {address}")
-                webbrowser.open(address)
+                _open_browser(address)
             yield
             if address:
                 typer.echo(f"shown until Ctrl-C at {address}")
@@ -38,3 +37,15 @@ def shown_in_browser(folder: Path, method: str) -> Iterator[None]:
                     process.wait()
         finally:
             process.terminate()
+
+
+def _open_browser(address: str) -> None:
+    """Open the default browser in a session of its own, without the terminal: a text browser would wait there."""
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(
+        [sys.executable, "-P", "-m", "webbrowser", address],
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        start_new_session=True,
+    )

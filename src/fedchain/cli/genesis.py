@@ -110,8 +110,8 @@ def show_genesis(
         import json
 
         from fedchain.chain.explorer.founding import plain_genesis
+        from fedchain.node.founding.genesis_file import read_genesis
         from fedchain.node.founding.genesis_text import genesis_lines
-        from fedchain.node.shell.run import read_genesis
 
         genesis = read_genesis(path)
         if as_json:

@@ -91,7 +91,7 @@ def install_key_share(
         from fedchain.crypto.address import address
         from fedchain.node.config import NodeConfigError
         from fedchain.node.custody.dealing import install_share, read_dealing
-        from fedchain.node.shell.run import read_genesis
+        from fedchain.node.founding.genesis_file import read_genesis
 
         document = read_genesis(genesis)
         found = read_dealing(dealing, document)
@@ -113,7 +113,7 @@ def export_signing_journal(
     with clear_errors():
         from fedchain.node.custody.journal_file import journal_path
         from fedchain.node.custody.journal_transfer import Owner, export_journal
-        from fedchain.node.shell.run import read_genesis
+        from fedchain.node.founding.genesis_file import read_genesis
 
         document = read_genesis(genesis)
         owner = Owner(lambda: load_key(path), document.index)
@@ -131,7 +131,7 @@ def import_signing_journal(
         from fedchain.node.core.voting.journal import is_behind
         from fedchain.node.custody.journal_file import JournalError, journal_path
         from fedchain.node.custody.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
-        from fedchain.node.shell.run import read_genesis
+        from fedchain.node.founding.genesis_file import read_genesis
 
         try:
             with exported.open(encoding="utf-8") as file:

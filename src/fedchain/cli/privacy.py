@@ -56,8 +56,8 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     from fedchain.node.config import NodeConfigError
     from fedchain.node.custody.ledger_file import ledger_path, open_ledger
     from fedchain.node.custody.secrets_file import secrets_path
+    from fedchain.node.founding.genesis_file import read_genesis
     from fedchain.node.founding.task import learning_from_genesis
-    from fedchain.node.shell.run import read_genesis
 
     genesis = read_genesis(genesis_path)
     config = learning_from_genesis(genesis)

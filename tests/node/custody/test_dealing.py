@@ -16,8 +16,9 @@ from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.custody.dealing import dealing_path, dealt_key, read_dealing, read_share
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
-from fedchain.node.shell.run import read_genesis, run_node
+from fedchain.node.shell.run import run_node
 
 KEYS = [PrivateKey(bytes([number]) * 32) for number in range(1, 5)]
 MEMBERS = KEYS[:3]

@@ -21,10 +21,10 @@ from fedchain.learning.worker.plan import LearnerPlan, Named
 from fedchain.node.custody.dealing import read_share
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
 from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import found_testnet
-from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
 from tests.support.node.processes import height, kill, log_of, look

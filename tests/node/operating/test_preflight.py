@@ -269,6 +269,8 @@ def test_a_genesis_document_that_is_none(config: NodeConfig) -> None:
     assert "cannot be read: No such file" in refused(config, genesis="none")
     Path(config.genesis).write_text("a text")
     assert "is no genesis document" in refused(config)
+    Path(config.genesis).write_text("-----BEGIN PRIVATE KEY-----")
+    assert refused(config) == f"{config.genesis} is no genesis document: it looks like a key file"
 
 
 def test_a_folder_that_is_a_file_or_in_one(config: NodeConfig) -> None:

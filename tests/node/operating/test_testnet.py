@@ -29,12 +29,12 @@ from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import found_testnet, free_ports
 from fedchain.node.operating.watch import status_table
-from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
 from tests.support.node.processes import Promises, height, kill, log_of, look

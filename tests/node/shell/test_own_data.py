@@ -16,8 +16,8 @@ from fedchain.learning.config import OWN
 from fedchain.learning.round import OffChain
 from fedchain.learning.task.custom import load_task
 from fedchain.learning.worker.learner import Learner
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis
-from fedchain.node.shell.run import read_genesis
 from tests.support.chain.builders import keys
 from tests.support.cli_node import done, refused, start
 from tests.support.node.own_recipe import here as here

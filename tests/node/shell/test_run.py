@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT
 from fedchain.crypto.address import address
-from fedchain.node.shell.run import read_genesis
+from fedchain.node.founding.genesis_file import read_genesis
 from tests.support.chain.builders import keys
 from tests.support.cli_node import done, start
 from tests.support.node.own_recipe import here as here

@@ -1,0 +1,20 @@
+"""The file of a genesis document."""
+
+from pathlib import Path
+
+from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
+from fedchain.chain.genesis import Genesis
+from fedchain.files.kinds import looks_like
+from fedchain.node.config import NodeConfigError
+
+
+def read_genesis(path: Path) -> Genesis:
+    """Read a genesis document; raises NodeConfigError or InvalidGenesis."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return Genesis.decode(data)
+    except InvalidEncoding as error:
+        raise InvalidGenesis(f"{path} is no genesis document: {looks_like(data) or error}") from None
