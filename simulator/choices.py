@@ -1,5 +1,6 @@
 """What a user chooses of a run beside its scenario; nothing heavy is imported for it."""
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,22 @@ PROCESSES, RAY = "processes", "ray"
 EXECUTOR_HELP = """Where the work is done: processes of this machine, or ray, a Ray cluster; ray:ADDRESS names one."""
 
 
+JOBS_HELP = "Simulations at a time [default: 2; as many as cores on Ray]."
+
+
+def validated(executor: str | None) -> str:
+    """The name of an executor, by default processes. Raises ScenarioError if there is none of that name."""
+    name = executor or PROCESSES
+    if name != PROCESSES and name.partition(":")[0] != RAY:
+        raise ScenarioError(f"executor is {name!r}, it must be processes, ray, or ray:ADDRESS")
+    return name
+
+
+def default_jobs(executor: str) -> int:
+    """Simulations at a time, at most."""
+    return 2 if executor == PROCESSES else sys.maxsize
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """How a run has its clients train, which changes none of its results."""
@@ -27,8 +44,8 @@ class Training:
     """Ends the run with Interrupted when another thread sets it, as Ctrl-C would in this one."""
 
     def __post_init__(self) -> None:
-        if not callable(self.executor) and self.executor.partition(":")[0] != RAY and self.executor != PROCESSES:
-            raise ScenarioError(f"executor is {self.executor!r}, it must be processes, ray, or ray:ADDRESS")
+        if not callable(self.executor):
+            validated(self.executor)
 
 
 HERE = Training()

@@ -38,7 +38,7 @@ class InStore:
 
 
 class RayWorkers:
-    """Actors as :class:`fedchain.learning.executors.workers.Workers`.
+    """Actors as :class:`fedchain.learning.executors.workers.SharingWorkers`.
 
     Args:
         build: makes what each actor has inside.
@@ -96,7 +96,6 @@ class RayWorkers:
         except RayTaskError as error:
             raise error.cause from error
         except RayError as error:
-            self._unanswered[worker].clear()
             return Gone(worker, str(error).strip().replace("\n", " "))
 
     def replace(self, worker: int) -> bool:
@@ -104,6 +103,7 @@ class RayWorkers:
         with suppress(RayError):
             ray.kill(self._actors[worker])
         self._actors[worker] = None
+        self._unanswered[worker].clear()
         others = sum(actor is not None for actor in self._actors)
         if ray.cluster_resources().get(self._resource, 0) <= others:
             return False

@@ -16,7 +16,7 @@ from fedchain.learning.executors.executor import Job
 from fedchain.learning.executors.processes import CallingExecutor, Pending
 from fedchain.learning.executors.remote_training import Answered, Sent, Written
 from fedchain.learning.executors.serving import Call, Reply
-from fedchain.learning.executors.workers import Gone, Readable, WorkerDiedError, Workers
+from fedchain.learning.executors.workers import Gone, Readable, SharingWorkers, WorkerDiedError
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.task.data_source import DataSource
 from fedchain.learning.worker.building import build_learner
@@ -30,7 +30,7 @@ LOSSES_MAX = 4
 
 
 class RemoteExecutor(CallingExecutor):
-    """A :class:`fedchain.learning.executors.executor.Backend` whose learners are in :class:`Workers`.
+    """A :class:`fedchain.learning.executors.executor.Backend` whose learners are in :class:`SharingWorkers`.
 
     Args:
         plan: of the learners. Parts that a contribution lists are written where it says, on this machine.
@@ -44,7 +44,7 @@ class RemoteExecutor(CallingExecutor):
     def __init__(
         self,
         plan: LearnerPlan,
-        workers: Workers,
+        workers: SharingWorkers,
         *,
         together: int = 0,
         source: DataSource | None = None,
@@ -177,7 +177,7 @@ class RemoteExecutor(CallingExecutor):
 class _Shared:
     """A :class:`fedchain.learning.executors.handover.Handing` by what workers share: a content is put there once."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: SharingWorkers) -> None:
         self._workers = workers
         self._last: tuple[bytes, Readable] | None = None
 

@@ -45,10 +45,6 @@ class Workers(Protocol):
     def count(self) -> int:
         """How many were started; they are numbered from 0."""
 
-    def put(self, data: bytes) -> Readable:
-        """Bytes for many messages: what is returned goes into a message in their place. They travel once to each
-        machine, and are there as long as it is held."""
-
     def send(self, worker: int, message: Any) -> None:
         """Give a worker a message."""
 
@@ -64,3 +60,11 @@ class Workers(Protocol):
 
     def close(self) -> None:
         """End all workers at once."""
+
+
+class SharingWorkers(Workers, Protocol):
+    """Workers that read what is put before all of them."""
+
+    def put(self, data: bytes) -> Readable:
+        """Bytes for many messages: what is returned goes into a message in their place. They travel once to each
+        machine, and are there as long as it is held."""

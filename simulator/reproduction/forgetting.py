@@ -23,7 +23,7 @@ from fedchain.learning.seeding import derive
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
-from fedchain.simulator.reproduction.parallel import OnRound
+from fedchain.simulator.reproduction.run_workers import OnRound
 from fedchain.simulator.scenario import Scenario
 
 

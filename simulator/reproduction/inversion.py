@@ -12,7 +12,7 @@ from fedchain.simulator.leakage.federation import Federation
 from fedchain.simulator.leakage.report import row_of
 from fedchain.simulator.leakage.settings import Inversion
 from fedchain.simulator.reproduction.experiment import INVERSION_METRICS
-from fedchain.simulator.reproduction.parallel import OnRound
+from fedchain.simulator.reproduction.run_workers import OnRound
 from fedchain.simulator.scenario import Scenario
 
 VICTIMS = Inversion(images=10)

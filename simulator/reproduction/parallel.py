@@ -1,25 +1,22 @@
-"""Many simulations, several at a time, each in a process of its own; results are handed over as runs finish."""
+"""Many simulations, several at a time, each by a worker of an executor; results are handed over as runs finish."""
 
 import gc
 import json
 import math
-import os
-import signal
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
-from ctypes import Array, c_int64
-from multiprocessing import active_children, get_context, parent_process
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedchain.learning.executors.workers import WorkerDiedError
+from fedchain.learning.executors.workers import Gone, WorkerDiedError, Workers
+from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD
+from fedchain.simulator.reproduction.run_workers import Begin, Closed, Finished, OnRound, Runner, open_run_workers
 from fedchain.simulator.resuming.resume import continued
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
@@ -30,118 +27,163 @@ REFRESH_S = 1.0
 LINES = 10
 """Number of lines about rounds in a log file, which shows no bar."""
 
-OnRound = Callable[[int], None]
-"""Called with the number of each round of a run when it is closed."""
-Runner = Callable[[Scenario, OnRound], dict[str, Any]]
-"""Runs a scenario; returns plain values, for a result file."""
+LOSSES_MAX = 2
+"""Workers that one run may lose; the next loss is taken for its own fault."""
+
+OnResult = Callable[[int, dict[str, Any]], str]
+"""Called with the place of a scenario and its result when it is finished; returns the line to print about it."""
 
 
 def run_all(
     scenarios: Sequence[Scenario],
     jobs: int,
-    on_result: Callable[[int, dict[str, Any]], str],
+    on_result: OnResult,
     console: Console,
     run: Runner | None = None,
+    executor: str = PROCESSES,
 ) -> None:
-    """Run the scenarios, ``jobs`` at a time, under a progress bar.
+    """Run the scenarios, ``jobs`` at a time, under a progress bar; a run whose worker is lost goes on with another one.
 
     Args:
         scenarios: validated.
         jobs: simulations at a time.
-        on_result: called with the place of a scenario and its result (see :func:`run_one`) when it is finished, in
-            order of completion; returns the line to print about it.
-        console: console for bar and lines.
+        on_result: called in order of completion.
+        console: console for bars and lines.
         run: runs a scenario, a function of a module; None: :func:`run_one`.
+        executor: see :func:`open_run_workers`.
 
     Raises:
         LearningError: the data of the first scenario cannot be used, or training diverged.
-        WorkerDiedError: a simulation's process was killed.
+        WorkerDiedError: the workers of a run were lost again and again, or all of them.
     """
     if not scenarios:
         return
     load_learner(scenarios[0])  # report bad data once, not for each run
     columns = (
-        TextColumn("runs {task.fields[runs]}/{task.fields[runs_total]}, rounds {task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    context = get_context("spawn")  # so that each can fork its own training process from a process without threads
-    closed = context.RawArray(c_int64, len(scenarios))  # without a lock, which a killed process might hold
     with (
+        closing(open_run_workers(executor, min(jobs, len(scenarios)))) as workers,
         Progress(*columns, console=console, speed_estimate_period=ESTIMATE_S) as progress,
-        ProcessPoolExecutor(jobs, context, _begin, (closed,)) as pool,
     ):
         shown = RunsProgress(progress, scenarios)
-        pending: dict[Future[dict[str, Any]], int] = {
-            pool.submit(_run, run or run_one, place, scenario): place for place, scenario in enumerate(scenarios)
-        }
-        try:
-            while pending:
-                finished, _ = wait(pending, REFRESH_S, FIRST_COMPLETED)
-                for future in finished:
-                    place = pending.pop(future)
-                    line = on_result(place, future.result())
-                    closed[place] = scenarios[place].rounds  # a run that diverged closed fewer
-                    shown.finish(line, sum(closed))
-                shown.update(sum(closed))
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                process.terminate()
-            if isinstance(error, BrokenProcessPool):
-                raise WorkerDiedError(
-                    "a simulation's process was killed, perhaps for want of memory; what is finished is kept, and "
-                    "the same command goes on from there; fewer --jobs need less memory"
-                ) from None
-            raise
+        _Runs(scenarios, run or run_one, workers, on_result, shown).carry_out()
+
+
+class _Runs:
+    """Runs on their way through workers."""
+
+    def __init__(
+        self,
+        scenarios: Sequence[Scenario],
+        run: Runner,
+        workers: Workers,
+        on_result: OnResult,
+        shown: "RunsProgress",
+    ) -> None:
+        self._scenarios, self._run, self._workers = scenarios, run, workers
+        self._on_result, self._shown = on_result, shown
+        self._waiting = deque(range(len(scenarios)))
+        self._idle = deque(range(workers.count))
+        self._running: dict[int, int] = {}  # place by worker
+        self._losses: Counter[int] = Counter()  # by place
+
+    def carry_out(self) -> None:
+        """Do them all."""
+        while self._waiting or self._running:
+            while self._waiting and self._idle:
+                worker, place = self._idle.popleft(), self._waiting.popleft()
+                self._running[worker] = place
+                self._shown.begin(place)
+                self._workers.send(worker, Begin(worker, place, self._run, self._scenarios[place]))
+            match self._workers.receive(REFRESH_S):
+                case Closed(place, number):
+                    self._shown.update(place, number)
+                case Finished(place, result):
+                    (worker,) = (worker for worker, its in self._running.items() if its == place)
+                    del self._running[worker]
+                    self._idle.append(worker)
+                    if isinstance(result, Exception):
+                        raise result
+                    self._shown.finish(place, self._on_result(place, result))
+                case Gone() as gone:
+                    self._begin_again(gone)
+
+    def _begin_again(self, gone: Gone) -> None:
+        """Have a run whose worker is gone go on with another one, from its record if it has one."""
+        place = self._running.pop(gone.worker)
+        self._losses[place] += 1
+        if self._workers.replace(gone.worker):
+            self._idle.append(gone.worker)
+        if self._losses[place] > LOSSES_MAX or not (self._idle or self._running):
+            raise WorkerDiedError(
+                "a simulation's process was killed, perhaps for want of memory; what is finished is kept, and the same "
+                f"command goes on from there; fewer --jobs need less memory ({gone.reason})"
+            )
+        self._waiting.appendleft(place)
+        self._shown.lose(place, gone.reason)
 
 
 class RunsProgress:
-    """Progress of all runs: a bar on a terminal, lines in a log file."""
+    """Progress of all runs: bars on a terminal, for all together and for each that runs; lines in a log file."""
 
     def __init__(self, progress: Progress, scenarios: Sequence[Scenario]) -> None:
-        self._progress = progress
-        self._runs, self._runs_total = 0, len(scenarios)
+        self._progress, self._scenarios = progress, scenarios
+        self._closed = [0] * len(scenarios)  # rounds by place
+        self._runs, self._lines = 0, 0
         self._rounds_total = sum(scenario.rounds for scenario in scenarios)
-        self._task: TaskID = progress.add_task(
-            "runs", total=self._rounds_total, runs=self._runs, runs_total=self._runs_total
-        )
-        self._lines = 0
+        self._task: TaskID = progress.add_task(self._reached(), total=self._rounds_total)
+        self._tasks: dict[int, TaskID] = {}  # of those that run, by place
 
-    def finish(self, line: str, rounds: int) -> None:
+    def begin(self, place: int) -> None:
+        """A run begins, or begins again."""
+        scenario = self._scenarios[place]
+        label = f"  {scenario.method}, seed {scenario.seed}"
+        self._tasks[place] = self._progress.add_task(label, total=scenario.rounds, completed=self._closed[place])
+
+    def update(self, place: int, number: int) -> None:
+        """A run has closed a round."""
+        self._closed[place] = max(self._closed[place], number)  # one that goes on repeats its rounds
+        self._progress.update(self._tasks[place], completed=number)
+        self._show()
+        if self._lines_now() > self._lines and not self._progress.console.is_terminal:
+            self._lines = self._lines_now()
+            self._say(f"rounds {sum(self._closed)}/{self._rounds_total}")
+
+    def finish(self, place: int, line: str) -> None:
         """A run is finished: print ``line`` about it."""
         self._runs += 1
-        self._lines = self._lines_at(rounds)
-        self._progress.update(self._task, completed=rounds, runs=self._runs)
-        self._say(f"{self._runs}/{self._runs_total}", line)
+        self._closed[place] = self._scenarios[place].rounds  # one that diverged closed fewer
+        self._progress.remove_task(self._tasks.pop(place))
+        self._show()
+        self._lines = self._lines_now()
+        self._say(f"{self._runs}/{len(self._scenarios)}", line)
 
-    def update(self, rounds: int) -> None:
-        """All runs together have closed ``rounds`` rounds."""
-        self._progress.update(self._task, completed=rounds)
-        if self._lines_at(rounds) > self._lines and not self._progress.console.is_terminal:
-            self._lines = self._lines_at(rounds)
-            self._say(f"rounds {rounds}/{self._rounds_total}")
+    def lose(self, place: int, reason: str) -> None:
+        """A run's worker is lost."""
+        self._progress.remove_task(self._tasks.pop(place))
+        scenario = self._scenarios[place]
+        said = f"{scenario.method}, seed {scenario.seed}, goes on with another worker; its own was lost: {reason}"
+        self._progress.console.print(said, markup=False, soft_wrap=True)
 
-    def _lines_at(self, rounds: int) -> int:
-        return LINES * rounds // self._rounds_total
+    def _show(self) -> None:
+        self._progress.update(self._task, completed=sum(self._closed), description=self._reached())
+
+    def _reached(self) -> str:
+        runs, rounds = f"{self._runs}/{len(self._scenarios)}", f"{sum(self._closed)}/{self._rounds_total}"
+        return f"runs {runs}, rounds {rounds}"
+
+    def _lines_now(self) -> int:
+        return LINES * sum(self._closed) // self._rounds_total
 
     def _say(self, reached: str, line: str = "") -> None:
-        (task,) = self._progress.tasks
+        (task,) = (task for task in self._progress.tasks if task.id == self._task)
         left = f", {math.ceil(task.time_remaining / 60)} min left" if task.time_remaining else ""
-        self._progress.console.print(f"{reached}{left}  {line}".rstrip(), markup=False)
-
-
-_closed: "Array[c_int64]"
-"""In a process of the pool: the last closed round of every run, shared with the parent."""
-
-
-def _begin(closed: "Array[c_int64]") -> None:
-    """Begin a process of the pool. The parent handles Ctrl-C, and ends this process."""
-    global _closed  # noqa: PLW0603, shared memory cannot travel with a task
-    _closed = closed
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._progress.console.print(f"{reached}{left}  {line}".rstrip(), markup=False, soft_wrap=True)
 
 
 def run_one(
@@ -172,38 +214,6 @@ def run_one(
         "trace_hash": outcome.trace_hash,
         "violations": outcome.violations,
     }
-
-
-def _run(run: Runner, place: int, scenario: Scenario) -> dict[str, Any]:
-    """Run a scenario in a process of the pool.
-
-    The process exits if its parent is gone, and when it is terminated: the pool would take an exception for a result
-    and begin the next run.
-    """
-
-    def on_round(number: int) -> None:
-        _closed[place] = number
-        if not _has_parent():
-            raise _Orphaned
-
-    with suppress(_Orphaned, KeyboardInterrupt):
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinding ends the processes that it began
-        try:
-            result = run(scenario, on_round)
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if _has_parent():
-            return result
-    os._exit(1)
-
-
-class _Orphaned(Exception):
-    """The process that wants the result is gone."""
-
-
-def _has_parent() -> bool:
-    parent = parent_process()
-    return parent is None or parent.is_alive()
 
 
 def record_folder(results: Path, key: str) -> Path:

@@ -13,14 +13,16 @@ from typing import Any
 from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
+from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run, key_of
 from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
 from fedchain.simulator.reproduction.latex import to_latex
 from fedchain.simulator.reproduction.markdown import to_markdown
-from fedchain.simulator.reproduction.parallel import OnRound, Runner, record_folder, run_all, run_one, write_result
+from fedchain.simulator.reproduction.parallel import record_folder, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
+from fedchain.simulator.reproduction.run_workers import OnRound, Runner
 from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, write_csv, write_rounds
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.resuming.record import RecordError, RecordInUse
@@ -30,7 +32,12 @@ from fedchain.wording import counted
 
 
 def reproduce(
-    experiment: Experiment, folder: Path, jobs: int, overrides: Mapping[str, Any], only: str = "*"
+    experiment: Experiment,
+    folder: Path,
+    jobs: int,
+    overrides: Mapping[str, Any],
+    only: str = "*",
+    executor: str = PROCESSES,
 ) -> list[Entry]:
     """Run missing simulations, ``jobs`` at a time, and write tables and pictures.
 
@@ -43,6 +50,7 @@ def reproduce(
         jobs: number of simulations at a time.
         overrides: scenario values that override the experiment's.
         only: pattern of the "cell/variant" to run; the table holds every run with a result.
+        executor: where they run, each by a worker: see :func:`run_all`.
 
     Raises:
         DatasetError: the data sets of all runs are missing.
@@ -68,7 +76,10 @@ def reproduce(
         raise next(iter(lacking.values()))
     for dataset, error in lacking.items():
         console.print(f"skipped: runs on {dataset}; {error}")
-    failed = _run_all(experiment, usable, results, jobs, console)
+    failed: dict[str, str] = {}
+    keep = partial(_keep, experiment, usable, results, failed)
+    carry_out = partial(run_or_diverge, experiment.measure, results=results)
+    run_all([run.scenario for run in usable], jobs, keep, console, carry_out, executor)
     entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
     text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})
@@ -135,26 +146,26 @@ def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: P
         return {"failed": str(error)}
 
 
-def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> dict[str, str]:
-    """Carry out runs and keep the results; returns reasons by name of the variants that failed."""
-    failed: dict[str, str] = {}
-
-    def keep(place: int, result: dict[str, Any]) -> str:
-        run = runs[place]
-        anew = f"; begun anew: {reason}" if (reason := result.pop("anew", "")) else ""
-        if "failed" not in result:
-            write_result(results, run.key, result)
-        shutil.rmtree(record_folder(results, run.key), ignore_errors=True)
-        if "failed" in result:
-            failed[run.variant] = result["failed"]
-            return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}{anew}"
-        metric = experiment.variant(run.variant).metric
-        best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
-        percent = " %" if scale_of(metric) == PERCENT else ""
-        highest = "" if best is None else f"highest {metric} {scale_of(metric) * best:.4g}{percent}"
-        outcome = result.get("diverged") or highest or "done"
-        return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}{anew}"
-
-    carry_out = partial(run_or_diverge, experiment.measure, results=results)
-    run_all([run.scenario for run in runs], jobs, keep, console, carry_out)
-    return failed
+def _keep(
+    experiment: Experiment,
+    runs: Sequence[Run],
+    results: Path,
+    failed: dict[str, str],
+    place: int,
+    result: dict[str, Any],
+) -> str:
+    """Keep the result of a run, or the reason why its variant ``failed``; returns a line about it."""
+    run = runs[place]
+    anew = f"; begun anew: {reason}" if (reason := result.pop("anew", "")) else ""
+    if "failed" not in result:
+        write_result(results, run.key, result)
+    shutil.rmtree(record_folder(results, run.key), ignore_errors=True)
+    if "failed" in result:
+        failed[run.variant] = result["failed"]
+        return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}{anew}"
+    metric = experiment.variant(run.variant).metric
+    best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
+    percent = " %" if scale_of(metric) == PERCENT else ""
+    highest = "" if best is None else f"highest {metric} {scale_of(metric) * best:.4g}{percent}"
+    outcome = result.get("diverged") or highest or "done"
+    return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}{anew}"

@@ -10,7 +10,7 @@ from typing import Any
 from fedchain.learning.application import Application
 from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
-from fedchain.simulator.reproduction.parallel import OnRound
+from fedchain.simulator.reproduction.run_workers import OnRound
 from fedchain.simulator.scenario import Scenario
 
 

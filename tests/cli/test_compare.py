@@ -104,11 +104,11 @@ def test_a_method_that_fails_is_told_below_the_table_and_run_again(
     words = ("--methods", "solo,dfpl", "--seeds", "1", "--rounds", "2")
     complete: Callable[..., None] = vars(reproduction)["run_all"]
 
-    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, console: object, run: object) -> None:
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, *others: object) -> None:
         def fail(place: int, result: dict[str, Any]) -> str:
             return keep(place, {"failed": "boom (own.py, line 3)"} if scenarios[place].method == "dfpl" else result)
 
-        complete(scenarios, jobs, fail, console, run)
+        complete(scenarios, jobs, fail, *others)
 
     with monkeypatch.context() as patched:
         patched.setattr(reproduction, "run_all", run_all)

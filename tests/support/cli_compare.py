@@ -19,7 +19,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
     """Scenarios that were run: in place of simulations, accuracies that say what they are of."""
     found: list[Scenario] = []
 
-    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, console: object, run: object) -> None:
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, *others: object) -> None:
         for place, scenario in enumerate(scenarios):
             found.append(scenario)
             last = 0.5 + 0.1 * scenario.seed + (0.05 if scenario.method == "dfpl" else 0.0)

@@ -11,9 +11,10 @@ from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.learning_options import optional
 from fedchain.cli.common.settings import divide
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
-from fedchain.cli.simulate import SETTABLE, scenario_options, under_headings
+from fedchain.cli.simulate import SETTABLE, executor_option, scenario_options, under_headings
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
+from fedchain.simulator.choices import JOBS_HELP, default_jobs, validated
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 EXPERIMENT_FILE = "experiment.toml"
 """Name of the experiment's file in the folder of the results: `fedchain reproduce` takes it."""
 
-_SEEDS, _JOBS = 3, 2
+_SEEDS = 3
 
 
 def compare_command() -> Callable[..., None]:
@@ -31,8 +32,10 @@ def compare_command() -> Callable[..., None]:
     def compare(**options: Any) -> None:
         names = ("scenario_file", "methods", "seeds", "sweep", "setting", "metric", "jobs", "out", "download")
         scenario_file, methods, seeds, sweeps, settings, metrics, jobs, out, download = map(options.pop, names)
+        executor = options.pop("executor")
         values = {name: value for name, value in options.items() if value is not None}
         with clear_errors(ScenarioError):
+            where = validated(executor)
             if scenario_file is not None:
                 values = read_toml(scenario_file, ScenarioError) | values
             experiment = _experiment(
@@ -43,7 +46,7 @@ def compare_command() -> Callable[..., None]:
                 sweeps or [],
                 metrics or ["taa"],
             )
-            _run(experiment, jobs or _JOBS, out, download=bool(download))
+            _run(experiment, jobs or default_jobs(where), out, where, download=bool(download))
 
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario that all runs share.")),
@@ -77,7 +80,8 @@ def compare_command() -> Callable[..., None]:
             list[str],
             typer.Option("--metric", help="Metric of the last round that the table shows; repeat it [default: taa]."),
         ),
-        optional("jobs", int, typer.Option("--jobs", min=1, help=f"Simulations at a time [default: {_JOBS}].")),
+        optional("jobs", int, typer.Option("--jobs", min=1, help=JOBS_HELP)),
+        executor_option(),
         optional("out", Path, typer.Option("--out", help="Folder for results and tables; default: runs/compare.")),
         optional("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
     ]
@@ -119,7 +123,7 @@ def _experiment(
     return experiment
 
 
-def _run(experiment: "Experiment", jobs: int, out: Path | None, *, download: bool) -> None:
+def _run(experiment: "Experiment", jobs: int, out: Path | None, executor: str, *, download: bool) -> None:
     """Run those of its runs that are missing."""
     from fedchain.simulator.reproduction.compare import write_experiment
     from fedchain.simulator.reproduction.reproduce import reproduce
@@ -130,7 +134,7 @@ def _run(experiment: "Experiment", jobs: int, out: Path | None, *, download: boo
     folder = out or RUNS_FOLDER / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / EXPERIMENT_FILE).write_text(write_experiment(experiment), encoding="utf-8")
-    reproduce(experiment, folder, jobs, {})
+    reproduce(experiment, folder, jobs, {}, executor=executor)
 
 
 compare = compare_command()

@@ -16,7 +16,7 @@ from fedchain.cli.common.settings import SET_HELP, Row, Set, divide, listing, ro
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import build, type_of
-from fedchain.simulator.choices import EXECUTOR_HELP, PROCESSES, RunOptions, Training
+from fedchain.simulator.choices import EXECUTOR_HELP, JOBS_HELP, RunOptions, Training, default_jobs, validated
 from fedchain.simulator.planning.options import PlanOptions
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
@@ -74,7 +74,7 @@ def simulate_command() -> Callable[..., None]:
                 track=track or (),
                 is_resumed=bool(resume),
                 keeps_record=record is not False,
-                training=Training(executor or PROCESSES),
+                training=Training(validated(executor)),
             )
             overrides = with_settings(values, divide(hyperparameters or [], ())[1])
             if draw:
@@ -198,7 +198,8 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Experiment, or a file of one; without: list them.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
+    jobs: Annotated[int | None, typer.Option(min=1, help=JOBS_HELP)] = None,
+    executor: Annotated[str | None, typer.Option(metavar="NAME", help=EXECUTOR_HELP)] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer or more seeds than the experiment has.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Other rounds than the experiment's.")] = None,
     only: Annotated[str, typer.Option(metavar="CELL/VARIANT", help="Pattern of what to run: '*/DFPL*'.")] = "*",
@@ -216,6 +217,7 @@ def reproduce(
             for known, title in list_experiments():
                 typer.echo(f"{known:26}  {title}")
             return
+        where = validated(executor)
         path = find_experiment(name)
         overrides = dict[str, Any]()
         from fedchain.simulator.reproduction.experiment import first_seeds, load_experiment
@@ -233,7 +235,8 @@ def reproduce(
 
         from fedchain.simulator.reproduction.reproduce import reproduce as run_experiment
 
-        run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides, only)
+        folder = out or RUNS_FOLDER / experiment.name
+        run_experiment(experiment, folder, jobs or default_jobs(where), overrides, only, where)
 
 
 PLANNED = frozenset({item.name for item in fields(PlanOptions)} - {"total_s", "out"})

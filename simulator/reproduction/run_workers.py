@@ -1,0 +1,173 @@
+"""Workers that carry out whole runs, each in a process of its own: on this machine, or beside an actor of a cluster."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from fedchain.learning.executors.workers import Gone, Workers
+from fedchain.simulator.choices import PROCESSES
+from fedchain.simulator.scenario import Scenario
+
+OnRound = Callable[[int], None]
+"""Called with the number of each round of a run when it is closed."""
+Runner = Callable[[Scenario, OnRound], dict[str, Any]]
+"""Runs a scenario; returns plain values, for a result file."""
+
+POLL_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A run, on its way to a worker."""
+
+    worker: int
+    place: int
+    """Of the run among all."""
+    run: Runner
+    scenario: Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A run has closed a round."""
+
+    place: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run has come to its end."""
+
+    place: int
+    result: dict[str, Any] | Exception
+    """Plain values, or the error that ended it."""
+
+
+def open_run_workers(executor: str, count: int) -> Workers:
+    """Workers for whole runs, which are told :class:`Begin`. Raises ConfigurationError where Ray is missing.
+
+    Args:
+        executor: ``"processes"``, ``"ray"`` or ``"ray:ADDRESS"``.
+        count: their number at most.
+    """
+    if executor == PROCESSES:
+        return SpawnedWorkers(count)
+    from fedchain.learning.executors.on_ray import RayWorkers
+
+    return RayWorkers(RunWork, count, executor.partition(":")[2], pieces=True)
+
+
+class SpawnedWorkers:
+    """Processes of this machine as :class:`fedchain.learning.executors.workers.Workers`.
+
+    They are spawned when they are first needed, so that each can fork its own training processes from a process
+    without threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        """See :class:`Workers`."""
+        self._processes: dict[int, tuple[SpawnProcess, Connection]] = {}
+
+    def send(self, worker: int, message: Any) -> None:
+        """See :class:`Workers`."""
+        if worker not in self._processes:
+            self._start(worker)
+        with suppress(BrokenPipeError):  # it is gone, which `receive` will say
+            self._processes[worker][1].send(message)
+
+    def receive(self, timeout_s: float) -> Any:
+        """See :class:`Workers`."""
+        by_pipe = {pipe: worker for worker, (_, pipe) in self._processes.items()}
+        for pipe in wait(list(by_pipe), timeout_s):
+            worker = by_pipe[pipe]  # type: ignore[index]
+            try:
+                return self._processes[worker][1].recv()
+            except (EOFError, ConnectionError):
+                process, _ = self._processes.pop(worker)
+                process.join()
+                return Gone(worker, f"its process ended with exit code {process.exitcode}")
+        return None
+
+    def replace(self, worker: int) -> bool:
+        """See :class:`Workers`."""
+        return True  # it is started when it is sent something
+
+    def close(self) -> None:
+        """See :class:`Workers`."""
+        for process, _ in self._processes.values():
+            process.terminate()
+        for process, pipe in self._processes.values():
+            process.join()
+            pipe.close()
+        self._processes.clear()
+
+    def _start(self, worker: int) -> None:
+        context = get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(target=_serve, args=(there,), name=f"run-{worker}")
+        process.start()
+        there.close()
+        self._processes[worker] = process, here
+
+
+class RunWork:
+    """What an actor has inside: a process for its runs, which fork others and must not inherit the actor's threads."""
+
+    def __init__(self) -> None:
+        self._workers = SpawnedWorkers(1)
+
+    def do(self, begin: Begin) -> Iterator[Any]:
+        """Carry out a run, and say what becomes of it."""
+        self._workers.send(0, begin)
+        while True:
+            said = self._workers.receive(POLL_S)
+            if isinstance(said, Gone):
+                yield Gone(begin.worker, said.reason)
+                return
+            if said is not None:
+                yield said
+            if isinstance(said, Finished):
+                return
+
+    def close(self) -> None:
+        """End the process."""
+        self._workers.close()
+
+
+def _serve(pipe: Connection) -> None:
+    """Carry out runs, in a process of their own. The parent handles Ctrl-C, and ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt):
+        while True:
+            begin: Begin = pipe.recv()
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinding ends the processes that it began
+            pipe.send(Finished(begin.place, _result(begin, pipe)))
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os._exit(1)
+
+
+def _result(begin: Begin, pipe: Connection) -> dict[str, Any] | Exception:
+    try:
+        return begin.run(begin.scenario, lambda number: pipe.send(Closed(begin.place, number)))
+    except ConnectionError:  # nobody wants the result any more
+        raise
+    except Exception as error:
+        return error
+
+
+def _end_with_parent() -> None:
+    """Have this process end as if it were told to when the one that began it is gone."""
+    parent = parent_process()
+    assert parent is not None, "only a child waits for its parent"
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,63 @@
+"""Whole runs by workers: each has a process, a lost one is replaced, and an error is the caller's."""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedchain.learning.executors.workers import Gone, WorkerDiedError
+from fedchain.simulator.reproduction.parallel import LOSSES_MAX, run_all
+from fedchain.simulator.reproduction.run_workers import Begin, Closed, Finished, RunWork
+from fedchain.simulator.scenario import Scenario, ScenarioError
+from tests.support.simulator.dying import carry_out
+
+SCENARIOS = [Scenario(method="solo", peers=2, rounds=2, seed=seed) for seed in range(3)]
+
+
+def carried_out(folder: Path, deaths: int) -> tuple[dict[int, dict[str, Any]], Sequence[str]]:
+    results: dict[int, dict[str, Any]] = {}
+    console = Console(file=StringIO(), width=200)
+
+    def keep(place: int, result: dict[str, Any]) -> str:
+        results[place] = result
+        return f"run {place} is done"
+
+    run_all(SCENARIOS, 2, keep, console, partial(carry_out, folder, deaths))
+    assert isinstance(console.file, StringIO)
+    return results, console.file.getvalue().splitlines()
+
+
+def test_a_run_goes_on_when_its_process_is_killed(tmp_path: Path) -> None:
+    results, lines = carried_out(tmp_path, 1)
+    assert {place: result["seed"] for place, result in results.items()} == {0: 0, 1: 1, 2: 2}
+    assert len(results[1]["processes"]) == len(set(results[1]["processes"])) == 2
+    assert sum("solo, seed 1, goes on with another worker" in line and "exit code -9" in line for line in lines) == 1
+    assert str(os.getpid()) not in {process for result in results.values() for process in result["processes"]}
+
+
+def test_a_run_that_kills_its_processes_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(WorkerDiedError, match="perhaps for want of memory"):
+        carried_out(tmp_path, 99)
+    assert len((tmp_path / "1").read_text().split()) == LOSSES_MAX + 1
+
+
+def test_an_error_of_a_run_ends_all(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="no such thing"):
+        carried_out(tmp_path, -1)
+
+
+def test_an_actor_says_what_becomes_of_its_runs(tmp_path: Path) -> None:
+    work = RunWork()
+    try:
+        said = list(work.do(Begin(7, 1, partial(carry_out, tmp_path, 1), SCENARIOS[1])))
+        assert said == [Closed(1, 1), Gone(7, "its process ended with exit code -9")]
+        said = list(work.do(Begin(7, 1, partial(carry_out, tmp_path, 1), SCENARIOS[1])))
+        assert said[:2] == [Closed(1, 1), Closed(1, 2)]
+        assert isinstance(said[2], Finished)
+    finally:
+        work.close()
