@@ -10,8 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import fedchain
+from fedchain.cli.main import app
 from fedchain.files.tables import read_toml
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
@@ -197,12 +199,15 @@ def _printed(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.long
-def test_a_script_s_own_method_is_named_by_its_file_and_goes_on_from_its_folder(tmp_path: Path) -> None:
+def test_a_script_s_own_method_is_named_by_its_file_and_goes_on_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "01-mine.py"
     script.write_text(OWN_METHOD)
     assert _printed(tmp_path, script.name) == "interrupted\n"
     assert read_toml(tmp_path / "run" / "scenario.toml", ScenarioError)["method"] == f"{script}:Mine"
-    assert "checks     all hold" in _printed(tmp_path, "-m", "fedchain", "simulate", "--resume", "--out", "run")
+    monkeypatch.chdir(tmp_path)
+    assert "checks     all hold" in CliRunner().invoke(app, ["simulate", "--resume", "--out", "run"]).stdout
     resumed = fedchain.open_chain(tmp_path / "run")
     whole = fedchain.simulate(f"{script}:Mine", rounds=2, **QUICK)
     assert resumed.status().head.hex() == whole.tip

@@ -1,9 +1,9 @@
-import random
 import re
 import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,13 +78,11 @@ def test_a_machine_s_own_error_while_aggregating_is_itself_and_not_its_own_cause
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("method", "orders"), [("dfpl", 10_000), ("fedavg", 20)])
-def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str, orders: int) -> None:
+@pytest.mark.parametrize("method", ["dfpl", "fedavg"])
+def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str) -> None:
     rules, posts = Application(LearningConfig(method=method)), random_posts(method, 5)
     expected = rules.aggregate(OffChain("update", 1), b"", posts)
-    arrival, shuffle = list(posts), random.Random(0).shuffle
-    for _ in range(orders):
-        shuffle(arrival)
+    for arrival in permutations(posts):
         assert rules.aggregate(OffChain("update", 1), b"", sorted(arrival)) == expected
 
 

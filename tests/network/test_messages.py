@@ -138,7 +138,7 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 
 @pytest.mark.long
 @given(st.integers(0, 16), VALUES)
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_well_formed_values_are_a_message_or_an_invalid_encoding(kind: int, fields: object) -> None:
     data = encode([kind, fields])
     try:
@@ -150,7 +150,7 @@ def test_well_formed_values_are_a_message_or_an_invalid_encoding(kind: int, fiel
 
 @pytest.mark.long
 @given(st.sampled_from(sorted(MESSAGES)), st.data())
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_a_message_with_one_strange_field_raises_nothing_else(name: str, data: st.DataObject) -> None:
     record: object = [MESSAGES[name].KIND, MESSAGES[name].to_fields()]
     strange = data.draw(VALUES)

@@ -1,4 +1,4 @@
-"""The fault campaign: fifty seeds, each with its own mix of loss, delay, replay, mesh, partition and crashes.
+"""The fault campaign: twenty-five seeds, each with its own mix of loss, delay, replay, mesh, partition and crashes.
 
 With any mix, the federation agrees on one head soon after the network is whole again, loses nothing, and no side
 of a partition extends the chain beyond what was under way when it began.
@@ -16,7 +16,7 @@ from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
-SEEDS = 50
+SEEDS = 25
 QUICK, LONG = 10, 15
 """So many of them `make test` plays, and `.ci/run`; all of them `make test-all`."""
 ROUNDS = 8
@@ -123,7 +123,7 @@ def test_the_federation_survives(seed: int) -> None:
         assert max(watched.at_end_of_split.heights) <= max(watched.at_split.heights) + 1, "one may be voted through"
         assert watched.agreed_at_height is not None
         assert watched.agreed_at_height <= watched.height_at_heal + ROUNDS_TO_AGREE
-    if seed % 25 == 0:
+    if seed == 0:
         again = Watched(draw_scenario(seed)).run()
         assert (again.trace_hash, again.tip) == (outcome.trace_hash, outcome.tip)
 

@@ -5,7 +5,7 @@ import pytest
 from tests.support.simulator.schedules import Schedule, behaviours, play
 
 SIZES = (4, 7, 10, 5, 13)
-PLAYED, LONG, QUICK = 200, 100, 40
+PLAYED, QUICK = 100, 40
 """The first 40 have nearly every behaviour once, 100 each of them with one traitor and with two."""
 
 AT_ONCE = 10
@@ -20,10 +20,7 @@ def schedule(number: int) -> Schedule:
 
 @pytest.mark.parametrize(
     "first",
-    [
-        pytest.param(first, marks=pytest.mark.slow if first >= LONG else pytest.mark.long if first >= QUICK else ())
-        for first in range(0, PLAYED, AT_ONCE)
-    ],
+    [pytest.param(first, marks=pytest.mark.long if first >= QUICK else ()) for first in range(0, PLAYED, AT_ONCE)],
 )
 def test_no_promise_is_broken(first: int) -> None:
     for number in range(first, first + AT_ONCE):

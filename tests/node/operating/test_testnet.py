@@ -1,4 +1,7 @@
-"""Real node processes on loopback: they agree, survive ``kill -9``, are joined late, and end without a trace."""
+"""Real node processes on loopback: they agree, survive ``kill -9``, are joined late, and end without a trace.
+
+What ``node testnet`` prints and leaves is tested in ``tests/node/shell/test_own_data.py``.
+"""
 
 import os
 import re
@@ -17,27 +20,17 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Storage
 from fedchain.cli.main import app
-from fedchain.crypto.hashing import Hash
-from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.executors.last_answers import LastAnswers
-from fedchain.learning.executors.processes import ProcessExecutor
-from fedchain.learning.executors.remembering import Remembering
-from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.consensus import Consensus
-from fedchain.node.founding.genesis_file import read_genesis
-from fedchain.node.founding.task import learning_from_genesis
+from fedchain.node.operating.console import check_line
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import found_testnet, free_ports
 from fedchain.node.operating.watch import status_table
-from fedchain.simulator.engine.simulation import Simulation
-from fedchain.simulator.scenario import Scenario
 from tests.support.node.processes import Promises, height, kill, log_of, look
+from tests.support.node.seen import Seen
 from tests.support.node.shell import DIGITS, is_worker, wait_until, workers_of
 
 PEERS = 4
@@ -47,60 +40,9 @@ RETENTION = 3
 """Blocks whose payloads are kept; the late node comes when the first ones are gone."""
 
 
-@pytest.mark.long
-def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) -> None:
-    folder = tmp_path / "net"
-    words = ["--peers", "3", "--rounds", "2", "--set", "mining_s=0.3", "--set", "local_steps=2", "--out", str(folder)]
-    result = CliRunner().invoke(app, ["node", "testnet", *words], env={"COLUMNS": "80"})
-    assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1] == "all nodes have the same head"
-    for number in range(3):
-        checked = CliRunner().invoke(app, ["explorer", "verify", str(folder / f"node-{number}")])
-        assert checked.exit_code == 0, checked.output
-    log = (folder / "node-0" / "node.log").read_text(encoding="utf-8")
-    assert re.search(r"head height=2 hash=[0-9a-f]{16} round=2 posts=3 finished=True\n", log)
-    assert "round=3" not in log  # in a federation of two
-    assert knowledge_of_processes(folder) == knowledge_of_simulation(folder)
-    again = CliRunner().invoke(app, ["node", "testnet", *words])
-    assert (again.exit_code, again.stderr) == (
-        2,
-        f"fedchain: {folder} exists already; name another folder with --out\n",
-    )
-
-
-def knowledge_of_processes(folder: Path) -> list[Hash]:
-    """Knowledge root at every height of a node's chain."""
-    with Store.open(folder / "node-0" / CHAIN_FOLDER, read_only=True) as store:
-        return _knowledge_roots(store)
-
-
-def knowledge_of_simulation(folder: Path) -> list[Hash]:
-    """The same of the same federation, with the same keys, in virtual time."""
-    genesis = replace(read_genesis(folder / "genesis.fedchain"), created_ms=0)  # virtual time begins at 0
-    keys = [PrivateKey.load(folder / f"node-{number}" / "key.pem") for number in range(len(genesis.members))]
-    config = learning_from_genesis(genesis)
-    pool = ProcessExecutor(LearnerPlan(config=config), 1)
-    executor = Remembering(pool, LastAnswers(pool.folder))
-    scenario = replace(Scenario(), peers=len(keys), rounds=genesis.rounds, max_virtual_s=10_000.0)
-    try:
-        simulation = Simulation(scenario, genesis, keys, Application(config), executor)
-        outcome = simulation.run()
-    finally:
-        executor.close()
-    assert outcome.violations == []
-    return _knowledge_roots(simulation.peers[0].storage)
-
-
-def _knowledge_roots(storage: Storage) -> list[Hash]:
-    head = storage.head()
-    assert head is not None
-    found = (storage.final(number) for number in range(1, head.block.header.height + 1))
-    return [final[0].header.knowledge_root for final in found if final is not None]
-
-
 @dataclass
 class Story:
-    """History of a network in which one node was killed and one came late."""
+    """History of a network that began with one node, in which two were killed and one of them had come late."""
 
     nodes: list[LocalNode]
     orphans: list[int]
@@ -111,13 +53,14 @@ class Story:
     """Whether torch is in the memory of a node that has judged posts and aggregates, and of its trainer."""
     metrics: str
     """Metrics of a node about itself."""
+    stood: dict[str, Any]
+    """What the first node said of the federation while two of four were killed."""
     height: int
     """Height of the others when the killed node came back."""
 
 
 @pytest.mark.long
-@pytest.mark.slow
-def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) -> None:
+def test_a_network_in_which_nodes_come_late_are_killed_and_are_back(tmp_path: Path) -> None:
     with told(tmp_path / "net") as story:
         check_the_killed_and_the_late_node_have_the_same_head(story)
         check_the_late_node_took_the_first_blocks_on_their_certificates(story)
@@ -125,45 +68,35 @@ def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) 
         check_a_killed_node_leaves_no_worker_behind(story)
         check_metrics_say_what_a_node_does(story)
         check_torch_is_in_the_trainer_alone(story)
+        check_a_standstill_names_those_that_were_killed(story)
+    assert check_line(ask_status(story.nodes[INTERRUPTED].folder))[0] == 2
     check_nobody_promised_two_different_things(story)
     check_no_log_has_a_traceback(story)
     check_logs_say_when_what_took_how_long(story)
 
 
-@pytest.mark.long
-def test_a_node_keeps_trying_to_reach_the_one_it_was_told_of(tmp_path: Path) -> None:
-    first, second = found_testnet(tmp_path / "net", DIGITS, Consensus(rounds=0, mining_s=1.0, mining_attempts=4_000))
-    try:
-        second.start()
-        wait_until(
-            lambda: f"{first.address.rpartition('/')[2]} (peer 0) cannot be reached at" in log_of(second), "it says so"
-        )
-        wait_until(lambda: look(second).get("peers") == [], "it runs")
-        first.start()
-        wait_until(lambda: look(second)["peers"] == [first.address.rpartition("/")[2]], "it is connected")
-    finally:
-        stop_all([first, second])
-
-
 @contextmanager
 def told(folder: Path) -> Iterator[Story]:
-    """Kill a node of a running network, start one late, interrupt one, and stop them all in the end."""
+    """Start a node alone, then two, one late; kill one, then two of four; interrupt one, and stop them all in the end.
+
+    A phase waits for a member that stays away until its timeout.
+    """
     nodes = found_testnet(
         folder,
         replace(DIGITS, clients=PEERS),
-        Consensus(rounds=0, mining_s=1.0, mining_attempts=4_000, phase_timeout_s=4.0, retention_blocks=RETENTION),
+        Consensus(rounds=0, mining_s=0.5, mining_attempts=1_000, phase_timeout_s=4.0, retention_blocks=RETENTION),
     )
     (port,) = free_ports(1)
     nodes[INTERRUPTED].command += ["--set", f"metrics=127.0.0.1:{port}"]
     try:
-        for node in nodes[:LATE]:
-            node.start()
+        meet(nodes[KILLED], nodes[INTERRUPTED], nodes[LATE - 1])
         wait_until(lambda: height(nodes[KILLED]) >= 2 * RETENTION, "payloads that nobody keeps any more")
         nodes[LATE].start()
         wait_until(lambda: height(nodes[LATE]) >= 1, "the late node has caught up")
         orphans = kill(nodes[KILLED])
         before = height(nodes[INTERRUPTED])
         wait_until(lambda: height(nodes[INTERRUPTED]) > before, "the others go on")
+        stood = stand(nodes, Seen(nodes, port, folder))
         reached = height(nodes[INTERRUPTED])
         nodes[KILLED].start()
         wait_until(lambda: height(nodes[KILLED]) > reached, "the killed node has caught up")
@@ -178,9 +111,34 @@ def told(folder: Path) -> Iterator[Story]:
         has_torch = holds_torch(process.pid), holds_torch(workers[0])
         process.send_signal(signal.SIGINT)
         process.wait(10)
-        yield Story(nodes, orphans, workers, has_torch, metrics, reached)
+        yield Story(nodes, orphans, workers, has_torch, metrics, stood, reached)
     finally:
         stop_all(nodes)
+
+
+def meet(alone: LocalNode, told_of: LocalNode, other: LocalNode) -> None:
+    """Start a node that is told of one that does not run, and then that one and another: it keeps trying."""
+    name = told_of.address.rpartition("/")[2]
+    alone.start()
+    wait_until(lambda: f"{name} (peer 0) cannot be reached at" in log_of(alone), "it says so")
+    wait_until(lambda: look(alone).get("peers") == [], "it runs")
+    told_of.start()
+    other.start()
+    wait_until(lambda: name in str(look(alone)["peers"]), "it is connected")
+
+
+def stand(nodes: list[LocalNode], seen: Seen) -> dict[str, Any]:
+    """Kill a second one of four and start it again: page, monitoring and metric say that the federation stands, and
+    then that it goes on. Returns what the first node said of it."""
+    wait_until(seen.goes_on, "it goes on")
+    kill(nodes[LATE])
+    wait_until(seen.stands, "it stands")
+    said: dict[str, Any] = nodes[INTERRUPTED].look()["stands"]
+    stood_at = height(nodes[INTERRUPTED])
+    nodes[LATE].start()
+    wait_until(seen.goes_on, "it goes on again")
+    wait_until(lambda: height(nodes[INTERRUPTED]) > stood_at, "the next block")
+    return said
 
 
 def holds_torch(process: int) -> bool:
@@ -246,6 +204,12 @@ def check_ctrl_c_ends_a_node_with_its_workers(story: Story) -> None:
 
 def check_torch_is_in_the_trainer_alone(story: Story) -> None:
     assert story.has_torch == (False, True)
+
+
+def check_a_standstill_names_those_that_were_killed(story: Story) -> None:
+    said = story.stood
+    assert (said["lacks"], said["needed"], said["here"]) == ("votes", 3, 2)
+    assert sorted(said["missing"]) == sorted(story.nodes[k].address.rpartition("/")[2] for k in (KILLED, LATE))
 
 
 def check_a_killed_node_leaves_no_worker_behind(story: Story) -> None:

@@ -1,5 +1,6 @@
 """``--task``: real nodes train what the tutorial's function returns, and every fault is one line and exit code 2."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,8 +52,13 @@ def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_veri
     (here / "mytask.py").write_text(TOKENS, encoding="utf-8")
     words = ["--task", "mytask.py:load", "--peers", "3", "--rounds", "2", "--set", "local_steps=5", "--out"]
     done("simulate", *words, "run", "--set", "mining_attempts=8")
-    shown = done("node", "testnet", *words, "net", "--set", "mining_s=0.3", env={"PYTHONSAFEPATH": "1"})
+    network = ("node", "testnet", *words, "net", "--set", "mining_s=0.3")
+    shown = done(*network, env={"PYTHONSAFEPATH": "1"})
     assert shown.splitlines()[-1] == "all nodes have the same head"
+    assert refused(*network) == "net exists already; name another folder with --out"
+    log = (here / "net" / "node-0" / "node.log").read_text(encoding="utf-8")
+    assert re.search(r"head height=2 hash=[0-9a-f]{16} round=2 posts=3 finished=True\n", log)
+    assert "round=3" not in log, "a federation of two rounds has no third one"
     knowledge = knowledge_of_learner(read_genesis(here / "net" / "genesis.fedchain"), rounds=2)
     roots = [knowledge_roots(folder) for folder in (here / "run", *sorted((here / "net").glob("node-*")))]
     assert len(roots[0]) == 2
@@ -63,6 +69,8 @@ def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_veri
     verify = [sys.executable, "-m", "fedchain", "explorer", "verify", "net/node-1"]
     checked = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+    for number in (0, 2):
+        done("explorer", "verify", f"net/node-{number}")
 
 
 def knowledge_roots(folder: Path) -> list[Hash]:

@@ -170,15 +170,6 @@ def fail_as_a_full_disk(descriptor: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.long
-@on_trio
-async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Path) -> None:
-    async with training(write_genesis(tmp_path / "genesis"), tmp_path) as worker:
-        with pytest.raises(WorkerFailed, match=r"^KeyError: 'no such phase'"):
-            await worker.ask(Question(1, "no such phase", 1, b""))
-        assert contributed(await worker.ask(Question(1, "update", 1, b""))).payload
-
-
 OWN = """
 import os
 from dataclasses import dataclass
@@ -246,19 +237,6 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
         assert (tmp_path / TRAINING_FILE).read_bytes() == checkpoint
         again = await worker.ask(Question(1, "update", 2, sound))
     assert again == learner.contribute(1, "update", 2, sound)
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@on_trio
-async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: Path) -> None:
-    wild = replace(DIGITS, hyperparameters={"learning_rate": 1e3, "weight_decay": 1e3})
-    async with training(write_genesis(tmp_path / "genesis", wild), tmp_path) as worker:
-        with pytest.raises(
-            WorkerFailed, match=r"peer 1, round 1: the loss is nan at step \d+; try a smaller learning_"
-        ):
-            await worker.ask(Question(1, "update", 1, b""))
-    assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
 
 
 @pytest.mark.slow

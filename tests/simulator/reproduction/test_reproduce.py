@@ -26,27 +26,7 @@ from fedchain.simulator.resuming.record import LOG, Record, RecordInUse
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.node.shell import wait_until
-from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
-
-
-@pytest.mark.long
-def test_an_experiment_runs_what_is_missing_and_nothing_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment = load(tmp_path, TABLE.replace("seeds = [0, 1]", "seeds = [0]"))
-    results = tmp_path / "out" / "results"
-    fake_results(experiment, results)
-    missing = next(experiment.runs({}))
-    (results / f"{missing.key}.json").unlink()
-    entries = reproduce(experiment, tmp_path / "out", 1, {})
-    assert "2 runs, 1 of them done already" in capsys.readouterr().out
-    assert [entry.mean for entry in entries if entry.cell == "more"] == pytest.approx([60.0, 50.0])
-    result = json.loads((results / f"{missing.key}.json").read_text())
-    assert len(result["rows"]) == 1
-    assert result["violations"] == []
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "results", "table.md", "table.tex", "table.csv", "rounds.csv", "table.png", "table.pdf",
-    }  # fmt: skip
+from tests.support.simulator.tiny_experiment import TABLE, load
 
 
 def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Path) -> None:
@@ -57,7 +37,9 @@ def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_experiment_runs_what_is_missing_and_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment = replace(load(tmp_path), seeds=(0,), plots=("lines", "boxes", "curves", "map"))
     keep = parallel.write_result
     written: list[str] = []
@@ -75,11 +57,24 @@ def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypa
     text = finished.read_text()
     assert finished.stem == written[0]
     monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.write_result", keep)
+    capsys.readouterr()
     entries = reproduce(experiment, tmp_path / "out", 1, {})
+    assert "2 runs, 1 of them done already" in capsys.readouterr().out
     assert len(entries) == 4
     assert finished.read_text() == text, "what was finished is not run again"
-    pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
-    assert pictures == {"table.png", "boxes.png", "curves.png", "map.png"}
+    results = {
+        run.cell: json.loads((tmp_path / "out" / "results" / f"{run.key}.json").read_text())
+        for run in experiment.runs({})
+    }
+    assert [(len(result["rows"]), result["violations"]) for result in results.values()] == [(1, [])] * 2
+    for entry in entries:
+        metric = experiment.variant(entry.variant).metric
+        assert entry.mean == pytest.approx(100 * results[entry.cell]["rows"][0][metric])
+    names = {"table", "boxes", "curves", "map"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "results", "table.md", "table.tex", "table.csv", "rounds.csv", *(f"{name}.png" for name in names),
+        *(f"{name}.pdf" for name in names),
+    }  # fmt: skip
 
 
 def test_a_simulation_that_was_interrupted_goes_on_from_its_record(tmp_path: Path) -> None:
@@ -146,10 +141,10 @@ def test_a_record_that_another_process_has_is_left_to_it(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_a_comparison_that_was_killed_goes_on_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    """From the outside: all its processes are killed, and the same command comes to the same tables."""
+    """From the outside: all its processes are killed, and the same command comes to what a whole run measures."""
     quick = ("--peers", "3", "--rounds", "16", "--set", "mining_attempts=8", "--set", "local_steps=2")
     words = ("compare", "--methods", "fedavg", "--seeds", "1", "--jobs", "1", *quick)
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    killed = tmp_path / "killed"
     command = [sys.executable, "-u", "-m", "fedchain", *words, "--out", str(killed)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
         # The first bytes of the record, not a line of progress: on a fast machine that comes when the run is over.
@@ -160,13 +155,13 @@ def test_a_comparison_that_was_killed_goes_on_in_the_middle_of_a_run(tmp_path: P
     assert again.exit_code == 0, again.output
     assert "1 run, 0 of them done already, 1 interrupted, which goes on" in again.stdout
     assert not record.exists()
-    assert CliRunner().invoke(app, [*words, "--out", str(whole)]).exit_code == 0
-    for name in ("table.csv", "rounds.csv"):
-        assert (killed / name).read_text() == (whole / name).read_text()
+    (run,) = load_experiment(killed / "experiment.toml").runs({})
+    whole = run_or_diverge("simulation", run.scenario, lambda number: None)
+    assert json.loads((killed / "results" / f"{run.key}.json").read_text()) == json.loads(json.dumps(whole))
 
 
 def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
-    (run, *_) = load_experiment(find_experiment("dfpl-table1-fmnist")).runs({"dataset": "digits", "rounds": 1})
+    run = next(load_experiment(find_experiment("dfpl-table1-fmnist")).runs({"dataset": "digits", "rounds": 1}))
     diverging = replace(run.scenario, hyperparameters={"learning_rate": 1e3, "momentum": 0.99})
     result = run_or_diverge("simulation", diverging, lambda number: None)
     assert result["rows"] == []
