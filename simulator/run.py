@@ -152,6 +152,7 @@ class Run:
         learner: the result of :func:`load_learner`.
         record: keeps results until the run is finished, for the case that it is interrupted.
         stop: ends the run with Interrupted when another thread sets it, as Ctrl-C would in this one.
+        shares_checks: see :class:`Supervision`.
     """
 
     def __init__(
@@ -160,8 +161,11 @@ class Run:
         learner: Learner,
         record: Record | NoRecord = NO_RECORD,
         stop: threading.Event | None = None,
+        *,
+        shares_checks: bool = True,
     ) -> None:
         self._scenario, self._learner, self._record, self._stop = scenario, learner, record, stop
+        self._shares_checks = shares_checks
         self._keys, config = simulation_keys(scenario), learner.config
         if config.material:
             _validate_behaviours(scenario)
@@ -215,7 +219,7 @@ class Run:
             self._rules,
             self._executor,
             self._parts,
-            Supervision(on_round, self._stop, self._record),
+            Supervision(on_round, self._stop, self._record, self._shares_checks),
         )
         if chain_folder is not None:
             simulation.keep_chain(self._open_chain(chain_folder))

@@ -22,7 +22,6 @@ PROTOCOL = {
     "peers": 1_000,
     "rounds": 3,
     "committee_size": 32,
-    "shared_verification": True,
     "proof_function": "sha256d",
 }
 """Many peers that are all awake, and learn nothing."""
@@ -33,7 +32,6 @@ IDLE = {
     "contributors_per_round": 10,
     "committee_size": 10,
     "idle_sleep": True,
-    "shared_verification": True,
     "proof_function": "sha256d",
 }
 """As many, of which only those that are drawn in a round are awake."""
@@ -46,6 +44,7 @@ Training: whole processes. In brackets: the median of the ratios to the bare loo
   fedchain   as "fedchain simulate": two training processes, and one with the peers' chains: posts, blocks and votes are
              encoded, signed, sent, checked and kept, blocks mined, aggregates recomputed, models measured on the
              clients' own test sets, and the run folder written, with record, chain and pictures
+             (nothing shared: each of the peers makes every check itself)
   bare loop  reads and spreads the data, takes the same local steps with SGD written out, and averages; no more. Both
              sides have taken as many steps and have learned the same numbers, or the bench ends with an error
   warm       from the third round on; the CPU of an update is that of all processes in this time"""
@@ -127,7 +126,6 @@ MEMORY = {
     "shots": 2,
     "test_shots": 1,
     "test_every": 0,
-    "shared_verification": True,
 }
 """Large models, hardly trained: 20 posts of 45 MB a round, of which every peer stores all three rounds'."""
 

@@ -11,10 +11,14 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedchain.simulator.scenario import Scenario, scenario_from_dict
 from tests.bench.processes import Mark, Trained, mark
+
+if TYPE_CHECKING:
+    from fedchain.simulator.engine.measurement import RoundMetrics
+    from fedchain.simulator.engine.witness import Witness
 
 HASHES = 20_000
 
@@ -24,19 +28,27 @@ def scenario_of(text: str) -> Scenario:
     return scenario_from_dict(json.loads(text))
 
 
-def training(scenario: Scenario) -> dict[str, Any]:
+def training(scenario: Scenario, shares_checks: bool = True) -> dict[str, Any]:
     """A simulation with real training, as ``fedchain simulate`` runs it: in a run folder, with record and pictures."""
     from fedchain.simulator.report import RunFolder
     from fedchain.simulator.resuming.resume import identity
-    from fedchain.simulator.run import Audience, load_learner, run_in_folder
+    from fedchain.simulator.run import Run, load_learner
 
     marks: list[Mark] = []
+    rows: list[RoundMetrics] = []
+
+    def on_round(row: "RoundMetrics", witness: "Witness") -> None:
+        rows.append(row)
+        folder.write_rows(rows, witness.blocks)
+        marks.append(mark())
+
     learner = load_learner(scenario)
     with tempfile.TemporaryDirectory() as name:
         folder = RunFolder(Path(name) / "run", scenario)
         record = folder.open_record(identity(scenario), is_resumed=False)
-        audience = Audience(on_round=lambda row: marks.append(mark()))
-        outcome = run_in_folder(scenario, learner, folder, record, audience)
+        with closing(record), Run(scenario, learner, record, shares_checks=shares_checks) as run:
+            outcome = run.play(on_round, folder.chain)
+        folder.write_outcome(outcome, learner.histogram(), 0.0)
         assert not outcome.violations, outcome.violations
         drawn, result = _posted(folder.chain, scenario.rounds)
     updates = sum(map(len, drawn))

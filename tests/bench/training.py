@@ -77,6 +77,7 @@ def bench_training(scenario: Mapping[str, Any], label: str, turns: int) -> list[
 
     sides: dict[str, Side] = {
         "fedchain": simulated,
+        "fedchain, nothing shared": lambda: measure("training", chosen, False),
         "bare loop, two processes": lambda: measure("bare", chosen, 2, drawn[0]),
         "bare loop, one process": lambda: measure("bare", chosen, 1, drawn[0]),
     }
