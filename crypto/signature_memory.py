@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Optional
 
 from fedchain.crypto.signatures import PublicKey, Signature, Signed, is_valid_signature
 
@@ -11,14 +10,9 @@ SIGNATURES_MAX = 2**16
 
 
 class SignatureMemory:
-    """Verifies signatures, each once. It is called like :func:`is_valid_signature`.
+    """Verifies signatures, each once. It is called like :func:`is_valid_signature`."""
 
-    Args:
-        shared: the memory of all peers of this process, which is asked for what this one does not know.
-    """
-
-    def __init__(self, shared: Optional["SignatureMemory"] = None) -> None:
-        self._shared = shared
+    def __init__(self) -> None:
         self._valid: OrderedDict[Signed, None] = OrderedDict()
 
     def __call__(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
@@ -26,7 +20,7 @@ class SignatureMemory:
         signed = public_key, signature, message
         if signed in self._valid:
             return True
-        if not (self._shared or is_valid_signature)(*signed):
+        if not is_valid_signature(*signed):
             return False
         self.note([signed])
         return True

@@ -155,6 +155,7 @@ class Run:
         learner: the result of :func:`load_learner`.
         record: keeps results until the run is finished, for the case that it is interrupted.
         training: how its clients train.
+        shares_checks: see :class:`Supervision`.
     """
 
     def __init__(
@@ -163,8 +164,11 @@ class Run:
         learner: PlannedLearner,
         record: Record | NoRecord = NO_RECORD,
         training: Training = HERE,
+        *,
+        shares_checks: bool = True,
     ) -> None:
         self._scenario, self._learner, self._record, self._training = scenario, learner, record, training
+        self._shares_checks = shares_checks
         self._keys, config = simulation_keys(scenario), learner.config
         if config.material:
             _validate_behaviours(scenario)
@@ -212,7 +216,7 @@ class Run:
             self._rules,
             self._executor,
             self._parts,
-            Supervision(on_round, self._training.stop, self._record),
+            Supervision(on_round, self._training.stop, self._record, self._shares_checks),
         )
         if chain_folder is not None:
             simulation.keep_chain(self._open_chain(chain_folder))

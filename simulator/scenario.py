@@ -94,8 +94,8 @@ class Scenario(Consensus):
     idle_sleep: bool = False
     """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
 
-    Peer 0 stays awake. Many peers then cost no more than the few that are drawn. With ``shared_verification`` sleeping
-    peers follow the chain: a waking peer has nothing to catch up with, and no bytes are counted for it.
+    Peer 0 stays awake. Many peers then cost no more than the few that are drawn. Sleeping peers follow
+    the chain: a waking peer has nothing to catch up with, and no bytes are counted for it.
     """
     phase_timeout_s: Timeout = 30.0
     retention_blocks: Blocks = 0
@@ -113,8 +113,6 @@ class Scenario(Consensus):
     """Probability that a message arrives twice."""
     bandwidth_mbit_s: Annotated[float, Range(0, 1e6)] = 0.0
     """Sending rate of a peer, in Mbit/s; 0: no limit."""
-    shared_verification: bool = False
-    """Peers share one cache of signature checks and recomputed aggregates: less work, same results."""
     max_virtual_s: Annotated[float, Range(1, 1e9)] = 100_000.0
     """The run fails if it has not ended by then, in virtual seconds."""
     faults: tuple[Fault, ...] = ()

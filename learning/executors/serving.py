@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
+from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import told
@@ -62,7 +62,7 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     use_threads()
-    return_large_blocks(TRAINING_MAPPED_SIZE)
+    return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
     incoming = Incoming()
     while True:
         for reply in replies_to(learner, folder, incoming, calls.get()):

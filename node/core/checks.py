@@ -10,7 +10,7 @@ from typing import Protocol, assert_never
 
 from fedchain.chain.exceptions import MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules, check_part, check_use, missing_contents, recompute
+from fedchain.chain.knowledge import Rules, check_part, check_use, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.signatures import count_valid
 from fedchain.chain.state import State, phase_rule
@@ -64,15 +64,10 @@ class NoFailures:
 
 
 class PassedChecks:
-    """The newest passed checks, and the newest recomputed knowledges.
+    """The newest passed checks, and the newest recomputed knowledges."""
 
-    A peer may stand on the memory of all peers of its process, as in a simulation that is repeated. It still remembers
-    for itself what it has checked, since its behaviour depends on that: a peer that has an aggregate does not ask for
-    one. Only the computing is saved.
-    """
-
-    def __init__(self, signatures: SignatureMemory | None = None) -> None:
-        self.signatures = SignatureMemory(signatures)
+    def __init__(self) -> None:
+        self.signatures = SignatureMemory()
         """Signatures that were found valid."""
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
@@ -109,7 +104,6 @@ class Checks:
         rules: the rules of the learning method.
         intern: returns the copy of a recomputed knowledge to hold.
         failures: notes failures of the method's own code.
-        elsewhere: results that other peers of this process have found.
     """
 
     def __init__(
@@ -118,14 +112,12 @@ class Checks:
         rules: Rules,
         intern: Intern = held_once,
         failures: Failures | None = None,
-        elsewhere: PassedChecks | None = None,
     ) -> None:
         self._genesis = genesis
         self.rules = rules
         self._intern = intern
-        self._elsewhere = elsewhere
         self.failures: Failures = failures or NoFailures()
-        self._passed = PassedChecks(None if elsewhere is None else elsewhere.signatures)
+        self._passed = PassedChecks()
         self.signatures = self._passed.signatures
         """Verifies signatures, each once."""
 
@@ -173,11 +165,7 @@ class Checks:
         """The knowledge after a block of some posts; raises Refused."""
         known = self._passed.knowledge(job.key)
         if known is None:
-            known = self._recomputed_elsewhere(job)
-            if known is None:
-                known = self._recompute(job)
-                if self._elsewhere is not None:
-                    self._elsewhere.keep_knowledge(job.key, known)
+            known = self._recompute(job)
             self._passed.keep_knowledge(job.key, known)
         return known
 
@@ -186,16 +174,6 @@ class Checks:
         data = recompute(self._genesis, self.rules, job.state, job.transactions, job.contents.get, check)
         root = sha256(data)
         return Knowledge(root, self._intern(root, data))
-
-    def _recomputed_elsewhere(self, job: Recompute) -> Knowledge | None:
-        """The knowledge, if another peer has recomputed it; posts are checked as if this peer had to recompute."""
-        known = None if self._elsewhere is None else self._elsewhere.knowledge(job.key)
-        if known is None or missing_contents(job.state, job.transactions, job.contents.get):
-            return None
-        before = job.contents.get(job.state.knowledge_root, b"")
-        for post in job.transactions:
-            self._check_post(self._genesis, self.rules, job.state, before, post, job.contents[post.payload_hash])
-        return known
 
     def _check_post(
         self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes
@@ -206,11 +184,7 @@ class Checks:
 
     def _check_use(self, state: State, knowledge: bytes, post: Post, payload: bytes) -> None:
         """Have the method check a payload, which the caller has compared with its post."""
-        identity, elsewhere = (state.block_hash, post.hash), self._elsewhere
-        if self._passed.has(identity):
-            return
-        if elsewhere is None or not elsewhere.has(identity):
+        identity = state.block_hash, post.hash
+        if not self._passed.has(identity):
             check_use(self._genesis, self.rules, state, knowledge, post, payload)
-            if elsewhere is not None:
-                elsewhere.keep(identity)
-        self._passed.keep(identity)
+            self._passed.keep(identity)

@@ -24,7 +24,7 @@ from queue import Queue
 from types import MappingProxyType
 from typing import Any, BinaryIO, NoReturn
 
-from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
+from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
@@ -85,7 +85,7 @@ class Trainer:
         from fedchain.learning.worker.plan import LearnerPlan, Named
         from fedchain.node.founding.task import learning_from_genesis
 
-        return_large_blocks(TRAINING_MAPPED_SIZE)
+        return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
         use_current_folder()
         custody = "fedchain.node.custody"
         plan = LearnerPlan(

@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.executors.executor import Executor
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
-from fedchain.node.core.checks import Checks, PassedChecks
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.posts import NO_GOOD_POSTS
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary
@@ -41,6 +41,8 @@ class Construction:
     loop: VirtualTimeLoop
     contents: ContentPool
     """The one copy of each content, for all peers."""
+    checks: Checks | None
+    """The checks of all peers; None if each has its own."""
 
     def network(self, watch: NetworkWatch) -> SimulatedNetwork:
         """The network between the peers, under the scenario's conditions."""
@@ -72,23 +74,20 @@ class Construction:
             executor,
             seal,
             pace_of(self.scenario),
-            SharedPosts() if self.scenario.shared_verification else NO_GOOD_POSTS,
+            NO_GOOD_POSTS if self.checks is None else SharedPosts(),
             self.contents.intern,
             self._evaluates_test,
             observer,
         )
 
-    def peers(self, around: Surroundings, parts: Path | None, *, is_resumed: bool) -> Iterator[SimulatedPeer]:
+    def peers(self, around: Surroundings, parts: Path | None) -> Iterator[SimulatedPeer]:
         """The peers, by number.
 
         Args:
             around: the result of :meth:`surroundings`.
             parts: folder with each peer's parts; None if posts have none.
-            is_resumed: whether the run was begun before; then a check that passed in one peer need not be repeated.
         """
-        scenario, intern = self.scenario, self.contents.intern
-        shared = Checks(self.genesis, self.rules, intern) if scenario.shared_verification else None
-        elsewhere = PassedChecks() if is_resumed else None
+        scenario = self.scenario
         behaviours = self._behaviours()
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
@@ -99,7 +98,7 @@ class Construction:
             yield SimulatedPeer(
                 number,
                 key,
-                shared or Checks(self.genesis, self.rules, intern, elsewhere=elsewhere),
+                self.checks or Checks(self.genesis, self.rules, self.contents.intern),
                 Machine(MemoryStore(pool, self.contents.shelf()), clock, draw, folder),
                 around,
                 behaviours.get(number),

@@ -24,6 +24,7 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.messages import CandidateMessage
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
 from fedchain.simulator.disturbances import Fault
@@ -92,6 +93,8 @@ class Supervision:
     """Ends the run with Interrupted when another thread sets it."""
     record: Record | NoRecord = NO_RECORD
     """This run's record, which holds its results up to an interruption."""
+    shares_checks: bool = True
+    """Whether a check is computed once for all peers, each of which decides for itself; False: by each of them."""
 
 
 class Simulation:
@@ -131,14 +134,14 @@ class Simulation:
         self._is_stopped = False
         self._done: asyncio.Future[None] = self.loop.create_future()
         self._contents = ContentPool()
-        construction = Construction(scenario, genesis, keys, rules, self.loop, self._contents)
+        shared = Checks(genesis, rules, self._contents.intern) if supervision.shares_checks else None
+        construction = Construction(scenario, genesis, keys, rules, self.loop, self._contents, shared)
         self.network = construction.network(NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban))
         self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
-        follow = scenario.shared_verification
-        self._shifts = Shifts(genesis, self.peers, self.network, follow=follow) if scenario.idle_sleep else None
+        self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
         seal = self._record.remembering(sealing(genesis.proof_function))
         around = construction.surroundings(self.network, executor, seal, self)
-        self.peers.extend(construction.peers(around, parts, is_resumed=self._record.resumptions > 0))
+        self.peers.extend(construction.peers(around, parts))
 
     def keep_chain(self, store: Storage) -> None:
         """Keep the chain of one peer in a store; the others keep theirs in memory. Call it before the run begins."""

@@ -4,8 +4,8 @@ A sleeping peer costs only its storage. When a head draws it, it starts from its
 latecomer; when a head does not draw it, it sleeps again. Peer 0 is always awake: it keeps the chain of the run, and
 the contents that others drop when they sleep.
 
-If peers share their checks, sleeping peers follow the chain without messages: a waking peer starts at the head of the
-first peer that knows it was drawn.
+Sleeping peers follow the chain without messages: a waking peer starts at the head of the first peer that knows it was
+drawn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,13 +24,10 @@ class Shifts:
         genesis: the federation's founding document.
         peers: all of them, by number; the list may still be filled.
         network: connects the awake peers to each other.
-        follow: whether sleeping peers follow the chain, so that they need not catch up.
     """
 
-    def __init__(
-        self, genesis: Genesis, peers: Sequence[SimulatedPeer], network: SimulatedNetwork, *, follow: bool
-    ) -> None:
-        self._genesis, self._peers, self._network, self._follow = genesis, peers, network, follow
+    def __init__(self, genesis: Genesis, peers: Sequence[SimulatedPeer], network: SimulatedNetwork) -> None:
+        self._genesis, self._peers, self._network = genesis, peers, network
 
     def begin(self) -> None:
         """Wake peer 0 and those that the genesis document draws."""
@@ -77,7 +74,7 @@ class Shifts:
             if number in awake:
                 continue
             self._network.set_present([number, *awake])
-            if first is not None and self._follow:
+            if first is not None:
                 peer.wake_beside(first)
             else:
                 peer.start()

@@ -81,6 +81,5 @@ def _shared(scenario: Scenario, budget: Budget) -> dict[str, Any]:
         "mining_attempts": min(scenario.mining_attempts, ATTEMPTS_MAX),
         "max_virtual_s": max(scenario.max_virtual_s, 10 * budget.total_s),
         "test_every": 0,
-        "shared_verification": True,
         "workers": 1,
     }

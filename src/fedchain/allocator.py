@@ -13,13 +13,24 @@ MAPPED_SIZE = 2**20
 TRAINING_MAPPED_SIZE = 2**23
 """The same in training processes, which get and free blocks all the time: each mapping costs time."""
 
-_M_MMAP_THRESHOLD = -3
+TRAINING_KEPT_SIZE = 2**26
+"""Free bytes at the end of the heap that training processes keep. A threshold that is fixed fixes this one, too, at
+128 KiB: each step of a small network would return its blocks and get them again, page by page, for a tenth of its
+time."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
-def return_large_blocks(size: int = MAPPED_SIZE) -> bool:
-    """Fix the threshold for this process; returns False if the C library has none."""
+def return_large_blocks(size: int = MAPPED_SIZE, kept_size: int | None = None) -> bool:
+    """Fix the threshold for this process; returns False if the C library has none.
+
+    Args:
+        size: bytes from which a block is mapped separately.
+        kept_size: free bytes that the end of the heap may have before it is returned; None: the C library's 128 KiB.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # musl, macOS
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, size))
+    is_kept = kept_size is None or mallopt(_M_TRIM_THRESHOLD, kept_size)
+    return bool(is_kept and mallopt(_M_MMAP_THRESHOLD, size))

@@ -5,58 +5,23 @@ the ratios is shown. The scenarios stand here, in one place.
 """
 
 import argparse
-import json
 import math
 import os
-import subprocess
-import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Cost of one process."""
-
-    cpu_s: float
-    wall_s: float
-    rss_gib: float
-    printed: dict[str, Any]
-
-
-def measure(name: str, scenario: dict[str, Any]) -> Cost:
-    """Run one of :mod:`tests.bench.measured` in a process of its own; its children's time is counted too."""
-    command = [sys.executable, "-m", "tests.bench.measured", name, json.dumps(scenario)]
-    begun = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{name} failed")
-    cpu_s, rss_gib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
-    return Cost(cpu_s, time.perf_counter() - begun, rss_gib, json.loads(printed))
-
-
-TRAINING = {"dataset": "fashion-mnist", "peers": 20, "rounds": 20, "test_every": 0}
-"""Training of DFPL with its defaults. Nothing is measured on the whole test set: that would be most of the work of both
-sides, and hide what the system costs."""
-
-SMALL_TRAINING = {"dataset": "digits", "method": "fedavg", "peers": 20, "rounds": 10, "test_every": 0}
-"""Training of FedAvg where it is little work: what processes import weighs as much as their steps."""
+from tests.bench.processes import machine_text, measure
+from tests.bench.scale import bench_scale
+from tests.bench.training import CNN, DIGITS, LOGISTIC, bench_training
 
 PROTOCOL = {
     "peers": 1_000,
     "rounds": 3,
     "committee_size": 32,
-    "shared_verification": True,
     "proof_function": "sha256d",
 }
 """Many peers that are all awake, and learn nothing."""
@@ -67,68 +32,22 @@ IDLE = {
     "contributors_per_round": 10,
     "committee_size": 10,
     "idle_sleep": True,
-    "shared_verification": True,
     "proof_function": "sha256d",
 }
 """As many, of which only those that are drawn in a round are awake."""
-
-LOGISTIC = IDLE | {
-    "method": "fedavg",
-    "model": "logistic",
-    "dataset": "fashion-mnist",
-    "partition": "iid",
-    "rounds": 105,
-    "test_every": 0,
-}
-"""The same with real training, of small models. Clients' own test sets are measured, the whole one is not."""
 
 WINDOWS = ((5, 25), (80, 100), (180, 200))
 """First and last rounds over which the CPU time of a round is averaged."""
 
 SIDES = """\
-Training: whole processes, imports and reading of data included, nothing measured on the whole test set.
-  numerator    fedchain simulate: two training processes, and one with 20 peers' chains: posts, blocks and votes are
-               encoded, signed, sent, checked and kept in memory, blocks mined (128 hashes of scrypt on average), and
-               every aggregate is recomputed, by each peer or once for all
-  denominator  one process with one thread: the same local steps of SGD written out, prototypes or models and their
-               means, and the same measurements on the clients' own test sets; "two bare processes" have half of the
-               peers each, as the numerator's two training processes have
-  wall         the numerator has two cores, the denominator one: with nothing but training it would be 0.5"""
-
-
-def bench_training(table: Table, data_dir: str, *, quick: bool) -> None:
-    """CPU and wall time of real training against the bare loop."""
-    scenario = TRAINING | {"data_dir": data_dir} | ({"rounds": 2} if quick else {})
-    shared: list[tuple[Cost, Cost]] = []
-    own: list[tuple[Cost, Cost]] = []
-    for _ in range(1 if quick else 3):
-        bare = measure("bare", scenario)
-        shared.append((measure("simulation", scenario | {"shared_verification": True}), bare))
-        own.append((measure("simulation", scenario), bare))
-    for name, pairs in (("shared checks", shared), ("every peer verifies", own)):
-        cpu = median(ours.cpu_s / bare.cpu_s for ours, bare in pairs)
-        wall = median(ours.wall_s / bare.wall_s for ours, bare in pairs)
-        ours, bare = pairs[-1]
-        label = f"training, 20 peers, {scenario['rounds']} rounds, {name}"
-        table.add_row(f"{label}: CPU", f"{ours.cpu_s:.1f} / {bare.cpu_s:.1f} s", "≤ 1.15", f"{cpu:.3f}")
-        table.add_row(f"{label}: wall", f"{ours.wall_s:.1f} / {bare.wall_s:.1f} s", "≤ 0.65", f"{wall:.3f}")
-        table.add_row(f"{label}: accuracy", f"{ours.printed['accuracy']:.3f} / {bare.printed['accuracy']:.3f}", "", "")
-
-
-def bench_small_training(table: Table, *, quick: bool) -> None:
-    """CPU time of training that is little work: against one bare process, and two with half of the peers each."""
-    half = SMALL_TRAINING | {"peers": 10}
-    turns: list[tuple[Cost, Cost, float]] = []
-    for _ in range(1 if quick else 3):
-        bare, two_cpu_s = measure("bare", SMALL_TRAINING), sum(measure("bare", half).cpu_s for _ in range(2))
-        turns.append((measure("simulation", SMALL_TRAINING), bare, two_cpu_s))
-    ours, bare, two_cpu_s = turns[-1]
-    label = "training, FedAvg on digits, 20 peers, 10 rounds, every peer verifies: CPU"
-    for name, seconds, ratio in (
-        ("", bare.cpu_s, median(ours.cpu_s / bare.cpu_s for ours, bare, _ in turns)),
-        (", two bare processes", two_cpu_s, median(ours.cpu_s / two for ours, _, two in turns)),
-    ):
-        table.add_row(f"{label}{name}", f"{ours.cpu_s:.1f} / {seconds:.1f} s", "", f"{ratio:.3f}")
+Training: whole processes. In brackets: the median of the ratios to the bare loop in two processes in the same turn.
+  fedchain   as "fedchain simulate": two training processes, and one with the peers' chains: posts, blocks and votes are
+             encoded, signed, sent, checked and kept, blocks mined, aggregates recomputed, models measured on the
+             clients' own test sets, and the run folder written, with record, chain and pictures
+             (nothing shared: each of the peers makes every check itself)
+  bare loop  reads and spreads the data, takes the same local steps with SGD written out, and averages; no more. Both
+             sides have taken as many steps and have learned the same numbers, or the bench ends with an error
+  warm       from the third round on; the CPU of an update is that of all processes in this time"""
 
 
 def bench_idle(table: Table, *, quick: bool) -> None:
@@ -146,16 +65,6 @@ def bench_idle(table: Table, *, quick: bool) -> None:
             target,
             f"{seconds / means[0]:.2f}",
         )
-
-
-def bench_logistic(table: Table, data_dir: str, *, quick: bool) -> None:
-    """How many updates of small models a second the simulator makes, one by one and many at once."""
-    scenario = LOGISTIC | {"data_dir": data_dir} | ({"peers": 100, "rounds": 15} if quick else {})
-    for name, together in (("one by one", False), ("many at once", True)):
-        found = measure("updates", scenario | {"vectorize_clients": together}).printed
-        label = f"{scenario['peers']:,} logistic regressions, {scenario['contributors_per_round']} drawn, {name}"
-        table.add_row(f"{label}: updates", f"{found['per_s']:.0f}/s", "≥ 150/s", f"{found['per_s'] / 150:.2f}")
-        table.add_row(f"{label}: CPU of a round's protocol", f"{found['cpu_s'] * 1000:.0f} ms", "", "")
 
 
 def bench_payload(table: Table, *, quick: bool) -> None:
@@ -217,7 +126,6 @@ MEMORY = {
     "shots": 2,
     "test_shots": 1,
     "test_every": 0,
-    "shared_verification": True,
 }
 """Large models, hardly trained: 20 posts of 45 MB a round, of which every peer stores all three rounds'."""
 
@@ -255,6 +163,7 @@ PARTS = (
     "protocol",
     "payload",
     "idle",
+    "scale",
     "training",
     "small-training",
     "logistic",
@@ -282,7 +191,7 @@ def main() -> None:
         parser.error(f"there is no part {unknown[0]!r}; known are {', '.join(PARTS)}")
     data_dir, quick = arguments.data_dir, arguments.quick
     table = Table("measured", "figure", "target", "ratio", title="fedchain beside bare loops", box=None)
-    tables = [table]
+    tables: list[Table | str] = [machine_text(), table]
     for name in arguments.parts or PARTS:
         if name in DATA and not is_readable(DATA[name], data_dir):
             table.add_row(name, f"skipped: no {DATA[name]} in --data-dir", "", "")
@@ -296,12 +205,10 @@ def main() -> None:
                 bench_payload(table, quick=quick)
             case "idle":
                 bench_idle(table, quick=quick)
-            case "training":
-                bench_training(table, data_dir, quick=quick)
-            case "small-training":
-                bench_small_training(table, quick=quick)
-            case "logistic":
-                bench_logistic(table, data_dir, quick=quick)
+            case "scale":
+                tables += bench_scale(quick=quick)
+            case "training" | "small-training" | "logistic":
+                tables += _training(name, data_dir, quick=quick)
             case "memory":
                 bench_memory(table, data_dir, quick=quick)
             case "local-steps":
@@ -316,8 +223,21 @@ def main() -> None:
                 from tests.bench.live import bench_live
 
                 tables.append(bench_live(quick=quick))
-    shown: list[Table | str] = [table for table in tables if table.row_count]
-    Console().print(*shown, *([SIDES] if table.row_count else []), sep="\n\n")
+    shown = [item for item in tables if isinstance(item, str) or item.row_count]
+    Console().print(*shown, sep="\n\n")
+
+
+def _training(name: str, data_dir: str, *, quick: bool) -> list[Table | str]:
+    """The rows of a part with real training."""
+    turns = 1 if quick else 3
+    few: dict[str, Any] = {"data_dir": data_dir} | ({"rounds": 3} if quick else {})
+    if name == "small-training":
+        return bench_training(DIGITS | few, "20 peers, FedAvg on digits", turns)
+    if name == "logistic":
+        return bench_training(LOGISTIC | few, "1,000 logistic regressions of which 10 are drawn, FedAvg", turns)
+    both = ("fedavg", "FedAvg"), ("dfpl", "DFPL")
+    found = (bench_training(CNN | few | {"method": key}, f"20 peers, CNN, {title}", turns) for key, title in both)
+    return [SIDES, *(item for part in found for item in part)]
 
 
 def is_readable(dataset: str, data_dir: str) -> bool:

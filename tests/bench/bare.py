@@ -1,38 +1,40 @@
-"""The yardstick of training: the same work as a simulation's clients do with DFPL or FedAvg, in one plain PyTorch loop.
+"""The yardstick of training: what the clients of a simulation do, in plain PyTorch loops.
 
-That is reading and spreading the data, local steps of plain SGD, what the method shares (prototypes of the training
-data, or models) and its mean, and what is measured of every client on its own test set. SGD is written out: the import
-of ``torch.optim`` loads torch's compiler, which the other side does not need. No chain, messages, encoding or
-checkpoints.
+They read and spread the data, take local steps of plain SGD, share what the method shares, and average it. Nothing
+else is done: no chain, messages, encoding or checkpoints, and nothing is measured. SGD is written out, because
+`torch.optim` loads torch's compiler. Batches and dropout are drawn as a simulation draws them, so both sides end with
+the same numbers; steps are counted where they are taken.
 """
 
-import sys
-from collections.abc import Sequence
+import mmap
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
-from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.partition.split import split
 from fedchain.learning.registry import build_method
+from fedchain.learning.seeding import derive
 from fedchain.learning.training.schedule import Schedule
 from fedchain.simulator.scenario import Scenario
+from tests.bench.processes import Mark, Trained, mark
 
 
 @dataclass(slots=True)
 class Peer:
-    """One client: model, training set, test set."""
+    """One client."""
 
-    model: Model
+    number: int
     images: torch.Tensor
     labels: torch.Tensor
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,136 +47,163 @@ class Known:
     """(C,)"""
 
 
-def run(scenario: Scenario) -> float:
-    """Train every client for every round; the mean accuracy on the clients' own test sets at the end."""
-    assert scenario.test_every == 0, "nothing is measured on the whole test set here"
-    torch.set_num_threads(1)
-    config = scenario.learning_config()
-    method = build_method(config.method, dict(config.hyperparameters))
-    assert isinstance(method, LocalSgdMethod), "the loop is SGD's"
-    assert method.schedule.momentum == method.schedule.weight_decay == 0, "plain SGD"
-    peers, classes = load_peers(config, scenario.seed)
-    if config.method == "dfpl":
-        return share_prototypes(peers, classes, method.schedule, scenario.rounds)
-    assert config.method == "fedavg"
-    return share_models(peers, method.schedule, scenario.rounds)
+class Loop:
+    """The loop of one scenario.
 
+    Args:
+        scenario: with `test_every` 0.
+        drawn: clients that train in each round; by default all.
+    """
 
-def share_prototypes(peers: Sequence[Peer], classes: int, schedule: Schedule, rounds: int) -> float:
-    """DFPL: clients keep their models, and are pulled towards the mean of all prototypes."""
-    known = Known(torch.zeros(classes, peers[0].model.embedding_size), torch.zeros(classes, dtype=torch.bool))
-    accuracies: list[float] = []
-    for _ in range(rounds):
-        posted: dict[int, list[torch.Tensor]] = {}
-        for peer in peers:
-            train(peer, schedule, known)
-            for label, prototype in prototypes_of(peer).items():
-                posted.setdefault(label, []).append(prototype)
-        accuracies = [measure(peer, known) for peer in peers]
-        prototypes, is_known = torch.zeros_like(known.prototypes), torch.zeros_like(known.is_known)
-        for label, items in posted.items():
-            prototypes[label], is_known[label] = torch.stack(items).double().mean(dim=0).float(), True
-        known = Known(prototypes, is_known)
-    return sum(accuracies) / len(accuracies)
+    def __init__(self, scenario: Scenario, drawn: Sequence[Sequence[int]] | None = None) -> None:
+        assert scenario.test_every == 0, "nothing is measured here"
+        self._config = config = scenario.learning_config()
+        method = build_method(config.method, dict(config.hyperparameters))
+        assert isinstance(method, LocalSgdMethod), "the loop is SGD's"
+        assert method.schedule.momentum == method.schedule.weight_decay == 0, "plain SGD"
+        self._schedule: Schedule = method.schedule
+        self._drawn = drawn or [range(config.clients)] * scenario.rounds
+        self._data = load_dataset(config.dataset, config.data_dir)
+        parts = split(config, self._data.train_labels, self._data.test_labels, self._data.classes)
+        self._parts, self._peers = parts.train, dict[int, Peer]()
+        self._generator = torch.Generator()
+        self._steps = self._updates = 0
 
+    def run(self, workers: int) -> Trained:
+        """Train, with the clients spread over so many processes, of which this one is the first."""
+        share = {"fedavg": self._share_models, "dfpl": self._share_prototypes}[self._config.method]
+        size, clients = self._size(), self._config.clients
+        fork = multiprocessing.get_context("fork")
+        posted = np.frombuffer(mmap.mmap(-1, 4 * clients * size), dtype=np.float32).reshape(clients, size)  # shared
+        counts = np.frombuffer(mmap.mmap(-1, 16 * workers), dtype=np.int64).reshape(workers, 2)
+        barrier = fork.Barrier(workers)
+        marks: list[Mark] = []
 
-def share_models(peers: Sequence[Peer], schedule: Schedule, rounds: int) -> float:
-    """FedAvg: clients begin with the mean of all models; it is measured before they train, and their own after."""
-    weights = torch.tensor([len(peer.labels) for peer in peers], dtype=torch.float64)
-    accuracies: list[float] = []
-    for number in range(rounds):
-        if number > 0:
-            for peer in peers:
-                measure(peer)
-        for peer in peers:
-            train(peer, schedule)
-        accuracies = [measure(peer) for peer in peers]
-        models = [list(peer.model.parameters()) for peer in peers]
-        with torch.no_grad():
-            for copies in zip(*models, strict=True):
-                mean = torch.tensordot(weights / weights.sum(), torch.stack(copies).double(), dims=1).float()
-                for copy in copies:
-                    copy.copy_(mean)
-    for peer in peers:
-        measure(peer)
-    return sum(accuracies) / len(accuracies)
+        def work(place: int) -> NDArray[np.float32]:
+            result: NDArray[np.float32] = posted[0]
+            for left in share(posted, lambda client: client % workers == place, barrier.wait):
+                result = left
+                if place == 0:
+                    marks.append(mark())
+            counts[place] = self._steps, self._updates
+            barrier.wait()
+            return result
 
+        others = [fork.Process(target=work, args=(place,)) for place in range(1, workers)]
+        for process in others:
+            process.start()
+        result = work(0)
+        for process in others:
+            process.join()
+        steps, updates = counts.sum(axis=0).tolist()
+        return Trained(steps, updates, result, tuple(marks))
 
-def load_peers(config: LearningConfig, seed: int) -> tuple[list[Peer], int]:
-    """All clients with their own shares of the data, and the number of classes."""
-    data = load_dataset(config.dataset, config.data_dir)
-    parts = split(config, data.train_labels, data.test_labels, data.classes)
-    peers = []
-    for train_part, test_part in zip(parts.train, parts.test, strict=True):
-        peers.append(
-            Peer(
-                build_model(config.model_of(0), seed),
-                data.normalise(data.train_images[train_part]),
-                torch.from_numpy(data.train_labels[train_part]),
-                data.normalise(data.test_images[test_part]),
-                torch.from_numpy(data.test_labels[test_part]),
-            )
+    def _share_models(
+        self, posted: NDArray[np.float32], is_mine: Callable[[int], bool], meet: Callable[[], object]
+    ) -> Iterator[NDArray[np.float32]]:
+        """FedAvg: each round begins with the mean of the models, weighted by the clients' examples; yields the mean."""
+        model = self._model()
+        parameters = [value for _, value in sorted(model.named_parameters())]  # as a post orders them
+        flat = np.concatenate([value.detach().numpy().ravel() for value in parameters])
+        for number, clients in enumerate(self._drawn, start=1):
+            for client in filter(is_mine, clients):
+                _load(parameters, flat)
+                self._train(model, parameters, self._peer(client), number)
+                posted[client] = np.concatenate([value.detach().numpy().ravel() for value in parameters])
+            meet()
+            weights = [len(self._parts[client]) for client in clients]
+            total = np.zeros(posted.shape[1])
+            for client, weight in zip(clients, weights, strict=True):
+                total += posted[client] * np.float64(weight)
+            flat = (total / sum(weights)).astype(np.float32)
+            meet()
+            yield flat
+
+    def _share_prototypes(
+        self, posted: NDArray[np.float32], is_mine: Callable[[int], bool], meet: Callable[[], object]
+    ) -> Iterator[NDArray[np.float32]]:
+        """DFPL: clients keep their models, and are pulled towards the mean of all prototypes; yields the means."""
+        classes, models = self._data.classes, dict[int, Model]()
+        width = posted.shape[1] // classes
+        known = Known(torch.zeros(classes, width), torch.zeros(classes, dtype=torch.bool))
+        for number, clients in enumerate(self._drawn, start=1):
+            for client in filter(is_mine, clients):
+                model, peer = models.setdefault(client, self._model()), self._peer(client)
+                self._train(model, list(model.parameters()), peer, number, known)
+                posted[client] = self._prototypes(model, peer, width).ravel()
+            meet()
+            means = torch.zeros(classes, width)
+            rows = torch.from_numpy(posted.reshape(-1, classes, width)[list(clients)])
+            holds = torch.stack([torch.bincount(self._labels(client), minlength=classes) > 0 for client in clients])
+            for label in holds.any(dim=0).nonzero().ravel().tolist():
+                means[label] = rows[holds[:, label], label].double().mean(dim=0).float()
+            known = Known(means, holds.any(dim=0))
+            meet()
+            yield means[known.is_known].numpy().ravel()
+
+    def _train(
+        self, model: Model, parameters: list[torch.nn.Parameter], peer: Peer, number: int, known: Known | None = None
+    ) -> None:
+        """A round's local steps."""
+        schedule, labels = self._schedule, ("client", peer.number, "phase", "update", "round", number)
+        torch.default_generator.manual_seed(derive(self._config.seed, *labels, "dropout"))
+        self._generator.manual_seed(derive(self._config.seed, *labels, "batches"))
+        model.train()
+        size, order, place = min(schedule.batch_size, len(peer.labels)), torch.empty(0), 0
+        for _ in range(schedule.steps):
+            if place + size > len(order):
+                order, place = torch.randperm(len(peer.labels), generator=self._generator), 0
+            batch = order[place : place + size]
+            place += size
+            embedding, logits = model(peer.images.index_select(0, batch))
+            truth = peer.labels.index_select(0, batch)
+            loss = F.cross_entropy(logits, truth)
+            if known is not None:
+                apart = embedding - known.prototypes[truth]
+                loss = loss + (apart.square() * known.is_known[truth].unsqueeze(1)).mean()
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter.sub_(gradient, alpha=schedule.learning_rate)
+            self._steps += 1
+        self._updates += 1
+
+    def _prototypes(self, model: Model, peer: Peer, width: int) -> NDArray[np.float32]:
+        """(C, D): each class's mean embedding of the client's training images; zeros where it has none."""
+        model.eval()
+        with torch.inference_mode():
+            embeddings = torch.cat([model(batch)[0] for batch in torch.split(peer.images, 256)])
+            found = torch.zeros(self._data.classes, width)
+            for label in set(peer.labels.tolist()):
+                found[label] = embeddings[peer.labels == label].mean(dim=0)
+        return found.numpy()
+
+    def _size(self) -> int:
+        """How many numbers a client shares at most."""
+        if self._config.method == "dfpl":
+            return self._data.classes * self._model().embedding_size
+        return sum(value.numel() for value in self._model().parameters())
+
+    def _model(self) -> Model:
+        config = self._config
+        return build_model(
+            config.model_of(0), derive(config.seed, "model", "shared"), **config.dataset_info.model_shape
         )
-    return peers, data.classes
+
+    def _labels(self, client: int) -> torch.Tensor:
+        return torch.from_numpy(self._data.train_labels[self._parts[client]])
+
+    def _peer(self, client: int) -> Peer:
+        """A client with its share of the data, made when it first trains."""
+        if client not in self._peers:
+            images = self._data.normalise(self._data.train_images[self._parts[client]])
+            self._peers[client] = Peer(client, images, self._labels(client))
+        return self._peers[client]
 
 
-def train(peer: Peer, schedule: Schedule, known: Known | None = None) -> None:
-    """A round's local steps."""
-    parameters = list(peer.model.parameters())
-    peer.model.train()
-    size = min(schedule.batch_size, len(peer.labels))
-    order, place = torch.randperm(len(peer.labels)), 0
-    for _ in range(schedule.steps):
-        if place + size > len(order):
-            order, place = torch.randperm(len(peer.labels)), 0
-        batch = order[place : place + size]
-        place += size
-        embedding, logits = peer.model(peer.images[batch])
-        labels = peer.labels[batch]
-        loss = F.cross_entropy(logits, labels)
-        if known is not None:
-            loss = loss + distance(embedding, labels, known)
-        gradients = torch.autograd.grad(loss, parameters)
-        with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.sub_(gradient, alpha=schedule.learning_rate)
-
-
-def distance(embedding: torch.Tensor, labels: torch.Tensor, known: Known) -> torch.Tensor:
-    """DFPL's distance term, of mean squares."""
-    apart = embedding - known.prototypes[labels]
-    return (apart.square() * known.is_known[labels].unsqueeze(1)).mean()
-
-
-def prototypes_of(peer: Peer) -> dict[int, torch.Tensor]:
-    """Label -> mean embedding of the client's training images."""
-    embeddings, _ = forward(peer.model, peer.images)
-    return {label: embeddings[peer.labels == label].mean(dim=0) for label in sorted(set(peer.labels.tolist()))}
-
-
-def measure(peer: Peer, known: Known | None = None) -> float:
-    """Everything that is measured of a client's model on its own test set; the accuracy."""
-    embeddings, logits = forward(peer.model, peer.test_images)
-    with torch.inference_mode():
-        if known is not None:
-            own = (torch.bincount(peer.labels, minlength=len(known.is_known)) > 0) & known.is_known
-            if own.any():
-                nearest = torch.cdist(embeddings, known.prototypes[own]).argmin(dim=1)
-                (own.nonzero().squeeze(1)[nearest] == peer.test_labels).float().mean()
-            float(distance(embeddings, peer.test_labels, known))
-        float(F.cross_entropy(logits, peer.test_labels))
-        return float((logits.argmax(dim=1) == peer.test_labels).float().mean())
-
-
-def forward(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Embeddings and logits in evaluation mode, batch after batch."""
-    model.eval()
-    with torch.inference_mode():
-        parts = [model(batch) for batch in torch.split(images, 256)]
-    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-
-
-if __name__ == "__main__":
-    from tests.bench.measured import scenario_of
-
-    print(run(scenario_of(sys.argv[1])))
+def _load(parameters: Sequence[torch.nn.Parameter], flat: NDArray[np.float32]) -> None:
+    with torch.no_grad():
+        place = 0
+        for value in parameters:
+            value.copy_(torch.from_numpy(flat[place : place + value.numel()]).reshape(value.shape))
+            place += value.numel()

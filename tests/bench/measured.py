@@ -1,13 +1,24 @@
 """The measurements, each in a fresh process: ``python -m tests.bench.measured NAME SCENARIO``."""
 
+import base64
 import hashlib
 import json
 import sys
+import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fedchain.simulator.scenario import Scenario, scenario_from_dict
+from tests.bench.processes import Mark, Trained, mark
+
+if TYPE_CHECKING:
+    from fedchain.simulator.engine.measurement import RoundMetrics
+    from fedchain.simulator.engine.witness import Witness
 
 HASHES = 20_000
 
@@ -17,34 +28,68 @@ def scenario_of(text: str) -> Scenario:
     return scenario_from_dict(json.loads(text))
 
 
-def simulation(scenario: Scenario) -> dict[str, float | None]:
-    """A simulation with real training, as ``fedchain simulate`` runs it."""
-    from fedchain.simulator.run import load_learner, simulate
+def training(scenario: Scenario, shares_checks: bool = True) -> dict[str, Any]:
+    """A simulation with real training, as ``fedchain simulate`` runs it: in a run folder, with record and pictures."""
+    from fedchain.simulator.report import RunFolder
+    from fedchain.simulator.resuming.resume import identity
+    from fedchain.simulator.run import Run, load_learner
 
-    outcome = simulate(scenario, load_learner(scenario))
-    assert not outcome.violations, outcome.violations
-    return {"accuracy": outcome.rows[-1].taa}
+    marks: list[Mark] = []
+    rows: list[RoundMetrics] = []
+
+    def on_round(row: "RoundMetrics", witness: "Witness") -> None:
+        rows.append(row)
+        folder.write_rows(rows, witness.blocks)
+        marks.append(mark())
+
+    learner = load_learner(scenario)
+    with tempfile.TemporaryDirectory() as name:
+        folder = RunFolder(Path(name) / "run", scenario)
+        record = folder.open_record(identity(scenario), is_resumed=False)
+        with closing(record), Run(scenario, learner, record, shares_checks=shares_checks) as run:
+            outcome = run.play(on_round, folder.chain)
+        folder.write_outcome(outcome, learner.histogram(), 0.0)
+        assert not outcome.violations, outcome.violations
+        drawn, result = _posted(folder.chain, scenario.rounds)
+    updates = sum(map(len, drawn))
+    steps = sum(learner.planned_steps(client, "update", 1) for clients in drawn for client in clients)
+    return as_printed(Trained(steps, updates, result, tuple(marks))) | {"drawn": drawn}
 
 
-def updates(scenario: Scenario) -> dict[str, float]:
-    """Updates a second of wall-clock time, and CPU seconds of a round in the simulating process, after five rounds."""
-    from fedchain.simulator.run import load_learner, simulate
+def bare(scenario: Scenario, workers: int = 1, drawn: Sequence[Sequence[int]] | None = None) -> dict[str, Any]:
+    """The bare loop, with threads and allocator as a training process has them."""
+    from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_large_blocks
+    from fedchain.learning.device import use_threads
+    from tests.bench.bare import Loop
 
-    marks: list[tuple[float, float]] = []
-    outcome = simulate(
-        scenario, load_learner(scenario), lambda row: marks.append((time.perf_counter(), time.process_time()))
-    )
-    assert not outcome.violations, outcome.violations
-    (wall_s, cpu_s), (last_wall_s, last_cpu_s), count = marks[4], marks[-1], len(marks) - 5
-    posts = sum(row.posts for row in outcome.rows[5:])
-    return {"per_s": posts / (last_wall_s - wall_s), "cpu_s": (last_cpu_s - cpu_s) / count}
+    use_threads()
+    return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
+    return as_printed(Loop(scenario, drawn).run(workers))
 
 
-def bare(scenario: Scenario) -> dict[str, float]:
-    """The bare loop."""
-    from tests.bench.bare import run
+def _posted(folder: Path, rounds: int) -> tuple[list[list[int]], Any]:
+    """Who posted in each round, and what the last one left behind: the model, or the prototypes; flat."""
+    import numpy as np
 
-    return {"accuracy": run(scenario)}
+    from fedchain.chain.state import genesis_state
+    from fedchain.chain.storage.sqlite import Store
+    from fedchain.chains import Chain
+
+    drawn: list[list[int]] = [[] for _ in range(rounds)]
+    with closing(Store.open(folder, read_only=True)) as store:
+        seats = genesis_state(store.genesis).roster.seats
+        height = 0
+        while (found := store.final(height := height + 1)) is not None:
+            drawn[found[0].header.round - 1] += [seats[post.sender] for post in found[0].transactions]
+    with closing(Chain(folder)) as chain:
+        left = chain.tensors()
+    whole = [left["prototypes"]] if "prototypes" in left else left.values()
+    return [sorted(clients) for clients in drawn], np.concatenate([value.ravel() for value in whole])
+
+
+def as_printed(done: Trained) -> dict[str, Any]:
+    """What a side did, as its process prints it."""
+    return asdict(done) | {"result": base64.b64encode(done.result.astype("<f4").tobytes()).decode()}
 
 
 def protocol(scenario: Scenario) -> dict[str, float]:
@@ -117,7 +162,7 @@ def scrypt(scenario: Scenario) -> dict[str, float]:
 
 def main() -> None:
     """Run one and print what it measured itself."""
-    measured = globals()[sys.argv[1]](scenario_of(sys.argv[2]))
+    measured = globals()[sys.argv[1]](scenario_of(sys.argv[2]), *map(json.loads, sys.argv[3:]))
     print(json.dumps(measured or {}))
 
 

@@ -50,16 +50,6 @@ def test_what_others_found_valid_is_verified_by_nobody(verified: list[Signed]) -
     assert verified == []
 
 
-def test_peers_of_one_process_verify_a_signature_once_and_remember_it_each_for_itself(verified: list[Signed]) -> None:
-    shared, good = SignatureMemory(), signed(b"message")
-    one, other = SignatureMemory(shared), SignatureMemory(shared)
-    assert one(*good)
-    assert list(other.unknown([good])) == [good]
-    assert other(*good)
-    assert list(other.unknown([good])) == []
-    assert verified == [good]
-
-
 def test_the_oldest_signature_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signature_memory, "SIGNATURES_MAX", 2)
     memory, items = SignatureMemory(), [signed(b"%d" % number) for number in range(3)]

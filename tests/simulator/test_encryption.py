@@ -44,7 +44,7 @@ def test_a_proof_is_verified_once_by_each_node(shares_checks: bool, monkeypatch:
         return is_proven(statement, proof)
 
     monkeypatch.setattr("fedchain.crypto.threshold.decryption.is_proven", counting)
-    run(replace(SCENARIO, shared_verification=shares_checks))
+    run(SCENARIO, shares_checks=shares_checks)
     nodes = 1 if shares_checks else SCENARIO.peers
     auditors = 1  # what checks a simulation reads its chain anew
     assert list(verified.values()) == [nodes + auditors] * SCENARIO.peers * SCENARIO.rounds

@@ -50,9 +50,7 @@ def draw_scenario(seed: int) -> Scenario:
             crash_s = draw.uniform(1.0, HEAL_S)
             faults.append(Fault(at_s=crash_s, kind="crash", peers=(number,)))
             faults.append(Fault(at_s=crash_s + draw.uniform(0.5, 20.0), kind="restart", peers=(number,)))
-    return trivial_scenario(
-        rounds=ROUNDS, phase_timeout_s=6.0, mining_attempts=64, faults=tuple(faults), shared_verification=True, **values
-    )
+    return trivial_scenario(rounds=ROUNDS, phase_timeout_s=6.0, mining_attempts=64, faults=tuple(faults), **values)
 
 
 @dataclass(slots=True)

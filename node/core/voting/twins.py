@@ -196,7 +196,7 @@ class Twins:
         noticed before we sign anything different.
         """
         context, required = self._context, self._claims_required()
-        if len(self._claims(0, context.head.height)) < required:
+        if context.catch_up.heard() < required or len(self._claims(0, context.head.height)) < required:
             return False
         if not required or (context.head.height == 0 and context.journal == Journal()):
             return True
@@ -223,9 +223,9 @@ class Twins:
 
         If the network connects this peer to few, it is the number that is left of those when f are down, at least one.
         """
-        context = self._context
-        active = sum(context.head.roster.is_active(member) for member in context.head.roster.members)
-        others, faulty = active - context.head.roster.is_active(context.me), context.genesis.fault_model.faulty(active)
+        context, roster = self._context, self._context.head.roster
+        active = len(roster) - len(roster.culprits)
+        others, faulty = active - roster.is_active(context.me), context.genesis.fault_model.faulty(active)
         reached = others if self._neighbours is None else min(others, self._neighbours)
         return max(min(1, reached), min(faulty + 1, reached - faulty))
 

@@ -29,7 +29,6 @@ def scenario(behaviour: str, parameters: dict[str, float] | None = None, **value
         workers=1,
         test_every=0,
         proof_function="sha256d",
-        shared_verification=True,
         hyperparameters=settings,
         adversaries=(Traitors(behaviour=behaviour, peers=LIARS, parameters=parameters or {}),),
         **{"method": "fedavg", "partition": "iid", "rounds": ROUNDS, **values},

@@ -21,14 +21,12 @@ def test_liars_and_wrong_clocks_are_those_of_the_scenario() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_checks_are_shared_where_the_scenario_says_so(shared: bool) -> None:
-    simulation = trivial_simulation(trivial_scenario(shared_verification=shared))
+def test_checks_are_shared_unless_each_peer_is_to_compute_them(shared: bool) -> None:
+    simulation = trivial_simulation(trivial_scenario(), shares_checks=shared)
     assert len({id(peer.checks) for peer in simulation.peers}) == (1 if shared else 4)
 
 
 def test_all_that_mine_at_once_share_the_time_that_a_block_takes() -> None:
     assert pace_of(trivial_scenario(mining_s=2.0)).hashes_per_s == 4 / (2.0 * 4)
-    drawn = trivial_scenario(
-        mining_s=2.0, peers=40, contributors_per_round=6, committee_size=4, idle_sleep=True, shared_verification=True
-    )
+    drawn = trivial_scenario(mining_s=2.0, peers=40, contributors_per_round=6, committee_size=4, idle_sleep=True)
     assert pace_of(drawn).hashes_per_s == 4 / (2.0 * 10)

@@ -136,12 +136,13 @@ def test_large_contents_do_not_multiply_with_the_peers(
             filling = sha256(made.payload) * (size // 32)
             return Done(replace(made, payload=made.payload + filling))
 
-    scenario = trivial_scenario(peers=peers, rounds=rounds, shared_verification=shared)
+    scenario = trivial_scenario(peers=peers, rounds=rounds)
     simulation = trivial_simulation(
         scenario,
         rules=LargeRules(),
         executor=LargeExecutor(),
         founded={"payload_size_max": 2 * size},
+        shares_checks=shared,
     )
     tracemalloc.start()
     outcome = simulation.run()

@@ -70,7 +70,7 @@ def test_a_repeated_run_in_one_process_is_the_same_run() -> None:
 @pytest.mark.parametrize("quirk", QUIRKS)
 def test_sorting_what_arrives_at_once_changes_no_event(quirk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A storm is as many arrivals in a millisecond as it takes; here every one, and none."""
-    scenario = trivial_scenario(peers=12, rounds=2, shared_verification=True, **QUIRKS[quirk])
+    scenario = trivial_scenario(peers=12, rounds=2, **QUIRKS[quirk])
     outcomes, taken = [], dict[int, int]()
     take = SimulatedNetwork._take_posts
 

@@ -41,7 +41,7 @@ def test_the_oldest_head_is_forgotten() -> None:
 def test_sharing_verification_changes_no_trace(quirk: str) -> None:
     """None that is traced; peers that share take fewer turns, for an aggregate is recomputed by the first alone."""
     own, shared = (
-        run_trivial(trivial_scenario(peers=8, rounds=2, shared_verification=shared, **QUIRKS[quirk]))
+        run_trivial(trivial_scenario(peers=8, rounds=2, **QUIRKS[quirk]), shares_checks=shared)
         for shared in (False, True)
     )
     assert own.trace_hash == shared.trace_hash

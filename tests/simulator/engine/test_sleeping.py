@@ -31,4 +31,4 @@ def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_fr
     monkeypatch.setattr(Shifts, "_let_sleep", watched)
     assert simulation.run().violations == []
     assert len(holders) > 50
-    assert min(holders) == 4, "f + 1 of a committee of ten"
+    assert min(holders) >= 4, "f + 1 of a committee of ten"

@@ -52,7 +52,7 @@ def test_a_cell_has_the_budgets_times_and_steps() -> None:
     trial = run.scenario
     assert trial.hyperparameters == {"momentum": 0.5, "local_epochs": 0, "local_steps": 12}
     assert (trial.rounds, run.seed, trial.seed, trial.iteration_s, trial.mining_s) == (6, 3, 3, 1.0, 4.0)
-    assert (trial.mining_attempts, trial.test_every, trial.shared_verification) == (128, 0, True)
+    assert (trial.mining_attempts, trial.test_every) == (128, 0)
     free = search_of(base, Budget(total_s=1e6, iteration_s=1.0, mining_s=0.0), 1)
     (run,) = free.runs({})
     assert run.scenario.mining_s > 0, "the simulator's blocks take some time"

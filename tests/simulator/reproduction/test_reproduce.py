@@ -26,7 +26,7 @@ from fedchain.simulator.resuming.record import LOG, Record, RecordInUse
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.node.shell import wait_until
-from tests.support.simulator.tiny_experiment import TABLE, load
+from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
 
 
 def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_run_whose_record_is_another_programs_begins_anew_and_says_so(
         record.close_round(1, bytes(32), {})
     Record.create(folders[2], {"fedchain": "0"}).close()
 
-    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Any, console: Any, run: Runner) -> None:
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Any, console: Any, run: Runner, executor: str) -> None:
         for place, scenario in enumerate(scenarios):
             console.print(keep(place, run(scenario, lambda number: None)), soft_wrap=True)
 

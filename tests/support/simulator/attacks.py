@@ -11,7 +11,7 @@ from tests.support.simulator.trivial import trivial_scenario
 def attacked(behaviour: str, traitors: tuple[int, ...], **values: Any) -> Scenario:
     """A scenario with traitors."""
     liars = Traitors(behaviour=behaviour, peers=traitors)
-    return trivial_scenario(adversaries=(liars,), shared_verification=True, **values)
+    return trivial_scenario(adversaries=(liars,), **values)
 
 
 def miners(simulation: Simulation) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedchain.simulator.engine.outcome import Outcome
-from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.run import Run, load_learner
 from fedchain.simulator.scenario import Scenario
 
 SETTINGS: dict[str, Any] = {
@@ -28,8 +28,9 @@ SCENARIO = Scenario(
 )
 
 
-def run(scenario: Scenario) -> Outcome:
-    outcome = simulate(scenario, load_learner(scenario))
+def run(scenario: Scenario, *, shares_checks: bool = True) -> Outcome:
+    with Run(scenario, load_learner(scenario), shares_checks=shares_checks) as opened:
+        outcome = opened.play(lambda row, witness: None)
     assert outcome.violations == []
     assert len(outcome.rows) == scenario.rounds
     return outcome

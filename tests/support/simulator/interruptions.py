@@ -59,7 +59,6 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
         "peers": 4,
         "adversaries": [{"behaviour": "sign-flipper", "peers": [3]}],
     },
-    "sharing checks": {"method": "fedavg", "shared_verification": True},
     "asleep": {
         "method": "scaffold",
         "peers": 8,

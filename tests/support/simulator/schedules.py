@@ -125,7 +125,6 @@ def draw_scenario(schedule: Schedule) -> Scenario:
         peers=peers,
         rounds=1_000,
         seed=schedule.seed,
-        shared_verification=True,
         iteration_s=0.01,
         mining_s=draw.choice((0.2, 0.5, 1.0)),
         phase_timeout_s=PHASE_TIMEOUT_S,

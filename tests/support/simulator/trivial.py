@@ -134,13 +134,13 @@ def trivial_simulation(
     store: Storage | None = None,
     on_round: Callable[[RoundMetrics], None] = lambda row: None,
     founded: Mapping[str, Any] | None = None,
+    shares_checks: bool = True,
 ) -> Simulation:
     """A simulation of the protocol alone, ready to run; ``founded``: what is to stand in the genesis document."""
     genesis, keys = trivial_genesis(scenario, founded or {}), simulation_keys(scenario)
     rules, executor = rules or TrivialRules(), executor or TrivialExecutor()
-    simulation = Simulation(
-        scenario, genesis, keys, rules, executor, supervision=Supervision(lambda row, _: on_round(row))
-    )
+    supervision = Supervision(lambda row, _: on_round(row), shares_checks=shares_checks)
+    simulation = Simulation(scenario, genesis, keys, rules, executor, supervision=supervision)
     if store is not None:
         simulation.keep_chain(store)
     return simulation

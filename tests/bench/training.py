@@ -1,0 +1,144 @@
+"""Simulations with real training beside bare loops that do the same work, and end with the same numbers."""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from tests.bench.processes import Cost, Mark, measure, warning
+
+CNN = {"dataset": "fashion-mnist", "peers": 20, "rounds": 20, "test_every": 0}
+"""A network of 21,840 parameters, 20 steps of 32 images an update. Nothing is measured on the whole test set: that
+would be most of the work of both sides, and hide what the system costs."""
+
+DIGITS = {"dataset": "digits", "method": "fedavg", "peers": 20, "rounds": 10, "test_every": 0}
+"""Training that is little work: what processes import weighs as much as their steps."""
+
+LOGISTIC = {
+    "dataset": "fashion-mnist",
+    "method": "fedavg",
+    "model": "logistic",
+    "partition": "iid",
+    "hyperparameters": {"local_steps": 10, "batch_size": 10},
+    "peers": 1_000,
+    "rounds": 105,
+    "contributors_per_round": 10,
+    "committee_size": 10,
+    "idle_sleep": True,
+    "proof_function": "sha256d",
+    "test_every": 0,
+}
+"""Small models, of clients that are drawn from many; the others sleep. Clients' own test sets are measured by the
+simulation alone."""
+
+WARM_FROM = 2
+"""Rounds before those that count as warm."""
+
+DISTANCE_MAX = 1e-3
+"""Largest relative distance between what two sides have learned. Sums in another order move it by 1e-7; half of the
+steps, by far more than this."""
+
+Side = Callable[[], Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Figures of one side in one turn; rates in updates a second."""
+
+    wall_s: float
+    cpu_s: float
+    whole: float
+    """From the start of the interpreter."""
+    warm: float
+    """From the third round on."""
+    warm_cpu: float
+    """CPU seconds of an update from the third round on, of all processes."""
+    children_cpu: float
+    """The same, of the processes that the first one started."""
+
+
+class Disagreement(Exception):
+    """Two sides did not do the same work."""
+
+
+def bench_training(scenario: Mapping[str, Any], label: str, turns: int) -> list[Table | str]:
+    """Run all sides in turns, and compare each with the bare loop in two processes of the same turn."""
+    drawn: list[Any] = [None]  # who trained, which the chain draws where not all do
+    chosen = dict(scenario)
+
+    def simulated() -> Cost:
+        cost = measure("training", chosen)
+        drawn[0] = cost.printed["drawn"]
+        return cost
+
+    sides: dict[str, Side] = {
+        "fedchain": simulated,
+        "fedchain, nothing shared": lambda: measure("training", chosen, False),
+        "bare loop, two processes": lambda: measure("bare", chosen, 2, drawn[0]),
+        "bare loop, one process": lambda: measure("bare", chosen, 1, drawn[0]),
+    }
+    costs: dict[str, list[Cost]] = {name: [] for name in sides}
+    for _ in range(turns):
+        for name, run in sides.items():
+            costs[name].append(run())
+            require_agreement(costs["fedchain"][-1].printed, costs[name][-1].printed)
+    return [_table(label, {name: [rates(cost) for cost in found] for name, found in costs.items()})] + [
+        text for text in [warning([cost for found in costs.values() for cost in found])] if text
+    ]
+
+
+def rates(cost: Cost) -> Rates:
+    """The figures of a turn."""
+    marks, updates = [Mark(**item) for item in cost.printed["marks"]], cost.printed["updates"]
+    first, last = marks[min(WARM_FROM, len(marks) - 1) - 1], marks[-1]
+    warm = updates * (len(marks) - WARM_FROM) / len(marks) if len(marks) > WARM_FROM else float("nan")
+    return Rates(
+        cost.wall_s,
+        cost.cpu_s,
+        updates / cost.wall_s,
+        warm / (last.wall_s - first.wall_s),
+        (last.cpu_s - first.cpu_s) / warm,
+        (last.children_cpu_s - first.children_cpu_s) / warm,
+    )
+
+
+def require_agreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Raise Disagreement unless both sides took as many steps, for as many updates, and learned the same numbers."""
+    for name in ("steps", "updates"):
+        if ours[name] != theirs[name]:
+            raise Disagreement(f"{name}: {ours[name]:,} and {theirs[name]:,}")
+    one, other = (np.frombuffer(base64.b64decode(side["result"]), dtype="<f4") for side in (ours, theirs))
+    if one.shape != other.shape:
+        raise Disagreement(f"numbers learned: {len(one):,} and {len(other):,}")
+    distance = float(np.linalg.norm(one - other) / np.linalg.norm(one))
+    if not distance <= DISTANCE_MAX:
+        raise Disagreement(f"what was learned differs by {distance:.2g}, {DISTANCE_MAX:g} is allowed")
+
+
+def _table(label: str, found: Mapping[str, Sequence[Rates]]) -> Table:
+    """Medians, and in brackets the median of the ratios to the bare loop in two processes in the same turn."""
+    table = Table("side", "CPU", "wall", "updates/s whole", "warm", "CPU an update, warm", title=label, box=None)
+    beside = found["bare loop, two processes"]
+
+    def cell(mine: Sequence[Rates], value: Callable[[Rates], float], form: str) -> str:
+        ratio = median(value(one) / value(other) for one, other in zip(mine, beside, strict=True))
+        return f"{median(map(value, mine)):{form}} ({ratio:.2f} ×)"
+
+    for name, mine in found.items():
+        children = median(one.children_cpu for one in mine)
+        of_others = f", {1000 * children:.0f} of it in processes that it started" if children else ""
+        table.add_row(
+            name,
+            cell(mine, lambda one: one.cpu_s, ".1f"),
+            cell(mine, lambda one: one.wall_s, ".1f"),
+            cell(mine, lambda one: one.whole, ".1f"),
+            cell(mine, lambda one: one.warm, ".1f"),
+            cell(mine, lambda one: 1000 * one.warm_cpu, ".0f") + of_others,
+        )
+    table.columns[1].header, table.columns[2].header = "CPU (s)", "wall (s)"
+    table.columns[-1].header = "CPU of an update, warm (ms)"
+    return table

@@ -1,0 +1,55 @@
+"""The yardstick: both sides do the same work, and a side that does less is noticed."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedchain.learning.device import as_training
+from fedchain.simulator.scenario import scenario_from_dict
+from tests.bench.bare import Loop
+from tests.bench.measured import as_printed, training
+from tests.bench.processes import Cost, warning
+from tests.bench.scale import exponents
+from tests.bench.training import Disagreement, rates, require_agreement
+
+TINY = {"dataset": "digits", "peers": 4, "rounds": 3, "test_every": 0, "mining_attempts": 4}
+HALF = {"hyperparameters": {"local_steps": 10}}
+FEW = {"contributors_per_round": 2, "committee_size": 2, "partition": "iid", "method": "fedavg", "model": "logistic"}
+
+
+@pytest.mark.parametrize("setting", [{"method": "fedavg"}, {"method": "dfpl"}, FEW], ids=["fedavg", "dfpl", "drawn"])
+def test_both_sides_take_the_same_steps_and_learn_the_same_numbers(setting: dict[str, object]) -> None:
+    scenario = scenario_from_dict(TINY | setting)
+    ours = training(scenario)
+    assert ours["updates"] == sum(map(len, ours["drawn"]))
+    with as_training():
+        for workers in (1, 2):
+            require_agreement(ours, as_printed(Loop(scenario, ours["drawn"]).run(workers)))
+
+
+def test_a_bare_loop_that_does_half_of_the_steps_is_noticed() -> None:
+    scenario = scenario_from_dict(TINY | {"method": "fedavg"})
+    with as_training():
+        whole = Loop(scenario).run(1)
+        half = Loop(scenario_from_dict(TINY | {"method": "fedavg"} | HALF)).run(1)
+    assert half.steps == whole.steps // 2
+    with pytest.raises(Disagreement, match="steps: 240 and 120"):
+        require_agreement(as_printed(whole), as_printed(half))
+    with pytest.raises(Disagreement, match="what was learned differs"):  # also where it counts wrongly
+        require_agreement(as_printed(whole), as_printed(replace(half, steps=whole.steps)))
+
+
+def test_warm_figures_begin_with_the_third_round() -> None:
+    marks = [{"wall_s": wall_s, "cpu_s": 2 * wall_s, "children_cpu_s": wall_s} for wall_s in (10.0, 11.0, 13.0, 15.0)]
+    found = rates(Cost(32.0, 20.0, 0.1, 0.0, {"updates": 80, "marks": marks}))
+    assert (found.whole, found.warm, found.warm_cpu, found.children_cpu) == (4.0, 10.0, 0.2, 0.1)
+
+
+def test_figures_that_others_have_disturbed_are_warned_of() -> None:
+    quiet, busy = (Cost(1.0, 1.0, 0.1, share, {}) for share in (0.01, 0.4))
+    assert warning([quiet]) == ""
+    assert "1 to 40 % of the machine" in warning([quiet, busy])
+
+
+def test_costs_that_grow_with_the_square_have_the_exponent_two() -> None:
+    assert exponents([10, 100, 200], [1.0, 100.0, 400.0]) == pytest.approx([2.0, 2.0])
