@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
-from fedchain.learning.device import as_training
+from fedchain.learning.device import DEVICE, as_training
 from fedchain.simulator.scenario import scenario_from_dict
 from tests.bench.bare import Loop
 from tests.bench.measured import as_printed, training
@@ -22,14 +23,14 @@ def test_both_sides_take_the_same_steps_and_learn_the_same_numbers(setting: dict
     scenario = scenario_from_dict(TINY | setting)
     ours = training(scenario)
     assert ours["updates"] == sum(map(len, ours["drawn"]))
-    with as_training():
+    with as_training(torch.device(DEVICE)):
         for workers in (1, 2):
             require_agreement(ours, as_printed(Loop(scenario, ours["drawn"]).run(workers)))
 
 
 def test_a_bare_loop_that_does_half_of_the_steps_is_noticed() -> None:
     scenario = scenario_from_dict(TINY | {"method": "fedavg"})
-    with as_training():
+    with as_training(torch.device(DEVICE)):
         whole = Loop(scenario).run(1)
         half = Loop(scenario_from_dict(TINY | {"method": "fedavg"} | HALF)).run(1)
     assert half.steps == whole.steps // 2

@@ -20,8 +20,8 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.reproduction.library import find_experiment
-from fedchain.simulator.reproduction.parallel import Runner
 from fedchain.simulator.reproduction.reproduce import reproduce, run_or_diverge
+from fedchain.simulator.reproduction.run_workers import Runner
 from fedchain.simulator.resuming.record import LOG, Record, RecordInUse
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
