@@ -9,7 +9,12 @@ from fedchain.node.config import NodeConfigError
 
 
 def read_genesis(path: Path) -> Genesis:
-    """Read a genesis document; raises NodeConfigError or InvalidGenesis."""
+    """Read a genesis document.
+
+    Raises:
+        NodeConfigError: the file cannot be read.
+        InvalidGenesis: it is no genesis document, or one that contradicts itself. Either message names the file.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -18,3 +23,5 @@ def read_genesis(path: Path) -> Genesis:
         return Genesis.decode(data)
     except InvalidEncoding as error:
         raise InvalidGenesis(f"{path} is no genesis document: {looks_like(data) or error}") from None
+    except InvalidGenesis as error:
+        raise InvalidGenesis(f"{path}: {error}") from None

@@ -35,6 +35,8 @@ from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingD
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.contribution import Contribution
+from fedchain.node.config import NodeConfigError
+from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.operating.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
 from fedchain.node.workers.local import DEFAULTS, Local
@@ -123,10 +125,10 @@ def train(
 
     use_threads()
     try:
-        genesis = Genesis.decode(Path(genesis_path).read_bytes())
+        genesis = read_genesis(Path(genesis_path))
         local = Local(data_dir, task, device)
         trainer = Trainer(genesis, Path(folder), int(member), local, secrets, dict(orders.get()))
-    except (LearningError, ChainError, PipeBroken, OSError) as error:
+    except (LearningError, ChainError, NodeConfigError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return
     write_frame(answers, ["ready"])
