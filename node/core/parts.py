@@ -74,7 +74,7 @@ class Parts:
         self.mining = Mining(context, self.attendance, self.crimes, self.blocks)
         self.gathering = Gathering(context, conduct.wait_for)
         self.twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
-        self.sessions = Sessions(context, session)
+        self.sessions = Sessions(context, session, has_listened=conduct.has_listened)
         self.catching_up = CatchingUp(context, self.blocks, replays=conduct.replays, backfills=conduct.backfills)
         self.refill = Refill(context, is_wanted=conduct.refills)
         self.answers = Answers(context, self.bulk)
