@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,9 +17,6 @@ from fedchain.learning.privacy.ledger import PrivacyLedger, no_ledger
 from fedchain.learning.state import read_record
 from fedchain.learning.sums.secrets import Secrets, no_secrets
 from fedchain.learning.task.augmentation import Augmentation
-
-if TYPE_CHECKING:
-    from fedchain.learning.training.loop import Training
 
 Forward = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """The model as the loss sees it: images (B, channels, height, width) -> embedding (B, D), logits (B, C)."""
@@ -62,9 +59,9 @@ class Client:
     augmentation: Augmentation | None = None
     """The change made to training images each time that they are looked at; None: no change."""
 
-    trainer: Callable[[Training], torch.Tensor | None] | None = field(default=None, repr=False)
-    """What `training.loop.train` hands a training to, while the client works beside others or for a graphics card. It
-    returns each step's loss (steps,), or None to have the client train by itself."""
+    trainer: Callable[[Any], torch.Tensor | None] | None = field(default=None, repr=False)
+    """Takes the `Training` of `training/loop.py`, while the client works beside others or for a graphics card. It returns
+    each step's loss (steps,), or None to have the client train by itself."""
 
     open_secrets: Callable[[], Secrets] = field(default=no_secrets, repr=False)
     """Where its secrets are; opened when a method first asks for them."""

@@ -107,7 +107,7 @@ class _Models:
         self.trained = [
             self.values[name].requires_grad_() for name, value in self._states[0].items() if value.requires_grad
         ]
-        """What training moves, (L, ...) each, in the model's order."""
+        """The parameters that training moves, (L, ...) each, in the model's order."""
         self._template = _Template(models[0].train(), through)
 
     def of_lane(self, values: dict[str, torch.Tensor], images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

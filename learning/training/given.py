@@ -1,4 +1,4 @@
-"""What a loss reads besides the batch, of several at once: stacked, so that `torch.func.vmap` gives each its own."""
+"""The inputs of a loss besides the batch, of several at once: stacked, so that `torch.func.vmap` gives each its own."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

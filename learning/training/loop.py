@@ -2,8 +2,8 @@
 
 `train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient terms
 that do not depend on the batch (a proximal term, a control variate), `given` gives the loss more than the batch
-(another model's output for the same images), and `run_steps` replaces SGD's step altogether. What `train` is asked is a
-`Training`, which says all that matters, so that many clients can be trained as one batch of models (`cohort.py`).
+(another model's output for the same images), and `run_steps` replaces SGD's step altogether. A `Training` says all that
+`train` needs, so that many clients can be trained as one batch of models (`cohort.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """What makes of each gradient the one that SGD takes; weight decay and momentum come after."""
+    """A change of each gradient into the one that SGD takes; weight decay and momentum come after."""
 
     change: Callable[..., torch.Tensor]
     """change(gradient (P,), parameters (P,), *values) -> gradient (P,). Clients differ in the values alone."""

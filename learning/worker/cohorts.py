@@ -59,11 +59,11 @@ class _Turn(Generic[Result]):
     """A client's work, in a thread that runs while `go_on` waits for it."""
 
     result: Result | Exception
-    """What came of it, once it is done."""
+    """Its result or its error, once it is done."""
 
     def __init__(self, client: Client, work: Callable[[Client], Result]) -> None:
         self.training: Training | None = None
-        """What the client waits for; None while it runs, and when it is done."""
+        """The training that the client waits for; None while it runs, and when it is done."""
         self.dropout = torch.Generator()
         """Torch's generator, as the client left it."""
         self.outcome: torch.Tensor | BaseException | None = None

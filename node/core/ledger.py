@@ -91,8 +91,7 @@ class Ledger:
         self._window: list[Settled] = []
         self._storage = storage
         if (stored := storage.head()) is not None:
-            before = _state_before(genesis, stored.state)
-            self.advance(stored.block, stored.certificate, before, apply_block(genesis, before, stored.block))
+            self.advance(stored.block, stored.certificate, *_states_around(genesis, stored.state, stored.block))
 
     @property
     def settled(self) -> Settled | None:
@@ -179,9 +178,10 @@ class Ledger:
 
 
 @lru_cache(maxsize=4)
-def _state_before(genesis: Genesis, data: bytes) -> State:
-    """Decode a stored state. The result is cached: in a simulation many peers wake at one block."""
-    return decode_state(genesis, data)
+def _states_around(genesis: Genesis, data: bytes, block: Block) -> tuple[State, State]:
+    """The states before a block, which is stored, and after it. In a simulation many peers wake at one block."""
+    before = decode_state(genesis, data)
+    return before, apply_block(genesis, before, block)
 
 
 def _parent_proof(block: Block) -> Certificate | None:

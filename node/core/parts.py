@@ -65,7 +65,7 @@ class Parts:
 
     def __init__(self, context: Context, conduct: Conduct, session: bytes) -> None:
         self.twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
-        self.sessions = Sessions(context, session)
+        self.sessions = Sessions(context, session, has_listened=conduct.has_listened)
         self.crimes = Crimes(context)
         self.bulk = BulkParts(context, NoParts() if conduct.parts is None else conduct.parts)
         self.blocks = BlockImport(context, self.crimes, self.bulk)

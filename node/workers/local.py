@@ -1,4 +1,4 @@
-"""What a member chooses for its own training; everything else is agreed on."""
+"""Settings that a member chooses for its own training; everything else is agreed on."""
 
 from typing import NamedTuple
 

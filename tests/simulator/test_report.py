@@ -68,6 +68,13 @@ def test_the_result_leaves_out_what_the_wall_clock_says() -> None:
     assert "wall_s" not in result_of(_outcome())
 
 
+def test_the_result_says_what_trained_where_a_device_was_named() -> None:
+    assert "trained_on" not in result_of(_outcome())
+    outcome = _outcome()
+    outcome.trained_on = {"device": "cuda:0", "card": "a card"}
+    assert result_of(outcome)["trained_on"] == {"device": "cuda:0", "card": "a card"}
+
+
 def test_a_run_s_pictures_know_its_title_and_its_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
     monkeypatch.setattr("fedchain.simulator.report.draw_timeline", lambda *given: drawn.append(given))

@@ -1,9 +1,13 @@
 """A run is looked at before it begins."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import torch
+
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.console import late_phase
-from fedchain.simulator.run import load_learner
+from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 
 
@@ -25,3 +29,25 @@ def test_a_phase_that_outlasts_its_timeout_is_named(values: dict[str, object], e
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
     assert "2 of 2 peers" in found or not expected
+
+
+def test_a_card_that_is_not_here_is_named_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigurationError, match=r"^device is cuda, but torch .* sees no graphics cards here"):
+        load_learner(Scenario(peers=2, device="cuda"))
+
+
+def test_on_a_card_methods_with_steps_of_their_own_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    message = "^pfedme trains on the processor alone, set device to cpu: its steps are its own$"
+    with pytest.raises(ConfigurationError, match=message):
+        load_learner(Scenario(method="pfedme", peers=2, device="cuda"))
+
+
+def test_the_outcome_says_what_auto_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    scenario = Scenario(method="fedavg", peers=2, rounds=1, workers=1, mining_attempts=8, device="auto")
+    outcome = simulate(scenario, load_learner(scenario))
+    assert outcome.trained_on == {"device": "cpu", "torch": torch.__version__}
+    same = simulate(replace(scenario, device="cpu"), load_learner(replace(scenario, device="cpu")))
+    assert (same.trained_on, same.trace_hash) == ({}, outcome.trace_hash)

@@ -22,6 +22,13 @@ def test_a_scenario_survives_its_file(tmp_path: Path) -> None:
     assert load_scenario(path, {}) == scenario
 
 
+def test_a_file_names_the_device_where_it_is_no_processor() -> None:
+    assert "device" not in Scenario().to_dict()
+    named = scenario_from_dict({"device": "cuda:1"})
+    assert scenario_from_dict(named.to_dict()) == named
+    assert named.to_dict()["device"] == "cuda:1"
+
+
 def test_every_field_of_every_table_has_help() -> None:
     for kind in (Scenario, Fault):
         assert set(field_help(kind)) == {item.name for item in fields(kind)}

@@ -42,10 +42,11 @@ class Sessions:
     Args:
         context: the node's memory.
         number: 16 bytes, drawn at random when this process started.
+        has_listened: whether it has listened for our key until now, so that a first connection is no news.
     """
 
-    def __init__(self, context: Context, number: bytes) -> None:
-        self._context, self._number = context, number
+    def __init__(self, context: Context, number: bytes, *, has_listened: bool = False) -> None:
+        self._context, self._number, self._has_listened = context, number, has_listened
         self._kept: dict[PublicKey, list[Session]] = {}
         self._gone: set[PublicKey] = set()  # peers that were disconnected: they may be connected to our twin meanwhile
         self._has_begun = context.head.height > 0 or context.journal != Journal()  # whether our key may have signed
@@ -84,7 +85,7 @@ class Sessions:
 
     def on_connected(self, peer: PublicKey, *, is_greeted: bool) -> None:
         """A peer is connected. If the network keeps one connection to a key, ours may have replaced our twin's."""
-        if (is_greeted or peer in self._gone) and self._may_say():
+        if ((is_greeted and not self._has_listened) or peer in self._gone) and self._may_say():
             self._gone.discard(peer)
             self._context.emit(Send(peer, SessionMessage(self._sign(NOBODY))))
 

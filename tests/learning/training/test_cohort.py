@@ -97,7 +97,7 @@ def test_it_does_not_matter_who_else_is_in_a_cohort(name: str) -> None:
 
 
 class Weighted(NamedTuple):
-    """What the loss is given: rows of the client's, and two numbers."""
+    """Rows of the client's, and two numbers, for the loss."""
 
     rows: torch.Tensor
     weight: float

@@ -242,11 +242,15 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
 @pytest.mark.slow
 @pytest.mark.long
 @on_trio
-async def test_data_that_cannot_be_read_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+async def test_data_and_a_card_that_are_not_there_are_named_before_anything_is_asked(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, dataset="fashion-mnist"))
     async with training(path, tmp_path, str(tmp_path / "nowhere")) as worker:
         with pytest.raises(WorkerFailed, match="train-images-idx3-ubyte"):
             await worker.prepare()
+    worker = TrainingWorker(path, tmp_path, 1, Local(device="cuda:999"))
+    with pytest.raises(WorkerFailed, match=r"^device is cuda:999, but torch .* take cpu, or auto$"):
+        await worker.prepare()
+    await worker.close()
 
 
 @pytest.mark.long

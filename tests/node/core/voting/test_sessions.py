@@ -11,7 +11,15 @@ from fedchain.network.session import NOBODY, Session, sign_session
 from fedchain.node.core.effects import Effect, Refuse, Send, Stop
 from fedchain.node.core.events import PeerConnected, PeerDisconnected
 from fedchain.node.core.notices import SessionHeard
-from fedchain.node.core.voting.sessions import FAREWELLS, FIRST_HEIGHTS, HANDED_MAX, HEIGHTS_APART, KEPT_MAX, SAID_MAX
+from fedchain.node.core.voting.sessions import (
+    FAREWELLS,
+    FIRST_HEIGHTS,
+    HANDED_MAX,
+    HEIGHTS_APART,
+    KEPT_MAX,
+    SAID_MAX,
+    Sessions,
+)
 from fedchain.node.core.voting.twins import LISTENING_MS
 from tests.support.chain.builders import genesis, keys
 from tests.support.node.stage import PREVOTE, Stage, published, refused, sent, votes
@@ -158,6 +166,17 @@ def test_a_process_that_says_who_it_is_hears_of_the_others_with_its_key() -> Non
     assert sent(effects, SessionMessage) == first[-HANDED_MAX:]
     assert all(effect.peer == twin for effect in effects if isinstance(effect, Send))
     assert sent(stage.receive(_session(stage, key, ELSEWHERE, sequence=1), stage.others[1]), SessionMessage) == []
+
+
+def test_a_process_that_has_listened_until_now_names_itself_to_peers_that_come_back_alone() -> None:
+    stage = Stage(genesis(20), contributes=False)
+    context, peer = stage.node._context, stage.others[0]
+    sessions, context.effects = Sessions(context, ELSEWHERE, has_listened=True), []
+    sessions.on_connected(peer, is_greeted=True)
+    assert context.effects == []
+    sessions.on_disconnected(peer)
+    sessions.on_connected(peer, is_greeted=False)
+    assert [effect.peer for effect in context.effects if isinstance(effect, Send)] == [peer]
 
 
 def test_a_peer_that_comes_back_hears_who_we_are() -> None:
