@@ -353,13 +353,13 @@ def test_the_batch_file_runs_a_command_on_all_machines_of_an_allocation(tmp_path
     programs, environment = tmp_path / "bin", tmp_path / ".venv" / "bin"
     for folder in (programs, environment):
         folder.mkdir(parents=True)
-    for path, text in {
+    for program, text in {
         programs / "scontrol": 'test "$*" = "show hostnames machine[1-2]" && printf "machine1\\nmachine2\\n"',
         programs / "srun": 'shift; exec "$@"',
         environment / "ray": 'printf "%s\\n" "$@"',
     }.items():
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
     slurm = {"NODELIST": "machine[1-2]", "ID": "41234", "NUM_NODES": "2"}
     given = {f"SLURM_JOB_{name}": value for name, value in slurm.items()} | {"SLURM_CPUS_PER_TASK": "16"}
     words = ["bash", str(DEPLOY / "slurm" / "fedchain.sbatch"), "simulate", "--peers", "3"]

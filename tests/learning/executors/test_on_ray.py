@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import fedchain
 from fedchain import testing
 from fedchain.cli.main import app
-from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.remote_training import RemoteTraining, own_modules
 from fedchain.simulator.choices import PROCESSES, RAY
 from fedchain.simulator.reproduction.parallel import RunsProgress
@@ -80,8 +79,8 @@ def test_the_run_goes_on_when_an_actor_is_killed(nodes: Any, expected: str) -> N
 def test_a_comparison_is_the_same_when_a_node_is_lost_in_the_middle(
     nodes: Any, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("compare", "--methods", "fedavg,scaffold,solo", "--seeds", "4", "--peers", "3", "--rounds", "3")
-    words = (*words, "--set", "local_steps=1")
+    chosen = {"--methods": "fedavg,scaffold,solo", "--seeds": "4", "--peers": "3", "--rounds": "3"}
+    words = ["compare", *(word for option in chosen.items() for word in option), "--set", "local_steps=1"]
     here = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "here")])
     assert here.exit_code == 0, here.output
     third, update = at(3, nodes.remove), RunsProgress.update
@@ -110,11 +109,6 @@ def test_the_run_goes_on_when_a_node_is_lost(expected: str) -> None:
     ray.shutdown()
     with cluster(2) as nodes:
         assert trace(RAY, on_round=at(2, nodes.remove)) == expected
-
-
-def test_a_task_without_a_name_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no name leads to"):
-        fedchain.simulate(task=lambda member, seed: None, executor=RAY, peers=2)  # type: ignore[arg-type, return-value]
 
 
 def read(path: Path) -> Any:
