@@ -356,11 +356,11 @@ def test_the_batch_file_runs_a_command_on_all_machines_of_an_allocation(tmp_path
     for program, text in {
         programs / "scontrol": 'test "$*" = "show hostnames machine[1-2]" && printf "machine1\\nmachine2\\n"',
         programs / "srun": 'shift; exec "$@"',
-        environment / "ray": 'printf "%s\\n" "$@"',
+        environment / "ray": 'test ${#RAY_AUTH_TOKEN} = 64 && printf "%s\\n" "$@"',
     }.items():
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
-    slurm = {"NODELIST": "machine[1-2]", "ID": "41234", "NUM_NODES": "2"}
+    slurm = {"NODELIST": "machine[1-2]", "NUM_NODES": "2"}
     given = {f"SLURM_JOB_{name}": value for name, value in slurm.items()} | {"SLURM_CPUS_PER_TASK": "16"}
     words = ["bash", str(DEPLOY / "slurm" / "fedchain.sbatch"), "simulate", "--peers", "3"]
     path = f"{programs}:{os.environ['PATH']}"
@@ -368,10 +368,10 @@ def test_the_batch_file_runs_a_command_on_all_machines_of_an_allocation(tmp_path
         words, cwd=tmp_path, env=given | {"PATH": path}, check=True, capture_output=True, text=True
     ).stdout.split()
     ray, command = said[: said.index("--")], said[said.index("--") + 1 :]
-    assert ray[:5] == ["symmetric-run", "--address", "machine1:21234", "--min-nodes", "2"]
-    assert command[0] == ".venv/bin/fedchain"
+    assert ray[:5] == ["symmetric-run", "--address", "machine1:6379", "--min-nodes", "2"]
+    assert command[0] == "fedchain"
     found = parsed(command[1:])
-    assert (found["peers"], found["executor"]) == (3, "ray:machine1:21234")
+    assert (found["peers"], found["executor"]) == (3, "ray:machine1:6379")
 
 
 def test_the_ray_job_runs_a_command_on_pods_that_share_a_volume() -> None:
