@@ -7,12 +7,13 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-v
 	--constraint constraints.txt
 # Here torch comes without the libraries of graphics cards, which are gigabytes. Empty: from where all else comes.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+RAY_VERSION ?= 2.60.0
 PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 # What tests import beside the program.
 TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
+.PHONY: help install simulate testnet test ray-test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,6 +40,14 @@ testnet: install ## 5 node processes × 5 rounds on this machine's loopback inte
 
 test: install ## run the tests without those that take long (ARGS goes to pytest)
 	$(PYTEST) -m 'not long and not slow' $(ARGS)
+
+ray-test: install ## the tests on clusters of Ray, which is put into an environment of its own behind this one's
+	$(PYTHON) -m venv build/ray
+	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
+		> "$$(echo build/ray/lib/python3*/site-packages)/behind.pth"
+	build/ray/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt \
+		'ray==$(RAY_VERSION)'
+	build/ray/bin/python -m pytest -q tests/learning/executors/test_on_ray.py $(ARGS)
 
 test-all: install ## run all tests (ARGS goes to pytest)
 	$(PYTEST) $(ARGS)

@@ -348,6 +348,49 @@ def test_the_guide_makes_the_wheel_that_it_installs_and_installs_as_the_image_do
     assert "/opt/fedchain/bin/python -m fedchain.bytecode\n" in section
 
 
+def test_the_batch_file_runs_a_command_on_all_machines_of_an_allocation(tmp_path: Path) -> None:
+    """With programs of Slurm and Ray that say what they were asked."""
+    programs, environment = tmp_path / "bin", tmp_path / ".venv" / "bin"
+    for folder in (programs, environment):
+        folder.mkdir(parents=True)
+    for program, text in {
+        programs / "scontrol": 'test "$*" = "show hostnames machine[1-2]" && printf "machine1\\nmachine2\\n"',
+        programs / "srun": 'shift; exec "$@"',
+        environment / "ray": 'test ${#RAY_AUTH_TOKEN} = 64 && printf "%s\\n" "$@"',
+    }.items():
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    slurm = {"NODELIST": "machine[1-2]", "NUM_NODES": "2"}
+    given = {f"SLURM_JOB_{name}": value for name, value in slurm.items()} | {"SLURM_CPUS_PER_TASK": "16"}
+    words = ["bash", str(DEPLOY / "slurm" / "fedchain.sbatch"), "simulate", "--peers", "3"]
+    path = f"{programs}:{os.environ['PATH']}"
+    said = subprocess.run(
+        words, cwd=tmp_path, env=given | {"PATH": path}, check=True, capture_output=True, text=True
+    ).stdout.split()
+    ray, command = said[: said.index("--")], said[said.index("--") + 1 :]
+    assert ray[:5] == ["symmetric-run", "--address", "machine1:6379", "--min-nodes", "2"]
+    assert command[0] == "fedchain"
+    found = parsed(command[1:])
+    assert (found["peers"], found["executor"]) == (3, "ray:machine1:6379")
+
+
+def test_the_ray_job_runs_a_command_on_pods_that_share_a_volume() -> None:
+    job = yaml.safe_load((DEPLOY / "kuberay" / "rayjob.yaml").read_text())
+    spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
+    words = shlex.split(spec["entrypoint"])
+    assert words[0] == "fedchain"
+    found = parsed(words[1:])
+    assert found["executor"] == "ray:auto"
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert {volume["name"] for volume in pod["volumes"]} == mounted.keys()
+        (shared,) = mounted.values()
+        data = {row["name"]: row["value"] for row in container["env"]}["FEDCHAIN_DATA"]
+        assert all(Path(path).is_relative_to(shared) for path in (found["out"], data))
+
+
 def test_a_successor_takes_the_model_that_there_is_whatever_the_method() -> None:
     section = OPERATING.split("## A successor federation")[1].split("\n## ")[0]
     exports = [

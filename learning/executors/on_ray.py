@@ -21,6 +21,9 @@ try:
 except ImportError:
     raise ConfigurationError("the executor ray needs Ray: pip install 'fedchain[ray]'") from None
 
+START_S = 60.0
+"""How long actors have to start: they wait where somebody else has the cores."""
+
 CLOSE_S = 5.0
 """How long workers have to delete their files."""
 
@@ -63,12 +66,13 @@ class RayWorkers:
         self._is_owner = not ray.is_initialized()
         if self._is_owner:
             _connect(address)
-        self.count = min(count, int(ray.available_resources().get(self._resource, 0)))
+        self._actors: list[Any] = [self._start() for _ in range(min(count, self._room()))]
+        self._actors = self._ready()
+        self.count = len(self._actors)
         """See :class:`Workers`."""
         if not self.count:
             self.close()
             raise ConfigurationError(f"the Ray cluster has no {self._resource} that nobody uses")
-        self._actors: list[Any] = [self._start() for _ in range(self.count)]
         self._unanswered: list[deque[Any]] = [deque() for _ in range(self.count)]
 
     def put(self, data: bytes) -> InStore:
@@ -105,7 +109,7 @@ class RayWorkers:
         self._actors[worker] = None
         self._unanswered[worker].clear()
         others = sum(actor is not None for actor in self._actors)
-        if ray.cluster_resources().get(self._resource, 0) <= others:
+        if self._room() <= others:
             return False
         self._actors[worker] = self._start()
         return True
@@ -126,6 +130,18 @@ class RayWorkers:
         waiting = self._unanswered[worker]
         return next(waiting[0]) if self._pieces else waiting.popleft()
 
+    def _room(self) -> int:
+        """Cores, or cards, of all machines of the cluster."""
+        return int(ray.cluster_resources().get(self._resource, 0))
+
+    def _ready(self) -> list[Any]:
+        """The actors that have started; the others, whose place somebody else has, are given up."""
+        asked = {actor.is_ready.remote(): actor for actor in self._actors}
+        ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=START_S) if asked else ([], [])
+        for reference in late:
+            ray.kill(asked[reference])
+        return [asked[reference] for reference in ready]
+
     def _start(self) -> Any:
         needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._resource == "GPU" else {"num_cpus": 1}
         return ray.remote(_Actor).options(scheduling_strategy="SPREAD", **needs).remote(self._build, Path.cwd())
@@ -140,6 +156,9 @@ class _Actor:
         use_current_folder()
         self._build = build
         self._work: Work | None = None
+
+    def is_ready(self) -> bool:
+        return True
 
     def do(self, message: Any) -> Any:
         self._work = self._work or self._build()

@@ -1,0 +1,115 @@
+"""A Ray cluster of two nodes: the same trace as processes, whatever is lost in the middle. Without Ray: skipped."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import fedchain
+from fedchain import testing
+from fedchain.cli.main import app
+from fedchain.learning.executors.remote_training import RemoteTraining, own_modules
+from fedchain.simulator.choices import PROCESSES, RAY
+from fedchain.simulator.reproduction.parallel import RunsProgress
+from fedchain.simulator.scenario import Scenario
+from tests.support.ray_cluster import actors, at, cluster
+from tests.support.simulator.relayed import SCENARIO as BULK
+
+ray = pytest.importorskip("ray", reason="Ray is an extra of the package, for which there is make ray-test")
+
+SCENARIO = Scenario(method="scaffold", peers=5, rounds=4, hyperparameters={"local_steps": 2})
+"""Clients remember; a peer restarts."""
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    with cluster(2) as found:
+        yield found
+
+
+def trace(executor: str, scenario: Scenario = SCENARIO, on_round: Callable[..., None] = lambda row: None) -> str:
+    return fedchain.simulate(scenario=scenario, executor=executor, on_round=on_round, keep_models=False).trace_hash
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    return trace(PROCESSES)
+
+
+def test_actors_pass(nodes: Any) -> None:
+    from fedchain.learning.executors.on_ray import RayWorkers
+    from fedchain.learning.executors.remote import RemoteExecutor
+
+    def build(plan: Any) -> RemoteExecutor:
+        workers = RayWorkers(partial(RemoteTraining, plan.encode(), None, own_modules(plan)), 2)
+        assert workers.count == 2
+        return RemoteExecutor(plan, workers)
+
+    testing.check_executor(build)
+
+
+def test_two_nodes_compute_what_processes_compute(nodes: Any, expected: str, tmp_path: Path) -> None:
+    found = fedchain.simulate(scenario=SCENARIO, executor=RAY, out=tmp_path / "run")
+    assert found.trace_hash == expected
+    assert len({tuple(value.flatten()[:9].tolist()) for value in found.state(1).values()}) > 1
+    assert actors() == [], "they end with the run"
+
+
+def test_parts_travel(nodes: Any) -> None:
+    assert trace(RAY, BULK) == trace(PROCESSES, BULK)
+
+
+def test_the_run_goes_on_when_an_actor_is_killed(nodes: Any, expected: str) -> None:
+    killed = list[int]()
+
+    def kill() -> None:
+        killed.append(actors()[-1])
+        os.kill(killed[0], signal.SIGKILL)
+
+    assert trace(f"{RAY}:{nodes.address}", on_round=at(2, kill)) == expected
+    assert killed
+
+
+def test_a_comparison_is_the_same_when_a_node_is_lost_in_the_middle(
+    nodes: Any, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"--methods": "fedavg,scaffold,solo", "--seeds": "4", "--peers": "3", "--rounds": "3"}
+    words = ["compare", *(word for option in chosen.items() for word in option), "--set", "local_steps=1"]
+    here = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "here")])
+    assert here.exit_code == 0, here.output
+    third, update = at(3, nodes.remove), RunsProgress.update
+
+    def lose(shown: RunsProgress, place: int, number: int) -> None:
+        update(shown, place, number)
+        third()
+
+    monkeypatch.setattr(RunsProgress, "update", lose)
+    there = CliRunner().invoke(app, [*words, "--executor", RAY, "--out", str(tmp_path / "there")])
+    assert there.exit_code == 0, there.output
+    assert "goes on with another worker" in there.output
+    files = sorted(path.name for path in (tmp_path / "here" / "results").iterdir())
+    assert len(files) == 12
+    for name in files:
+        assert read(tmp_path / "there" / "results" / name) == read(tmp_path / "here" / "results" / name)
+    for name in ("table.csv", "rounds.csv"):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_one_node_computes_what_processes_compute(nodes: Any, expected: str) -> None:
+    assert trace(RAY) == expected
+
+
+def test_the_run_goes_on_when_a_node_is_lost(expected: str) -> None:
+    ray.shutdown()
+    with cluster(2) as nodes:
+        assert trace(RAY, on_round=at(2, nodes.remove)) == expected
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())

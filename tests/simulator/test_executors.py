@@ -1,0 +1,65 @@
+"""Where clients train: a run finds its executor by name, takes the user's own, and says what is missing."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import fedchain
+from fedchain.cli.main import app
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.executors.inline import InlineExecutor
+from fedchain.learning.worker.plan import LearnerPlan
+from fedchain.simulator.choices import Training
+from fedchain.simulator.executors import open_backend
+from fedchain.simulator.scenario import Scenario, ScenarioError
+from tests.support.simulator.relayed import SCENARIO as BULK
+
+SMALL: dict[str, Any] = {"method": "fedavg", "peers": 3, "rounds": 2, "keep_models": False}
+
+
+def test_a_user_s_own_executor_trains() -> None:
+    built: list[LearnerPlan] = []
+
+    def build(plan: LearnerPlan) -> InlineExecutor:
+        built.append(plan)
+        return InlineExecutor(plan)
+
+    found = fedchain.simulate(**SMALL, executor=build)
+    assert found.trace_hash == fedchain.simulate(**SMALL).trace_hash
+    assert len(built) == 1
+
+
+def test_a_user_s_own_executor_writes_parts_where_the_plan_says() -> None:
+    found = fedchain.simulate(scenario=BULK, executor=InlineExecutor, keep_models=False)
+    assert found.trace_hash == fedchain.simulate(scenario=BULK, keep_models=False).trace_hash
+
+
+@pytest.mark.parametrize("name", ["rays", "process", ""])
+def test_an_unknown_executor_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="must be processes, ray, or ray:ADDRESS"):
+        fedchain.simulate(**SMALL, executor=name or "Processes")
+    for command in ("simulate", "reproduce dfpl-fig4", "compare --methods dfpl"):
+        words = [*command.split(), "--executor", name or "Processes", "--out", str(tmp_path / "run")]
+        said = CliRunner().invoke(app, words)
+        assert said.exit_code == 2
+        assert "must be processes, ray, or ray:ADDRESS" in said.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_ray_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "fedchain.learning.executors.on_ray", raising=False)
+    with pytest.raises(ConfigurationError, match=r"pip install 'fedchain\[ray\]'"):
+        fedchain.simulate(**SMALL, executor="ray")
+
+
+def test_a_task_that_no_name_leads_to_stays_on_this_machine() -> None:
+    plan = LearnerPlan(config=LearningConfig(dataset=OWN))
+    nothing: Any = SimpleNamespace()
+    with pytest.raises(ConfigurationError, match="no name leads to"):
+        open_backend(Training("ray"), plan, Scenario(), nothing)
