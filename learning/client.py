@@ -60,8 +60,8 @@ class Client:
     """The change made to training images each time that they are looked at; None: no change."""
 
     trainer: Callable[[Any], torch.Tensor | None] | None = field(default=None, repr=False)
-    """Takes the `Training` of `training/loop.py`, while the client works beside others or for a graphics card. It returns
-    each step's loss (steps,), or None to have the client train by itself."""
+    """Takes the `Training` of `training/loop.py`, while the client works beside others or for a graphics card.
+    It returns each step's loss (steps,), or None to have the client train by itself."""
 
     open_secrets: Callable[[], Secrets] = field(default=no_secrets, repr=False)
     """Where its secrets are; opened when a method first asks for them."""
