@@ -116,7 +116,7 @@ class RayWorkers:
 
     def close(self) -> None:
         """See :class:`Workers`."""
-        actors = [actor for actor in self.__dict__.pop("_actors", []) if actor is not None]
+        actors = [actor for actor in self._actors if actor is not None]
         with suppress(RayError):
             if actors:
                 ray.wait([actor.close.remote() for actor in actors], num_returns=len(actors), timeout=CLOSE_S)
