@@ -1,4 +1,4 @@
-"""What a user chooses of a run beside its scenario; nothing heavy is imported for it."""
+"""Choices of a run beside its scenario; nothing heavy is imported for them."""
 
 import sys
 import threading
@@ -54,7 +54,7 @@ HERE = Training()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run in a folder keeps, beside what it always writes, and how it is carried out."""
+    """How a run in a folder is carried out, and what it keeps beside what it always writes."""
 
     keep_models: bool = False
     """Whether the members' final models are written; a resumed run keeps them if it began so."""

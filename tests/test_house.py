@@ -23,6 +23,7 @@ PARAMETERS_MAX = 7
 
 LONG_SIGNATURES = {
     "network/libp2p/network.py open_network": "what an operator chooses of a network",
+    "src/fedchain/cli/simulate.py reproduce": "options of a command",
     "src/fedchain/runs.py simulate": "the Python interface, with defaults",
     "src/fedchain/runs.py simulate_async": "the same",
 }

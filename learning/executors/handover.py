@@ -25,7 +25,7 @@ class Handed:
 
 
 class Handing(Protocol):
-    """Hands contents to workers. What it sends in place of a content has a method ``read``, which gives its bytes."""
+    """Hands contents to workers. The object that is sent in place of a content has a method ``read``."""
 
     def hand(self, data: bytes) -> Any:
         """The object to send in place of ``data``; give each one back with :meth:`done`."""

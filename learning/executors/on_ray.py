@@ -116,7 +116,7 @@ class RayWorkers:
 
     def close(self) -> None:
         """See :class:`Workers`."""
-        actors = [actor for actor in self.__dict__.pop("_actors", []) if actor is not None]
+        actors = [actor for actor in self._actors if actor is not None]
         with suppress(RayError):
             if actors:
                 ray.wait([actor.close.remote() for actor in actors], num_returns=len(actors), timeout=CLOSE_S)
@@ -148,7 +148,7 @@ class RayWorkers:
 
 
 class _Actor:
-    """A worker's process. What goes wrong in its work is told by what it does, as nothing tells why a start failed."""
+    """A worker's process. Its work is built when it is first asked, as a fault in the start would not be told."""
 
     def __init__(self, build: Callable[[], Work], folder: Path) -> None:
         with suppress(OSError):  # of the user, whose own code may be there

@@ -116,7 +116,7 @@ class RemoteExecutor(CallingExecutor):
             self._parts_at.setdefault(call.client, set()).update(map(sha256, written.parts))
 
     def _parts(self, client: int) -> dict[Hash, Readable | None]:
-        """What has changed of a client's parts since its worker was told."""
+        """Changes of a client's parts since its worker was told."""
         if self._parts_of is None:
             return {}
         folder: PartFolder = self._parts_of(client)

@@ -35,7 +35,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a call has left in files of the worker."""
+    """The files that a call has left at its worker, as bytes."""
 
     state: bytes | None = None
     """The client after a contribution, as it is written down."""
@@ -56,7 +56,7 @@ class Answered:
 
 
 class RemoteTraining:
-    """What a worker does: it builds a plan's learner when it is first asked, from the data of its own machine.
+    """The work of a worker: it builds a plan's learner when it is first asked, from the data of its own machine.
 
     Args:
         plan: the plan as bytes.
@@ -73,7 +73,7 @@ class RemoteTraining:
         self._opened: Learner | None = None
 
     def do(self, sent: Sent) -> Answered:
-        """Answer calls."""
+        """See :class:`fedchain.learning.executors.workers.Work`."""
         learner = self._opened = self._opened or self._open()
         for client, parts in sent.parts.items():
             folder = self._parts_of(client)
@@ -117,7 +117,7 @@ class RemoteTraining:
         return call
 
     def _written(self, call: Call, reply: Reply) -> Written:
-        """What a call has left in files, which go."""
+        """The files that a call has left, which go."""
         path = self._folder / f"call-{call.number}"
         data = path.read_bytes() if path.exists() else None
         path.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ class Readable(Protocol):
 
 
 class Work(Protocol):
-    """What is inside a worker."""
+    """The work that a worker was made for."""
 
     def do(self, message: Any) -> Any:
         """Do what a message says; returns what is said about it, or yields it piece by piece."""

@@ -29,7 +29,7 @@ class Begin:
 
     worker: int
     place: int
-    """Of the run among all."""
+    """Its place among all."""
     run: Runner
     scenario: Scenario
 
@@ -120,7 +120,7 @@ class SpawnedWorkers:
 
 
 class RunWork:
-    """What an actor has inside: a process for its runs, which fork others and must not inherit the actor's threads."""
+    """The work of an actor: it has a process for its runs, which fork others and must not inherit its threads."""
 
     def __init__(self) -> None:
         self._workers = SpawnedWorkers(1)

@@ -1,6 +1,7 @@
 """Where clients train: a run finds its executor by name, takes the user's own, and says what is missing."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,13 @@ from fedchain.cli.main import app
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.inline import InlineExecutor
+from fedchain.learning.executors.remote import RemoteExecutor
+from fedchain.learning.executors.remote_training import RemoteTraining
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.simulator.choices import Training
 from fedchain.simulator.executors import open_backend
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from tests.support.learning.workers import WorkersHere
 from tests.support.simulator.relayed import SCENARIO as BULK
 
 SMALL: dict[str, Any] = {"method": "fedavg", "peers": 3, "rounds": 2, "keep_models": False}
@@ -37,6 +41,35 @@ def test_a_user_s_own_executor_trains() -> None:
 def test_a_user_s_own_executor_writes_parts_where_the_plan_says() -> None:
     found = fedchain.simulate(scenario=BULK, executor=InlineExecutor, keep_models=False)
     assert found.trace_hash == fedchain.simulate(scenario=BULK, keep_models=False).trace_hash
+
+
+def elsewhere(opened: list[WorkersHere], plan: LearnerPlan) -> RemoteExecutor:
+    opened.append(WorkersHere(partial(RemoteTraining, plan.encode(), None)))
+    return RemoteExecutor(plan, opened[-1])
+
+
+def test_clients_and_their_parts_move_when_a_worker_is_lost() -> None:
+    opened: list[WorkersHere] = []
+
+    def lose(row: fedchain.RoundRecord) -> None:
+        opened[0].kill(row.round % 2)
+
+    found = fedchain.simulate(scenario=BULK, executor=partial(elsewhere, opened), on_round=lose, keep_models=False)
+    assert found.trace_hash == fedchain.simulate(scenario=BULK, keep_models=False).trace_hash
+    assert opened[0].room < 9, "some were replaced"
+
+
+def test_a_run_that_was_interrupted_elsewhere_goes_on_here(tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {**SMALL, "method": "scaffold", "rounds": 3}
+
+    def interrupt(row: fedchain.RoundRecord) -> None:
+        if row.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedchain.simulate(**chosen, executor=partial(elsewhere, []), on_round=interrupt, out=tmp_path / "run")
+    found = fedchain.simulate(**chosen, out=tmp_path / "run", resume=True)
+    assert found.trace_hash == fedchain.simulate(**chosen).trace_hash
 
 
 @pytest.mark.parametrize("name", ["rays", "process", ""])
