@@ -12,11 +12,13 @@ import io
 import os
 import pkgutil
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterable
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import fedchain
+from fedchain.learning.exceptions import ConfigurationError
 
 
 def main() -> None:
@@ -24,9 +26,17 @@ def main() -> None:
     if sys.dont_write_bytecode:  # this process would not write, and has imported some files already
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         os.execve(sys.executable, [sys.executable, "-m", "fedchain.bytecode", *sys.argv[1:]], environment)
-    for name in (*sys.argv[1:], *(found.name for found in pkgutil.walk_packages(fedchain.__path__, "fedchain."))):
+    for name in sys.argv[1:]:
         importlib.import_module(name)
+    import_program(found.name for found in pkgutil.walk_packages(fedchain.__path__, "fedchain."))
     run_briefly()
+
+
+def import_program(names: Iterable[str]) -> None:
+    """Import modules of this program, but for those of an extra that is not installed: these say what they need."""
+    for name in names:
+        with suppress(ConfigurationError):
+            importlib.import_module(name)
 
 
 def run_briefly() -> None:

@@ -68,7 +68,7 @@ def bare(scenario: Scenario, workers: int = 1, drawn: Sequence[Sequence[int]] | 
 
 
 def _posted(folder: Path, rounds: int) -> tuple[list[list[int]], Any]:
-    """Who posted in each round, and what the last one left behind: the model, or the prototypes; flat."""
+    """The posters of each round, and the state after the last one: the model, or the prototypes; flat."""
     import numpy as np
 
     from fedchain.chain.state import genesis_state
@@ -88,7 +88,7 @@ def _posted(folder: Path, rounds: int) -> tuple[list[list[int]], Any]:
 
 
 def as_printed(done: Trained) -> dict[str, Any]:
-    """What a side did, as its process prints it."""
+    """The work that a side did, as its process prints it."""
     return asdict(done) | {"result": base64.b64encode(done.result.astype("<f4").tobytes()).decode()}
 
 

@@ -24,7 +24,7 @@ class Mark:
     """A moment in a measured process."""
 
     wall_s: float
-    """Of the monotonic clock."""
+    """A time of the monotonic clock."""
     cpu_s: float
     """CPU seconds of the process and of those that it started, up to then."""
     children_cpu_s: float
@@ -33,14 +33,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What one side of a comparison did."""
+    """The work and cost of one side of a comparison."""
 
     steps: int
     """Local steps that were taken."""
     updates: int
     """Trainings of a client."""
     result: "NDArray[np.float32]"
-    """What the last round left behind: the model, or the prototypes by class; flat."""
+    """The state after the last round: the model, or the prototypes by class; flat."""
     marks: tuple[Mark, ...]
     """The end of each round."""
 
@@ -75,7 +75,7 @@ def measure(name: str, scenario: dict[str, Any], *arguments: object) -> Cost:
 
 
 def mark() -> Mark:
-    """What this process and those that it started have cost so far."""
+    """The cost of this process and of those that it started, so far."""
     children_s = sum(cpu_s(pid) for pid in descendants(os.getpid())[1:])
     return Mark(time.perf_counter(), time.process_time() + children_s, children_s)
 

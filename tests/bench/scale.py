@@ -1,4 +1,4 @@
-"""What a round of the protocol costs where all peers are awake and learn nothing, by their number."""
+"""The cost of a round of the protocol where all peers are awake and learn nothing, by their number."""
 
 import math
 from collections.abc import Sequence

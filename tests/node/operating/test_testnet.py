@@ -1,6 +1,6 @@
 """Real node processes on loopback: they agree, survive ``kill -9``, are joined late, and end without a trace.
 
-What ``node testnet`` prints and leaves is tested in ``tests/node/shell/test_own_data.py``.
+The lines and files of ``node testnet`` are tested in ``tests/node/shell/test_own_data.py``.
 """
 
 import os
@@ -54,7 +54,7 @@ class Story:
     metrics: str
     """Metrics of a node about itself."""
     stood: dict[str, Any]
-    """What the first node said of the federation while two of four were killed."""
+    """The first node's account of the federation while two of four were killed."""
     height: int
     """Height of the others when the killed node came back."""
 
