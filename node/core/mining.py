@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.block import Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
@@ -97,7 +97,7 @@ class Mining:
             self._drop_bad_posts(draft)
             return
         header = Header(
-            version=BLOCK_VERSION,
+            version=context.genesis.version,
             parent_hash=context.head.block_hash,
             height=context.head.height + 1,
             round=context.head.round,

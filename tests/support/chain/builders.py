@@ -10,7 +10,6 @@ from struct import Struct
 from typing import Any
 
 from fedchain.chain.block import (
-    BLOCK_VERSION,
     Block,
     Header,
     evidence_root,
@@ -244,7 +243,7 @@ class ChainBuilder:
         if certificate is None and state.height > 0:
             certificate = self.certificate(parent)
         header = Header(
-            version=BLOCK_VERSION,
+            version=self.genesis.version,
             parent_hash=parent,
             height=state.height + 1,
             round=state.round,
