@@ -18,6 +18,7 @@ from fedchain.crypto.signature_memory import SignatureMemory
 from fedchain.network.messages import Message
 from fedchain.network.session import Session
 from fedchain.network.sync import CatchUp
+from fedchain.node.core.change_pool import ChangePool
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.content_cache import ContentCache
 from fedchain.node.core.effects import Effect, Send, Tell, WriteJournal
@@ -56,6 +57,7 @@ class Context:
     clock: PhaseClock
     catch_up: CatchUp
     mempool: Mempool = field(default_factory=Mempool)
+    changes: ChangePool = field(default_factory=ChangePool)
     peers: dict[PublicKey, None] = field(default_factory=dict)
     """Connected peers, in order of connection."""
     effects: list[Effect] = field(default_factory=list)

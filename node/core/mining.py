@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from fedchain.chain.block import Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.change import Change, changes_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
 from fedchain.chain.post import Post
@@ -26,6 +27,7 @@ class Draft:
     transactions: tuple[Post, ...]
     certificate: Certificate | None
     evidence: tuple[Evidence, ...]
+    changes: tuple[Change, ...]
     header: Header | None = None
     """The header that is being mined; None until the knowledge is computed."""
     knowledge: Knowledge | None = None
@@ -67,7 +69,8 @@ class Mining:
             self.draft = None
             return
         if self.draft is None or self.draft.transactions != posts:
-            self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
+            changes = context.changes.for_block(context.genesis, context.head)
+            self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block(), changes)
             context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
     def _is_counted(self, posts: tuple[Post, ...]) -> bool:
@@ -110,6 +113,7 @@ class Mining:
             bits=context.head.bits,
             miner=context.me,
             nonce=0,
+            changes_root=changes_root(draft.changes),
         )
         self.draft = replace(draft, header=header, knowledge=result)
         context.emit(Mine(header))
@@ -122,9 +126,8 @@ class Mining:
         if not is_same_work(draft.header, sealed) or self._is_silent():
             return
         self.draft = None
-        block = sign_block(
-            context.key, context.genesis.chain_id, sealed, draft.transactions, draft.certificate, draft.evidence
-        )
+        body = draft.transactions, draft.certificate, draft.evidence, draft.changes
+        block = sign_block(context.key, context.genesis.chain_id, sealed, *body)
         try:
             self._blocks.keep_own(block, draft.knowledge)
         except Refused as error:  # another one is made when something changes

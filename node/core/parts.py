@@ -7,6 +7,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.node.core.answers import Answers
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.changes import Changes
 from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX, Intern, held_once
 from fedchain.node.core.contents.part_lists import NoParts, PartLookup
@@ -67,6 +68,7 @@ class Parts:
         self.twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
         self.sessions = Sessions(context, session, has_listened=conduct.has_listened)
         self.crimes = Crimes(context)
+        self.changes = Changes(context, self.says_nothing)
         self.bulk = BulkParts(context, NoParts() if conduct.parts is None else conduct.parts)
         self.blocks = BlockImport(context, self.crimes, self.bulk)
         self.posts = Posts(context, self.crimes, self.bulk, conduct.good_posts)
