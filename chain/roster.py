@@ -29,7 +29,7 @@ class Roster:
     absent: frozenset[PublicKey]
     """Members that do not count: they are still coming, away, or gone for good."""
     gone: frozenset[PublicKey]
-    """Those of them that are gone for good."""
+    """Those of them that are gone for good since an earlier round; until then they learn that they are."""
     contributors: frozenset[PublicKey]
     """Members that may post in the phase that the next block closes."""
     electors: frozenset[PublicKey]
@@ -95,7 +95,7 @@ def draw_roster(
         rule=genesis.aggregator,
         culprits=frozenset(culprits),
         absent=absent,
-        gone=frozenset(record.key for record in records if record.standing.is_for_good),
+        gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
         contributors=_contributors(genesis, members, absent, active, (*phase, round_seed)),
         electors=draw(active, genesis.committee_size, head + b"committee"),
         seats=_seats(members),

@@ -17,7 +17,7 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Mine, Publish
 from fedchain.node.core.jobs import Knowledge, Recompute
-from fedchain.node.core.voting.vote_policy import is_patience_over, is_time_to_close_empty
+from fedchain.node.core.voting.vote_policy import has_room_for, is_patience_over, is_time_to_close_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +65,24 @@ class Mining:
         posts = self._posts_to_count()
         if posts is None:
             return
-        if self._is_counted(posts) or not context.head.roster.is_active(context.me) or self._is_silent():
+        changes = context.changes.for_block(context.genesis, context.head)
+        if self._is_counted(posts, changes) or not context.head.roster.is_active(context.me) or self._is_silent():
             self.draft = None
             return
-        if self.draft is None or self.draft.transactions != posts:
-            changes = context.changes.for_block(context.genesis, context.head)
+        if self.draft is None or (self.draft.transactions, self.draft.changes) != (posts, changes):
             self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block(), changes)
             context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
-    def _is_counted(self, posts: tuple[Post, ...]) -> bool:
-        """Whether a valid candidate whose parts are here counts a post of each sender of ``posts``.
+    def _is_counted(self, posts: tuple[Post, ...], changes: tuple[Change, ...]) -> bool:
+        """Whether a valid candidate whose parts are here counts the changes, and a post of each sender of ``posts``.
 
         An equal number of posts is not enough: a miner that shows its own post only in its own block could trade it for
         another member's.
         """
         entries = self._context.ledger.entries.values()
         rivals = [entry for entry in entries if entry.is_valid and not entry.lacks_parts]
+        if changes:
+            rivals = [entry for entry in rivals if not has_room_for(self._context, entry, changes)]
         if any(entry.posts == len(self._context.head.roster.contributors) for entry in rivals):
             return True
         senders = {post.sender for post in posts} if rivals else set()

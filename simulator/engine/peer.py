@@ -232,7 +232,7 @@ class SimulatedPeer:
         if self.behaviour is not None:
             self.behaviour.begin(self)
         for neighbour in around.network.neighbours(self.number):
-            self.handle(PeerConnected(self.node.head.roster.members[neighbour]))
+            self.handle(PeerConnected(around.network.key_of(neighbour)))
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
     def wake_beside(self, other: "SimulatedPeer") -> None:

@@ -4,6 +4,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import genesis_state
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.sync import OWED_MAX
+from fedchain.node.core.change_pool import OPEN_MAX
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
 from fedchain.node.core.following.joining import WAITING_MAX
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, WINDOW
@@ -20,9 +21,10 @@ SLOTS_MAX = 2 * (ATTEMPTS_AHEAD + ATTEMPTS_BEHIND + 1)
 class Bounds:
     """Measures the pools of honest peers' nodes."""
 
-    def __init__(self, genesis: Genesis, fail: Fail) -> None:
+    def __init__(self, genesis: Genesis, fail: Fail, members: int = 0) -> None:
         self._genesis, self._fail = genesis, fail
-        members, phases = len(genesis_state(genesis).roster), len(genesis.phases) + len(genesis.setup)
+        members = members or len(genesis_state(genesis).roster)
+        phases = len(genesis.phases) + len(genesis.setup)
         candidates = members * (CANDIDATES_OF_MINER_MAX + 1)
         posts = 2 * phases * members
         self._max = {
@@ -37,6 +39,7 @@ class Bounds:
             "contents": (WINDOW + 1) * (members + 1) + 2 * posts + candidates * (1 + members),
             "downloads": DOWNLOADS_MAX,
             "crimes": members,
+            "changes": (OPEN_MAX + 1) * members,
             "useless posts": posts,
             "sources": members,
             "joinings": WAITING_MAX,

@@ -4,6 +4,9 @@ Unlike validity the policy depends on arrivals at this peer and their times, so 
 about votes only. All times are of this peer's monotonic clock, which no miner can influence.
 """
 
+from collections.abc import Sequence
+
+from fedchain.chain.change import Change
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.node.core.change_pool import fits
@@ -65,13 +68,18 @@ def omits_changes(context: Context, entry: Entry) -> bool:
 
     Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is.
     """
-    genesis, head, changes = context.genesis, context.head, context.changes
-    if not len(changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
+    genesis = context.genesis
+    if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
         return False
+    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - genesis.omission_slack_ms)
+    return has_room_for(context, entry, held)
+
+
+def has_room_for(context: Context, entry: Entry, changes: Sequence[Change]) -> bool:
+    """Whether the block could count one of ``changes`` that it leaves out."""
     counted = {change.hash for change in entry.block.changes}
-    held = changes.for_block(genesis, head, entry.arrived_ms - genesis.omission_slack_ms)
-    omitted = [change for change in held if change.hash not in counted]
-    return any(fits(genesis, head, (*entry.block.changes, change)) for change in omitted)
+    omitted = [change for change in changes if change.hash not in counted]
+    return any(fits(context.genesis, context.head, (*entry.block.changes, change)) for change in omitted)
 
 
 def is_patience_over(context: Context) -> bool:
