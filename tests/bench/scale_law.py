@@ -31,7 +31,7 @@ class Setting:
     scenario: dict[str, Any]
     payload: int = CONTENT_SIZE
     is_fitted: bool = False
-    """Whether constants are fitted to it; otherwise they are held against it."""
+    """Whether constants of CPU are fitted to it; otherwise they are held against it. Those of bytes are in the law."""
 
     def text(self) -> str:
         """Its scenario in short."""
@@ -163,7 +163,7 @@ def _compared(title: str, runs: Sequence[Found], constants: NDArray[np.float64])
         cpu_s = predicted_cpu_s(run.shape, constants)
         table.add_row(
             run.setting.text(),
-            "fitted" if run.setting.is_fitted else "held out",
+            "CPU fitted" if run.setting.is_fitted else "CPU held out",
             f"{run.bytes_sent / 1e6:,.2f}",
             f"{run.bytes_law / 1e6:,.2f}",
             off_percent(run.bytes_law, run.bytes_sent),
