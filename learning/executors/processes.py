@@ -6,21 +6,25 @@ files, in a folder that goes when the executor does.
 """
 
 import multiprocessing
+import os
+import selectors
 import signal
 import tempfile
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import Empty
 from typing import Any, Generic
 
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.executor import Answer, Asked, InFile, Interrupted, Job, Question, Result
 from fedchain.learning.executors.handover import Handing, Outgoing
-from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, Reply, serve
+from fedchain.learning.executors.packing import Reply, pack, unpack
+from fedchain.learning.executors.pipes import Inlet, Outlet
+from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, serve
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.payload.part_folder import PARTS
 from fedchain.learning.task.data_source import DataSource
@@ -34,6 +38,9 @@ POLL_S = 1.0
 
 CLIENTS_MAX = 16
 """Clients that a process holds where most peers are asleep; the others wait in files."""
+
+_FORKING = threading.Lock()
+"""Held while a process is forked: that of another executor in another thread would inherit the ends of its pipes."""
 
 
 class CallingExecutor(ABC):
@@ -224,7 +231,6 @@ class ProcessExecutor(CallingExecutor):
         stop: threading.Event | None = None,
     ) -> None:
         use_threads()
-        fork = multiprocessing.get_context("fork")
         self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
         self.folder = Path(self._temporary.name)
         """Where its files are; it goes when the executor is closed."""
@@ -235,21 +241,15 @@ class ProcessExecutor(CallingExecutor):
             learner.histogram()
         if clients_max is not None:
             learner.limit_clients(clients_max, self.folder)
-        self._replies: Any = fork.Queue()
-        self._calls: list[Any] = [fork.Queue() for _ in range(workers)]
-        self._processes: list[BaseProcess] = [
-            fork.Process(
-                target=serve, args=(learner, self.folder, calls, self._replies), daemon=True, name=f"train-{place}"
-            )
-            for place, calls in enumerate(self._calls)
-        ]
-        # A signal that comes before a child has its own handlers would be handled in the parent's way.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
-        try:
-            for process in self._processes:
-                process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._processes: list[BaseProcess] = []
+        self._calls: list[Outlet] = []
+        self._replies: list[Inlet] = []
+        self._unanswered = [0] * workers
+        self._arrived: deque[tuple[int, bytes]] = deque()  # packed replies, each with its worker
+        self._gone: dict[int, str] = {}  # workers that are gone, with the reason
+        self._heard = selectors.PollSelector()
+        for worker in range(workers):
+            self._start(worker, learner)
 
     def close(self) -> None:
         """See :class:`Clients`."""
@@ -257,24 +257,73 @@ class ProcessExecutor(CallingExecutor):
             process.terminate()
         for process in self._processes:
             process.join()
-        for queue in (self._replies, *self._calls):
-            queue.close()
-            queue.cancel_join_thread()
+        for calls, replies in zip(self._calls, self._replies, strict=True):
+            calls.close()
+            replies.close()
+        self._heard.close()
         self._temporary.cleanup()
+
+    def _start(self, worker: int, learner: Learner) -> None:
+        """Start a process, which alone has its ends of its pipes: once it is gone, they are closed."""
+        with _FORKING:
+            asked, calls = os.pipe()
+            replies, answered = os.pipe()
+            process = multiprocessing.get_context("fork").Process(
+                target=serve, args=(learner, self.folder, asked, answered), daemon=True, name=f"train-{worker}"
+            )
+            # A signal that comes before a child has its own handlers would be handled in the parent's way.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                os.close(asked)
+                os.close(answered)
+        self._processes.append(process)
+        self._calls.append(Outlet(calls))
+        self._replies.append(Inlet(replies))
+        self._heard.register(replies, selectors.EVENT_READ, worker)
 
     def _send(self, worker: int, calls: Sequence[Call]) -> None:
         """See :class:`CallingExecutor`."""
-        self._calls[worker].put(calls)
+        self._unanswered[worker] += len(calls)
+        self._calls[worker].send(pack(calls))
 
     def _hear(self, timeout_s: float) -> bool:
         """See :class:`CallingExecutor`."""
-        try:
-            reply: Reply = self._replies.get(timeout=timeout_s)
-        except Empty:
-            for process in self._processes:
-                if process.exitcode is not None:
-                    died = f"training process {process.name} ended with exit code {process.exitcode}"
-                    raise WorkerDiedError(died) from None
+        if not self._arrived:
+            self._validate_alive()
+            self._read(timeout_s)
+        if not self._arrived:
+            self._validate_alive()
             return False
-        self._take(reply)
+        worker, reply = self._arrived.popleft()
+        self._unanswered[worker] -= 1
+        self._take(unpack(reply))
         return True
+
+    def _read(self, timeout_s: float) -> None:
+        """Wait for something from any process, and take it. A process without a pipe is gone once its replies are."""
+        found = self._heard.select(timeout_s)
+        for key, _ in found:
+            try:
+                self._arrived += [(key.data, reply) for reply in self._replies[key.data].read()]
+            except EOFError:
+                self._lose(key.data)
+        if not found:  # a process of a user's own code may hold the pipe of one that is gone
+            for worker, process in enumerate(self._processes):
+                if process.exitcode is not None and worker not in self._gone:
+                    self._lose(worker)
+
+    def _lose(self, worker: int) -> None:
+        process, replies = self._processes[worker], self._replies[worker]
+        self._heard.unregister(replies)
+        process.join()
+        when = " in the middle of a reply" if replies.is_in_a_message else ""
+        self._gone[worker] = f"training process {process.name} ended with exit code {process.exitcode}{when}"
+
+    def _validate_alive(self) -> None:
+        """Raise WorkerDiedError if a process is gone that has not answered all that it was asked."""
+        for worker, reason in self._gone.items():
+            if self._unanswered[worker]:
+                raise WorkerDiedError(reason)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.executors.executor import Job
+from fedchain.learning.executors.packing import unpack
 from fedchain.learning.executors.processes import CallingExecutor, Pending
 from fedchain.learning.executors.remote_training import Answered, Sent, Written
-from fedchain.learning.executors.serving import Call, Reply
+from fedchain.learning.executors.serving import Call
 from fedchain.learning.executors.workers import Gone, Readable, SharingWorkers, WorkerDiedError
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.task.data_source import DataSource
@@ -60,7 +61,7 @@ class RemoteExecutor(CallingExecutor):
         self._lost: set[int] = set()  # workers that are gone for good
         self._losses = 0  # one after the other
         self._sent: list[deque[tuple[int, Sequence[Call]]]] = [deque() for _ in range(workers.count)]
-        self._arrived: deque[tuple[Call, Reply, Written]] = deque()
+        self._arrived: deque[tuple[Call, bytes, Written]] = deque()
         self._parts_at: dict[int, set[Hash]] = {}  # by client: what its worker has
         self._put: dict[Hash, Readable] = {}
 
@@ -98,7 +99,7 @@ class RemoteExecutor(CallingExecutor):
                         self._arrived.append((call, reply, heard.written[call.number]))
         call, reply, written = self._arrived.popleft()
         self._keep(call, written)
-        self._take(reply)
+        self._take(unpack(reply))
         return True
 
     def _keep(self, call: Call, written: Written) -> None:
