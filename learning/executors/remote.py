@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.learning.executors.calling import CallingExecutor, Pending
 from fedchain.learning.executors.executor import Job
 from fedchain.learning.executors.packing import unpack
-from fedchain.learning.executors.processes import CallingExecutor, Pending
 from fedchain.learning.executors.remote_training import Answered, Sent, Written
 from fedchain.learning.executors.serving import Call
 from fedchain.learning.executors.workers import Gone, Readable, SharingWorkers, WorkerDiedError
