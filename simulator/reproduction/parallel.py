@@ -114,11 +114,16 @@ class _Runs:
                     self._begin_again(gone)
 
     def _begin_again(self, gone: Gone) -> None:
-        """Have a run whose worker is gone go on with another one, from its record if it has one."""
-        place = self._running.pop(gone.worker)
-        self._losses[place] += 1
+        """Have a run whose worker is gone go on with another one, from its record if it has one. A worker may be lost
+        while it has none."""
+        place = self._running.pop(gone.worker, None)
+        if place is None:
+            self._idle.remove(gone.worker)
         if self._workers.replace(gone.worker):
             self._idle.append(gone.worker)
+        if place is None:
+            return
+        self._losses[place] += 1
         if self._losses[place] > LOSSES_MAX or not (self._idle or self._running):
             raise WorkerDiedError(
                 "a simulation's process was killed, perhaps for want of memory; what is finished is kept, and the same "
