@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from fedchain.learning.executors.packing import portable
 from fedchain.learning.executors.workers import Gone, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.scenario import Scenario
@@ -91,7 +92,7 @@ class SpawnedWorkers:
             worker = by_pipe[pipe]  # type: ignore[index]
             try:
                 return self._processes[worker][1].recv()
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):  # even in the middle of a word
                 process, _ = self._processes.pop(worker)
                 process.join()
                 return Gone(worker, f"its process ended with exit code {process.exitcode}")
@@ -162,7 +163,7 @@ def _result(begin: Begin, pipe: Connection) -> dict[str, Any] | Exception:
     except ConnectionError:  # nobody wants the result any more
         raise
     except Exception as error:
-        return error
+        return portable(error)
 
 
 def _end_with_parent() -> None:
