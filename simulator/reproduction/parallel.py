@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedchain.learning.device import DEVICE, find_device
 from fedchain.learning.executors.workers import Gone, WorkerDiedError, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -59,6 +60,7 @@ def run_all(
     if not scenarios:
         return
     load_learner(scenarios[0])  # report bad data once, not for each run
+    cards = any(find_device(scenario.device).type != DEVICE for scenario in scenarios)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -67,7 +69,7 @@ def run_all(
         TimeRemainingColumn(),
     )
     with (
-        closing(open_run_workers(executor, min(jobs, len(scenarios)))) as workers,
+        closing(open_run_workers(executor, min(jobs, len(scenarios)), cards=cards)) as workers,
         Progress(*columns, console=console, speed_estimate_period=ESTIMATE_S) as progress,
     ):
         shown = RunsProgress(progress, scenarios)

@@ -52,18 +52,19 @@ class Finished:
     """Plain values, or the error that ended it."""
 
 
-def open_run_workers(executor: str, count: int) -> Workers:
+def open_run_workers(executor: str, count: int, *, cards: bool = False) -> Workers:
     """Workers for whole runs, which are told :class:`Begin`. Raises ConfigurationError where Ray is missing.
 
     Args:
         executor: ``"processes"``, ``"ray"`` or ``"ray:ADDRESS"``.
         count: their number at most.
+        cards: whether each worker of a cluster gets a graphics card for itself.
     """
     if executor == PROCESSES:
         return SpawnedWorkers(count)
     from fedchain.learning.executors.on_ray import RayWorkers
 
-    return RayWorkers(RunWork, count, executor.partition(":")[2], pieces=True)
+    return RayWorkers(RunWork, count, executor.partition(":")[2], cards=cards, pieces=True)
 
 
 class SpawnedWorkers:

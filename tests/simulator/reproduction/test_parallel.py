@@ -89,7 +89,7 @@ class Told:
 def _carried_out(workers: Told, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Carry out two runs; returns their seeds in the order of completion."""
     done: list[int] = []
-    monkeypatch.setattr(parallel, "open_run_workers", lambda executor, count: workers)
+    monkeypatch.setattr(parallel, "open_run_workers", lambda *args, **options: workers)
 
     def keep(place: int, result: dict[str, Any]) -> str:
         done.append(result["seed"])
@@ -113,3 +113,20 @@ def test_an_idle_worker_that_cannot_be_replaced_gets_no_run(monkeypatch: pytest.
     with pytest.raises(WorkerDiedError):
         _carried_out(workers, monkeypatch)
     assert workers.sent == [0, 1]
+
+
+@pytest.mark.parametrize(("device", "present", "cards"), [("cpu", 1, False), ("auto", 0, False), ("auto", 1, True)])
+def test_runs_that_train_on_cards_get_one_each(
+    device: str, present: int, cards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def opened(executor: str, count: int, *, cards: bool) -> Told:
+        asked.append(cards)
+        return Told(deque([0]))
+
+    monkeypatch.setattr(parallel, "open_run_workers", opened)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: present)
+    scenario = Scenario(method="solo", peers=2, rounds=1, device=device)
+    run_all([scenario], 1, lambda place, result: "", Console(file=StringIO()))
+    assert asked == [cards]
