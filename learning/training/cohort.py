@@ -1,9 +1,10 @@
 """Cohorts: models of one architecture, each client's own, trained as one batch of models on the processor or a card.
 
 Each client draws its batches, augmentation and dropout from its own generators, as if it were trained by itself: the
-results are the same but for rounding. On the processor they do not depend on who else is in the cohort, not by a bit.
+results are the same but for rounding. Their last bits depend on how many are in the cohort and on the place among them:
+kernels for batches add in other orders, and compute the end of a long vector otherwise than its middle.
 
-K clients, L lanes, B batch, D embedding, P scalars of the model.
+K clients, B batch, D embedding, P scalars of the model.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -19,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
-from fedchain.learning.training.given import Stacked, stack_given
+from fedchain.learning.training.given import Stack, Stacked, stack_given
 from fedchain.learning.training.loop import Correction, Through, Training, draw_batches, take_batch, take_step
 
 SMALL = 1 << 16
@@ -27,7 +28,7 @@ SMALL = 1 << 16
 fast, or faster, one by one."""
 
 Masks = Callable[[Sequence[int], float], torch.Tensor]
-"""masks(shape, share of ones) -> masks (L, *shape)."""
+"""masks(shape, share of ones) -> masks (K, *shape)."""
 
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
@@ -58,56 +59,49 @@ def train_cohort(
     All are of one `kind_of`. `dropout` has the generator of each client's dropout. Raises `ConfigurationError` for a
     model or a loss that cannot be in a cohort.
     """
-    first, lanes = trainings[0], _Lanes(len(trainings), device)
-    models = _Models([training.client.model for training in trainings], first.through, lanes)
+    first, stack = trainings[0], partial(_stack, device)
+    models = _Models([training.client.model for training in trainings], first.through, stack)
     velocities = [torch.zeros_like(value) for value in models.trained]
     batches = [draw_batches(len(a.client.train_labels), a.schedule.batch_size, a.client.generator) for a in trainings]
-    correct = _stacked_correction([a.correct for a in trainings if a.correct is not None], lanes)
+    correct = _stacked_correction([a.correct for a in trainings if a.correct is not None], stack)
     losses = torch.empty(len(trainings), first.steps, device=device)
     answers: list[Any] = []
     for number in range(first.steps):
         drawn = [next(of_client) for of_client in batches]
         taken = [take_batch(a.client, batch) for a, batch in zip(trainings, drawn, strict=True)]
-        images, labels = (lanes.stack(parts) for parts in zip(*taken, strict=True))  # (L, B, ...), (L, B)
+        images, labels = (stack([*parts]) for parts in zip(*taken, strict=True))  # (K, B, ...), (K, B)
         before, answers = answers, [a.given and a.given(batch) for a, batch in zip(trainings, drawn, strict=True)]
         if number == 0 or any(now is not earlier for now, earlier in zip(answers, before, strict=True)):
-            given = stack_given(answers, lanes.stack)
-        with device if device.type != "cpu" else nullcontext(), _InLanes(dropout, lanes):
-            values, embeddings = _losses(first, models, images, labels, given)  # (L,), (L, B, D)
+            given = stack_given(answers, stack)
+        with device if device.type != "cpu" else nullcontext(), _InLanes(dropout, stack):
+            values, embeddings = _losses(first, models, images, labels, given)  # (K,), (K, B, D)
         gradients = torch.autograd.grad(values.sum(), models.trained, materialize_grads=True)
         if correct is not None:
             gradients = correct(gradients, models.trained)
         take_step(models.trained, gradients, velocities, first.schedule)
-        losses[:, number] = values.detach()[: len(trainings)]
-        for training, embedding in zip(trainings, embeddings, strict=False):
+        losses[:, number] = values.detach()
+        for training, embedding in zip(trainings, embeddings, strict=True):
             if training.seen is not None:
                 training.seen(embedding.detach().cpu())
     models.write_back()
     return losses.cpu()
 
 
-class _Lanes:
-    """A lane for each client. On the processor a client that is alone gets two, for the sums of one come otherwise."""
-
-    def __init__(self, clients: int, device: torch.device) -> None:
-        self.count = max(2, clients) if device.type == "cpu" else clients
-        self._device = device
-
-    def stack(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return one tensor for each lane, (L, ...), on the device."""
-        return torch.stack([*tensors, *[tensors[-1]] * (self.count - len(tensors))]).to(self._device)
+def _stack(device: torch.device, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return each client's tensor in a lane of its own, (K, ...), on the device."""
+    return torch.stack(tensors).to(device)
 
 
 class _Models:
     """The clients' models, stacked."""
 
-    def __init__(self, models: Sequence[Model], through: Through | None, lanes: _Lanes) -> None:
+    def __init__(self, models: Sequence[Model], through: Through | None, stack: Stack) -> None:
         self._states = [_state(model) for model in models]
-        self.values = {name: lanes.stack([state[name].detach() for state in self._states]) for name in self._states[0]}
+        self.values = {name: stack([state[name].detach() for state in self._states]) for name in self._states[0]}
         self.trained = [
             self.values[name].requires_grad_() for name, value in self._states[0].items() if value.requires_grad
         ]
-        """The parameters that training moves, (L, ...) each, in the model's order."""
+        """The parameters that training moves, (K, ...) each, in the model's order."""
         self._template = _Template(models[0].train(), through)
 
     def of_lane(self, values: dict[str, torch.Tensor], images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -119,7 +113,7 @@ class _Models:
     def write_back(self) -> None:
         """Give each model its own values, and leave it in training mode."""
         for name, values in self.values.items():
-            for state, value in zip(self._states, values.cpu(), strict=False):
+            for state, value in zip(self._states, values.cpu(), strict=True):
                 state[name].copy_(value)
 
 
@@ -142,7 +136,7 @@ def _state(model: nn.Module) -> dict[str, torch.Tensor]:
 def _losses(
     training: Training, models: _Models, images: torch.Tensor, labels: torch.Tensor, given: Stacked
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each lane's loss (L,) and embeddings (L, B, D)."""
+    """Return each lane's loss (K,) and embeddings (K, B, D)."""
 
     def of_one(
         values: dict[str, torch.Tensor], images: torch.Tensor, labels: torch.Tensor, fields: tuple[Any, ...]
@@ -169,17 +163,17 @@ def _losses(
 
 
 def _stacked_correction(
-    corrections: Sequence[Correction], lanes: _Lanes
+    corrections: Sequence[Correction], stack: Stack
 ) -> Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], tuple[torch.Tensor, ...]] | None:
-    """Return (gradients, parameters) -> the corrected gradients, (L, ...) each; None where nobody corrects."""
+    """Return (gradients, parameters) -> the corrected gradients, (K, ...) each; None where nobody corrects."""
     if not corrections:
         return None
-    own = [lanes.stack(values) for values in zip(*(correction.values for correction in corrections), strict=True)]
+    own = [stack([*values]) for values in zip(*(correction.values for correction in corrections), strict=True)]
     change = vmap(corrections[0].change)
 
     @torch.no_grad()
     def correct(gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        flat = (torch.cat([value.flatten(1) for value in values], 1) for values in (gradients, parameters))  # (L, P)
+        flat = (torch.cat([value.flatten(1) for value in values], 1) for values in (gradients, parameters))  # (K, P)
         parts = torch.split(change(*flat, *own), [value[0].numel() for value in parameters], 1)
         return tuple(part.reshape(value.shape) for part, value in zip(parts, parameters, strict=True))
 
@@ -189,9 +183,9 @@ def _stacked_correction(
 class _InLanes(TorchFunctionMode):
     """Does what torch does otherwise, or not at all, in lanes: each client's dropout, and group normalization."""
 
-    def __init__(self, generators: Sequence[torch.Generator], lanes: _Lanes) -> None:
+    def __init__(self, generators: Sequence[torch.Generator], stack: Stack) -> None:
         super().__init__()
-        self._generators, self._lanes = generators, lanes
+        self._generators, self._stack = generators, stack
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -211,9 +205,9 @@ class _InLanes(TorchFunctionMode):
         return value.copy_(result) if inplace else result
 
     def _masks(self, shape: Sequence[int], kept: float) -> torch.Tensor:
-        """Draw a mask (L, *shape) from each client's generator, as where it is alone: zeros, and ones over `kept`."""
+        """Draw a mask (K, *shape) from each client's generator, as where it is alone: zeros, and ones over `kept`."""
         drawn = [torch.empty(shape, device="cpu").bernoulli_(kept, generator=own) for own in self._generators]
-        return self._lanes.stack(drawn).div_(kept)
+        return self._stack(drawn).div_(kept)
 
 
 class _Masked(torch.autograd.Function):

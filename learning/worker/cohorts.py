@@ -33,6 +33,8 @@ def work_side_by_side(
                 if turn.training is not None and pays(turn.training.client.model, device):
                     kinds.setdefault(kind_of(turn.training), []).append((turn, turn.training))
             for cohort in kinds.values():
+                if len(cohort) == 1 and device.type == "cpu":
+                    continue  # there is nothing to gain
                 try:
                     found = train_cohort([asked for _, asked in cohort], [turn.dropout for turn, _ in cohort], device)
                 except Exception as error:  # whoever waits for a contribution gets it

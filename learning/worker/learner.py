@@ -1,7 +1,8 @@
 """The private side of a learning task: clients with their models and data, as a worker process holds them.
 
 A client's contribution depends on the configuration, the client's own past and the knowledge given, and on
-nothing else: not on the process, nor on which other clients it serves, nor on their order.
+nothing else: not on the process, nor on which other clients it serves, nor on their order. Clients that are trained as
+one batch depend on each other by rounding alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -164,7 +165,7 @@ class Learner:
         """Do the work of several clients, and return what `contribute` would return or raise for each.
 
         With `train_on(vectorize_clients=True)` models of one architecture are trained as one batch: the same results
-        but for rounding.
+        but for rounding, which depends on who is in it.
         """
         which = self._contributing.phases[phase]
 
