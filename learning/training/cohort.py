@@ -7,7 +7,7 @@ kernels for batches add in other orders, and compute the end of a long vector ot
 K clients, B batch, D embedding, P scalars of the model.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -32,15 +32,6 @@ Masks = Callable[[Sequence[int], float], torch.Tensor]
 
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
-
-
-def kind_of(training: Training) -> Hashable:
-    """Return what trainings have in common that can be one cohort."""
-    client, model = training.client, training.client.model
-    shapes = tuple((name, value.shape, value.requires_grad) for name, value in model.named_parameters())
-    batch = training.steps, min(training.schedule.batch_size, len(client.train_labels)), client.train_images.shape[1:]
-    extras = training.through, *(part is None for part in (training.correct, training.given, training.seen))
-    return type(model), repr(model), shapes, batch, training.loss, training.schedule, extras
 
 
 def pays(model: nn.Module, device: torch.device) -> bool:

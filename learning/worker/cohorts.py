@@ -21,7 +21,8 @@ def work_side_by_side(
     clients: Sequence[Client], work: Callable[[Client], Result], device: torch.device
 ) -> list[Result | Exception]:
     """Do clients' work, and their training as cohorts on a device where that pays. Return what came of each."""
-    from fedchain.learning.training.cohort import kind_of, pays, train_cohort  # slow to import
+    from fedchain.learning.training.cohort import pays, train_cohort  # slow to import
+    from fedchain.learning.training.kinds import kind_of
 
     turns = [_Turn(client, work) for client in clients]
     try:

@@ -11,11 +11,11 @@ from torch import nn
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
-from fedchain.learning.models.registry import MODELS, build_model, describe
+from fedchain.learning.models.registry import MODELS, build_model
 from fedchain.learning.models.vectors import read_state
-from fedchain.learning.training.cohort import SMALL, kind_of, pays, train_cohort
+from fedchain.learning.training.cohort import SMALL, pays, train_cohort
 from fedchain.learning.training.loop import Training, train
-from fedchain.learning.worker.client_examples import as_seen
+from tests.support.learning.cohorts import dropout_of, new_clients, shape_of, training_of
 from tests.support.learning.linear_client import schedule
 
 CPU = torch.device("cpu")
@@ -29,39 +29,6 @@ NORMALIZED = 1e-3
 LARGE = {"resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", "covid-cnn"}
 
 LAZY = [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in MODELS]
-
-
-def shape_of(name: str) -> dict[str, int]:
-    size, channels = (8, 1) if name.startswith(("digits", "split-mlp", "frozen")) else (28, 1)
-    if "resnet" in name:
-        size, channels = 32 if "18" in name or "fixup" in name else 8, 3
-    if name == "covid-cnn":
-        size, channels = 3, 3
-    return {"classes": 3, "channels": channels, "size": size, "features": channels * size * size}
-
-
-def new_clients(name: str, count: int) -> list[Client]:
-    """Clients with models of one seed and nine examples each."""
-    shape, made = shape_of(name), list[Client]()
-    for index in range(count):
-        model, drawn = build_model(name, seed=1, **shape), torch.Generator().manual_seed(index)
-        images = torch.rand(9, shape["channels"], shape["size"], shape["size"], generator=drawn)
-        labels = torch.randint(0, 3, (9,), generator=drawn)
-        seen, order = as_seen(model, images), torch.Generator().manual_seed(index)
-        made.append(Client(index, model, describe(model), seen, labels, seen, labels, (0, 1, 2), order))
-    return made
-
-
-def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
-    return F.cross_entropy(forward(images)[1], labels)
-
-
-def training_of(client: Client, **changes: Any) -> Training:
-    return Training(client, cross_entropy, schedule(steps=2, momentum=0.5, weight_decay=1e-3), 1, **changes)
-
-
-def dropout_of(client: Client) -> torch.Generator:
-    return torch.Generator().manual_seed(100 + client.index)
 
 
 def at_once(clients: Sequence[Client], **changes: Any) -> torch.Tensor:
@@ -149,19 +116,6 @@ def test_a_model_with_other_randomness_than_dropout_is_refused_in_one_sentence()
     client.model = Noisy()
     with pytest.raises(ConfigurationError, match=r"^models cannot be trained at once, set vectorize_clients = false: "):
         at_once([client])
-
-
-def test_a_cohort_is_of_one_kind() -> None:
-    first, second = new_clients("digits-mlp", 2)
-    (wide,) = new_clients("cnn-wide", 1)
-    assert kind_of(training_of(first)) == kind_of(training_of(second))
-    assert kind_of(training_of(first)) != kind_of(training_of(wide))
-    assert kind_of(training_of(first)) != kind_of(training_of(second, given=lambda batch: batch))
-    second.train_images, second.train_labels = second.train_images[:3], second.train_labels[:3]
-    assert kind_of(training_of(first)) != kind_of(training_of(second)), "its batches are smaller"
-    dropping = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1)), nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.2))
-    first.model, second.model = dropping  # type: ignore[assignment]
-    assert kind_of(training_of(first)) != kind_of(training_of(second))
 
 
 def test_a_processor_takes_small_models_without_convolutions_and_a_card_all() -> None:
