@@ -27,8 +27,8 @@ SMALL = 1 << 16
 """Scalars of a fully connected model up to which a processor gains from a cohort. Larger models and convolutions are as
 fast, or faster, one by one."""
 
-Masks = Callable[[Sequence[int], float], torch.Tensor]
-"""masks(shape, share of ones) -> masks (K, *shape)."""
+Masks = Callable[[torch.Tensor, float], torch.Tensor]
+"""masks(a client's value, share of ones) -> masks (K, ...), of the value's shape and order in memory."""
 
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
@@ -64,7 +64,7 @@ def train_cohort(
         before, answers = answers, [a.given and a.given(batch) for a, batch in zip(trainings, drawn, strict=True)]
         if number == 0 or any(now is not earlier for now, earlier in zip(answers, before, strict=True)):
             given = stack_given(answers, stack)
-        with device if device.type != "cpu" else nullcontext(), _InLanes(dropout, stack):
+        with device if device.type != "cpu" else nullcontext(), _InLanes(dropout, stack, models.has_channels_last):
             values, embeddings = _losses(first, models, images, labels, given)  # (K,), (K, B, D)
         gradients = torch.autograd.grad(values.sum(), models.trained, materialize_grads=True)
         if correct is not None:
@@ -93,7 +93,11 @@ class _Models:
             self.values[name].requires_grad_() for name, value in self._states[0].items() if value.requires_grad
         ]
         """The parameters that training moves, (K, ...) each, in the model's order."""
-        self._template = _Template(models[0].train(), through)
+        for model in models:
+            model.train()
+        self._template = _Template(models[0], through)
+        self.has_channels_last = any(_has_channels_last(value) for value in self._states[0].values())
+        """Whether convolutions of such a model by itself give images whose channels come last in memory."""
 
     def of_lane(self, values: dict[str, torch.Tensor], images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, D) and logits (B, C) under one lane's values; running means move in place."""
@@ -122,6 +126,11 @@ class _Template(nn.Module):
 def _state(model: nn.Module) -> dict[str, torch.Tensor]:
     """A model's parameters, and then its buffers, by their names in a `_Template`."""
     return {f"model.{name}": value for name, value in (*model.named_parameters(), *model.named_buffers())}
+
+
+def _has_channels_last(value: torch.Tensor) -> bool:
+    """Whether it lies in memory so, and not in the order of its shape."""
+    return value.ndim == 4 and not value.is_contiguous() and value.is_contiguous(memory_format=torch.channels_last)
 
 
 def _losses(
@@ -174,9 +183,9 @@ def _stacked_correction(
 class _InLanes(TorchFunctionMode):
     """Does what torch does otherwise, or not at all, in lanes: each client's dropout, and group normalization."""
 
-    def __init__(self, generators: Sequence[torch.Generator], stack: Stack) -> None:
+    def __init__(self, generators: Sequence[torch.Generator], stack: Stack, has_channels_last: bool) -> None:
         super().__init__()
-        self._generators, self._stack = generators, stack
+        self._generators, self._stack, self._has_channels_last = generators, stack, has_channels_last
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -195,9 +204,19 @@ class _InLanes(TorchFunctionMode):
         result: torch.Tensor = _Masked.apply(value, p, by_channel, self._masks)  # type: ignore[no-untyped-call]
         return value.copy_(result) if inplace else result
 
-    def _masks(self, shape: Sequence[int], kept: float) -> torch.Tensor:
-        """Draw a mask (K, *shape) from each client's generator, as where it is alone: zeros, and ones over `kept`."""
-        drawn = [torch.empty(shape, device="cpu").bernoulli_(kept, generator=own) for own in self._generators]
+    def _masks(self, value: torch.Tensor, kept: float) -> torch.Tensor:
+        """Draw a mask (K, ...) from each client's generator, as where it is alone: zeros, and ones over `kept`.
+
+        Numbers are drawn in the order of memory. Convolutions of lanes give channels before rows.
+        """
+        memory = sorted(range(value.ndim), key=lambda place: -value.stride()[place])  # dimensions, the slowest first
+        if self._has_channels_last and value.ndim == 4:
+            memory.append(memory.pop(1))
+        places = [memory.index(place) for place in range(value.ndim)]
+        shape = [value.shape[place] for place in memory]
+        drawn = [
+            torch.empty(shape, device="cpu").permute(places).bernoulli_(kept, generator=own) for own in self._generators
+        ]
         return self._stack(drawn).div_(kept)
 
 
@@ -218,8 +237,10 @@ class _Masked(torch.autograd.Function):
     ) -> tuple[torch.Tensor, int]:
         assert dims[0] is not None, "what a model makes of a lane's images is the lane's"
         value = value.movedim(dims[0], 0)
-        shape = (*value.shape[1:3], *(1,) * (value.ndim - 3)) if by_channel else value.shape[1:]
-        return value * masks(shape, 1.0 - p), 0
+        of_one = value[0].detach()
+        if by_channel:
+            of_one = of_one.new_empty((*value.shape[1:3], *(1,) * (value.ndim - 3)))
+        return value * masks(of_one, 1.0 - p), 0
 
 
 def _group_norm(

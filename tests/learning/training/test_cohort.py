@@ -68,6 +68,48 @@ def test_who_else_is_in_a_cohort_changes_rounding_alone(name: str) -> None:
             torch.testing.assert_close(state, expected, rtol=0, atol=tolerance)
 
 
+class Dropping(Model):
+    """Drops some of what a convolution gives, in its own order, by channel, with channels last, and in a row."""
+
+    embedding_size, classes = 16, 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Linear(16, 3)
+        self.body = nn.Conv2d(4, 4, 3, stride=2, padding=1)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        value = F.dropout2d(F.dropout(self.conv(images), 0.3, self.training), 0.3, self.training)
+        last = F.dropout(value.permute(0, 2, 3, 1), 0.3, self.training)  # (B, H, W, C)
+        value = self.body(last.permute(0, 3, 1, 2))
+        embedding = F.dropout(value.flatten(1), 0.3, self.training)
+        return embedding, self.fc(embedding)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_dropout_draws_what_it_draws_alone_whatever_the_order_in_memory(layout: torch.memory_format) -> None:
+    alone, cohort = new_clients("digits-mlp", 3), new_clients("digits-mlp", 3)
+    for client in (*alone, *cohort):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(client.index)
+            client.model = Dropping().to(memory_format=layout)  # type: ignore[call-overload]
+    with torch.random.fork_rng(devices=[]):
+        for client in alone:
+            torch.default_generator.set_state(dropout_of(client).get_state())
+            train(training_of(client))
+    at_once(cohort)
+    for one, other in zip(alone, cohort, strict=True):
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+
+
+def test_all_models_of_a_cohort_are_left_in_training_mode() -> None:
+    clients = new_clients("digits-mlp", 3)
+    for client in clients:
+        client.model.eval()
+    at_once(clients)
+    assert all(client.model.training for client in clients)
+
+
 class Weighted(NamedTuple):
     """Rows of the client's, and two numbers, for the loss."""
 
