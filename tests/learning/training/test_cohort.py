@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.client import Client, Forward
-from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import MODELS, build_model
 from fedchain.learning.models.vectors import read_state
 from fedchain.learning.training.cohort import SMALL, pays, train_cohort
-from fedchain.learning.training.loop import Training, train
+from fedchain.learning.training.loop import Correction, Training, train
 from tests.support.learning.cohorts import dropout_of, new_clients, shape_of, training_of
 from tests.support.learning.linear_client import schedule
 
@@ -139,25 +139,90 @@ def test_each_client_is_given_its_own() -> None:
         torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
 
 
-class Noisy(Model):
-    """Draws numbers that nobody can tell apart by client."""
+class Linear(Model):
+    """A model that does something which torch cannot do in a batch of models."""
 
     embedding_size = classes = 3
+    mean: torch.Tensor
+    largest: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Linear(64, 3)
+        self.calls = 0
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("largest", torch.zeros(()))
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = self.fc(images.flatten(1) + torch.rand(64))
+        with torch.no_grad():
+            self.mean += images.mean()
+        logits = F.dropout(self.own(self.fc(images.flatten(1))), 0.3, self.training)
         return logits, logits
 
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
 
-def test_a_model_with_other_randomness_than_dropout_is_refused_in_one_sentence() -> None:
-    client = new_clients("digits-mlp", 1)[0]
-    client.model = Noisy()
-    with pytest.raises(ConfigurationError, match=r"^models cannot be trained at once, set vectorize_clients = false: "):
-        at_once([client])
+
+class Noisy(Linear):
+    """Draws numbers that nobody can tell apart by client."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits + torch.rand(3)
+
+
+class Deciding(Linear):
+    """Takes its way by what it sees."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits * 2 if F.dropout(logits).mean() > 0 else logits
+
+
+class Unbatched(Linear):
+    """Uses an operation that has no rule for batches."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        order = torch.as_tensor(np.argsort(logits.detach().numpy(), axis=1))
+        return logits.gather(1, order)
+
+
+class Counting(Linear):
+    """Changes with each call, by an attribute."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return logits / self.calls
+
+
+class Replacing(Linear):
+    """Puts another tensor in a buffer's place."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        self.largest = torch.maximum(self.largest, logits.detach().max())
+        return logits + self.largest
+
+
+@pytest.mark.parametrize("kind", [Noisy, Deciding, Unbatched, Counting, Replacing])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_model_that_cannot_be_in_a_batch_learns_as_it_would_by_itself(kind: type[Linear], size: int) -> None:
+    alone, cohort = new_clients("digits-mlp", size), new_clients("digits-mlp", size)
+    for client in (*alone, *cohort):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(client.index)
+            client.model = kind()
+    change = Correction(lambda gradient, parameters, own: gradient + 0.1 * parameters - own, (torch.ones(195) * 0.01,))
+    found, expected = list[torch.Tensor](), list[torch.Tensor]()
+    with torch.random.fork_rng(devices=[]):
+        for client in alone:
+            torch.default_generator.set_state(dropout_of(client).get_state())
+            train(training_of(client, correct=change, seen=expected.append))
+    at_once(cohort, correct=change, seen=found.append)
+    for one, other in zip(alone, cohort, strict=True):
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+        for name, buffer in one.model.named_buffers():
+            torch.testing.assert_close(dict(other.model.named_buffers())[name], buffer, rtol=0, atol=TOLERANCE)
+        assert vars(other.model)["calls"] == vars(one.model)["calls"]
+    in_steps = [*expected[0::2], *expected[1::2]]
+    torch.testing.assert_close(found, in_steps, rtol=0, atol=TOLERANCE)
 
 
 def test_a_processor_takes_small_models_without_convolutions_and_a_card_all() -> None:
