@@ -41,14 +41,29 @@ def pays(model: nn.Module, device: torch.device) -> bool:
 
 def train_cohort(
     trainings: Sequence[Training], dropout: Sequence[torch.Generator], device: torch.device
-) -> torch.Tensor:
-    """Train the clients' models in place. Return each client's loss in each step, (K, steps).
+) -> list[torch.Tensor | Exception]:
+    """Train the clients' models in place. Return the loss in each step (steps,), or the error, of each client.
+
+    The model of a client whose code raised an error is of no use.
 
     All are of one `kind_of`. `dropout` has torch's generator of each client, which goes on from there. Models that
     torch cannot compute together take each step one by one.
     """
     with kept_generator():
         return _Cohort(trainings, dropout, device).train()
+
+
+class _Input(NamedTuple):
+    """A client's input of a step."""
+
+    images: torch.Tensor
+    """(B, ...)."""
+
+    labels: torch.Tensor
+    """(B,)."""
+
+    answer: Any
+    """What its loss is given besides."""
 
 
 class _Found(NamedTuple):
@@ -75,29 +90,48 @@ class _Cohort:
         self._change: Callable[..., torch.Tensor] | None = corrections[0].change if corrections else None
         self._values = [self._stack([*of_all]) for of_all in zip(*(one.values for one in corrections), strict=True)]
         self._is_together = len(trainings) > 1
+        self._errors: dict[int, Exception] = {}  # of clients, by place; the others go on
         self._answers: Sequence[Any] = ()
         self._given = stack_given(None, self._stack)
 
-    def train(self) -> torch.Tensor:
+    def train(self) -> list[torch.Tensor | Exception]:
         """See `train_cohort`."""
         trainings, schedule, models = self._trainings, self._trainings[0].schedule, self._models
         batches = [draw_batches(len(a.client.train_labels), schedule.batch_size, a.client.generator) for a in trainings]
         velocities = [torch.zeros_like(value) for value in models.trained]
         losses = torch.empty(len(trainings), trainings[0].steps, device=self._device)
+        inputs: list[_Input | None] = [None] * len(trainings)
         for number in range(trainings[0].steps):
-            drawn = [next(of_client) for of_client in batches]
-            taken = [take_batch(a.client, batch) for a, batch in zip(trainings, drawn, strict=True)]
-            images, labels = (self._stack([*parts]) for parts in zip(*taken, strict=True))  # (K, B, ...), (K, B)
-            answers = [a.given and a.given(batch) for a, batch in zip(trainings, drawn, strict=True)]
-            found = self._together(images, labels, answers) or self._one_by_one(images, labels, answers)
+            for place, training in self._going_on():
+                with self._told(place):
+                    inputs[place] = _input(training, next(batches[place]))
+            given = [inputs[place] for place, _ in self._going_on()]
+            if not given:
+                break
+            images, labels, answers = zip(*(one or given[0] for one in inputs), strict=True)  # the failed need some
+            together = self._stack([*images]), self._stack([*labels]), answers  # (K, B, ...), (K, B), K
+            found = self._together(*together) or self._one_by_one(*together)
+            for place, training in self._going_on():
+                if training.seen is not None:
+                    with self._told(place):
+                        for embedding in found.embeddings[place]:
+                            training.seen(embedding.cpu())
             take_step(models.trained, found.gradients, velocities, schedule)
             losses[:, number] = found.losses
-            for training, embeddings in zip(trainings, found.embeddings, strict=True):
-                if training.seen is not None:
-                    for embedding in embeddings:
-                        training.seen(embedding.cpu())
         models.write_back()
-        return losses.cpu()
+        return [self._errors.get(place, of_one) for place, of_one in enumerate(losses.cpu())]
+
+    def _going_on(self) -> list[tuple[int, Training]]:
+        """The trainings that have not failed, by place."""
+        return [(place, training) for place, training in enumerate(self._trainings) if place not in self._errors]
+
+    @contextmanager
+    def _told(self, place: int) -> Iterator[None]:
+        """Keep a client's error: it is its own."""
+        try:
+            yield
+        except Exception as error:
+            self._errors[place] = error
 
     def _together(self, images: torch.Tensor, labels: torch.Tensor, answers: Sequence[Any]) -> _Found | None:
         """Pass through all models at once. None, and all is as it was, if that cannot be done."""
@@ -123,18 +157,18 @@ class _Cohort:
         models = self._models
         losses = torch.zeros(len(answers), device=self._device)
         gradients = [torch.zeros_like(value) for value in models.trained]
-        embeddings: list[Sequence[torch.Tensor]] = []
-        for place, answer in enumerate(answers):
-            with self._drawing(place), models.one(place) as (forward, trained, seen):
-                lane = InLanes([torch.default_generator], self._stack, models.has_channels_last)
+        embeddings: list[Sequence[torch.Tensor]] = [()] * len(answers)
+        for place, training in self._going_on():
+            lane = InLanes([torch.default_generator], self._stack, models.has_channels_last)
+            with self._told(place), self._drawing(place), models.one(place) as (forward, trained, seen):
                 with _on(self._device), lane:
-                    given = _given_to_one(answer, self._stack)
-                    loss = self._trainings[place].loss(forward, images[place], labels[place], given)
+                    given = _given_to_one(answers[place], self._stack)
+                    loss = training.loss(forward, images[place], labels[place], given)
                     found = torch.autograd.grad(loss, trained, materialize_grads=True)
-            for of_all, gradient in zip(gradients, self._corrected(found, place), strict=True):
-                of_all[place] = gradient
-            losses[place] = loss.detach()
-            embeddings.append([value.detach() for value in seen])
+                for of_all, gradient in zip(gradients, self._corrected(found, place), strict=True):
+                    of_all[place] = gradient
+                losses[place] = loss.detach()
+                embeddings[place] = [value.detach() for value in seen]
         return _Found(losses, gradients, embeddings)
 
     @torch.no_grad()
@@ -178,6 +212,12 @@ def _stack(device: torch.device, tensors: list[torch.Tensor]) -> torch.Tensor:
 def _on(device: torch.device) -> AbstractContextManager[Any]:
     """Make new tensors on a device."""
     return nullcontext() if device.type == "cpu" else device
+
+
+def _input(training: Training, batch: torch.Tensor) -> _Input:
+    """Look up and augment a batch (B,)."""
+    images, labels = take_batch(training.client, batch)
+    return _Input(images, labels, None if training.given is None else training.given(batch))
 
 
 def _given_to_one(answer: Any, stack: Stack) -> Any:

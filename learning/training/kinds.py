@@ -41,7 +41,9 @@ def kind_of(training: Training) -> Hashable:
     shapes = tuple((name, value.dtype, value.shape, value.stride(), value.requires_grad) for name, value in tensors)
     images = client.train_images.dtype, client.train_images.shape[1:], client.train_images.stride()[1:]
     batch = training.steps, min(training.schedule.batch_size, len(client.train_labels)), images
-    extras = training.through, *(part is None for part in (training.correct, training.given, training.seen))
+    values = () if training.correct is None else training.correct.values
+    corrected = training.correct is None, tuple((value.dtype, value.shape) for value in values)
+    extras = training.through, corrected, training.given is None, training.seen is None
     return attributes, shapes, batch, training.loss, training.schedule, extras
 
 

@@ -36,14 +36,13 @@ def work_side_by_side(
             for cohort in kinds.values():
                 if len(cohort) == 1 and device.type == "cpu":
                     continue  # there is nothing to gain
+                found: Sequence[torch.Tensor | Exception]
                 try:
                     found = train_cohort([asked for _, asked in cohort], [turn.dropout for turn, _ in cohort], device)
-                except Exception as error:  # whoever waits for a contribution gets it
-                    for turn, _ in cohort:
-                        turn.outcome = error
-                else:
-                    for (turn, _), losses in zip(cohort, found, strict=True):
-                        turn.outcome = losses
+                except Exception as error:  # no client's own: whoever waits for a contribution gets it
+                    found = [error] * len(cohort)
+                for (turn, _), outcome in zip(cohort, found, strict=True):
+                    turn.outcome = outcome
             for turn in turns:
                 if turn.training is not None:
                     turn.go_on()

@@ -1,6 +1,7 @@
 """Cohorts: every built-in model learns in a batch of models what it learns by itself, but for rounding."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,9 @@ LAZY = [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for 
 
 
 def at_once(clients: Sequence[Client], **changes: Any) -> torch.Tensor:
-    return train_cohort([training_of(client, **changes) for client in clients], [*map(dropout_of, clients)], CPU)
+    """The losses of each client in each step, (K, steps)."""
+    found = train_cohort([training_of(client, **changes) for client in clients], [*map(dropout_of, clients)], CPU)
+    return torch.stack([losses for losses in found if isinstance(losses, torch.Tensor)])
 
 
 @pytest.mark.parametrize("name", LAZY)
@@ -223,6 +226,49 @@ def test_a_model_that_cannot_be_in_a_batch_learns_as_it_would_by_itself(kind: ty
         assert vars(other.model)["calls"] == vars(one.model)["calls"]
     in_steps = [*expected[0::2], *expected[1::2]]
     torch.testing.assert_close(found, in_steps, rtol=0, atol=TOLERANCE)
+
+
+def failing(client: Client, what: str, when: int) -> Training:
+    """A training whose own code raises an error in a step, counted from 0; a negative one never comes."""
+    given_steps, seen_steps = count(), count()
+
+    def given(batch: torch.Tensor) -> Weighted:
+        is_now = next(given_steps) == when
+        if is_now and what == "given":
+            raise ZeroDivisionError
+        return Weighted(torch.zeros(4, 5 if is_now and what == "loss" else 3), 0.1, 3)
+
+    def seen(embedding: torch.Tensor) -> None:
+        if next(seen_steps) == when and what == "seen":
+            raise ZeroDivisionError
+
+    return Training(client, weighted, schedule(steps=3), 1, given=given, seen=seen)
+
+
+@pytest.mark.parametrize("kind", [Linear, Noisy])
+@pytest.mark.parametrize("what", ["given", "seen", "loss"])
+@pytest.mark.parametrize("when", [0, 1])
+def test_an_error_is_that_of_the_client_whose_code_raised_it(kind: type[Linear], what: str, when: int) -> None:
+    """The others learn what they learn without it."""
+    models = list[torch.Tensor]()
+    for is_failing in (True, False):
+        clients = new_clients("digits-mlp", 3)
+        for client in clients:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(client.index)
+                client.model = kind()
+        trainings = [failing(client, what, when if is_failing and client.index == 1 else -1) for client in clients]
+        found = train_cohort(trainings, [*map(dropout_of, clients)], CPU)
+        assert [isinstance(one, Exception) for one in found] == [False, is_failing, False]
+        models += [read_state(clients[place].model) for place in (0, 2)]
+    for one, other in zip(models[:2], models[2:], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE)
+
+
+def test_a_cohort_whose_clients_all_fail_ends() -> None:
+    clients = new_clients("digits-mlp", 2)
+    found = train_cohort([failing(one, "given", 0) for one in clients], [*map(dropout_of, clients)], CPU)
+    assert [type(one) for one in found] == [ZeroDivisionError] * 2
 
 
 def test_a_processor_takes_small_models_without_convolutions_and_a_card_all() -> None:

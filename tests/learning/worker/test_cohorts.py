@@ -46,7 +46,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the cohorts that are trained from now on."""
     found, real = list[int](), cohort.train_cohort
 
-    def counting(trainings: Any, *arguments: Any) -> torch.Tensor:
+    def counting(trainings: Any, *arguments: Any) -> list[torch.Tensor | Exception]:
         found.append(len(trainings))
         return real(trainings, *arguments)
 
