@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.func import functional_call, vmap
+from torch.overrides import TorchFunctionMode
 
 from fedchain.learning.client import Forward
 from fedchain.learning.device import kept_generator
@@ -104,26 +105,44 @@ class _Cohort:
         for number in range(trainings[0].steps):
             for place, training in self._going_on():
                 with self._told(place):
-                    inputs[place] = _input(training, next(batches[place]))
-            given = [inputs[place] for place, _ in self._going_on()]
-            if not given:
+                    inputs[place] = self._input(place, training, next(batches[place]))
+            going_on = [inputs[place] for place, _ in self._going_on()]
+            if not going_on:
                 break
-            images, labels, answers = zip(*(one or given[0] for one in inputs), strict=True)  # the failed need some
+            for place in self._errors:
+                inputs[place] = going_on[0]  # a lane needs some
+            images, labels, answers = zip(*(one for one in inputs if one is not None), strict=True)
             together = self._stack([*images]), self._stack([*labels]), answers  # (K, B, ...), (K, B), K
             found = self._together(*together) or self._one_by_one(*together)
             for place, training in self._going_on():
                 if training.seen is not None:
-                    with self._told(place):
+                    with self._told(place), self._as_alone(place):
                         for embedding in found.embeddings[place]:
                             training.seen(embedding.cpu())
             take_step(models.trained, found.gradients, velocities, schedule)
             losses[:, number] = found.losses
-        models.write_back()
+        for place in range(len(trainings)):
+            models.write_back(place)
         return [self._errors.get(place, of_one) for place, of_one in enumerate(losses.cpu())]
 
     def _going_on(self) -> list[tuple[int, Training]]:
         """The trainings that have not failed, by place."""
         return [(place, training) for place, training in enumerate(self._trainings) if place not in self._errors]
+
+    def _input(self, place: int, training: Training, batch: torch.Tensor) -> _Input:
+        """Look up and augment a batch (B,), and ask for what the loss is given."""
+        images, labels = take_batch(training.client, batch)
+        if training.given is None:
+            return _Input(images, labels, None)
+        with self._as_alone(place):
+            return _Input(images, labels, training.given(batch))
+
+    @contextmanager
+    def _as_alone(self, place: int) -> Iterator[None]:
+        """Have a client's own code draw its own numbers, and find its model as it is now."""
+        with self._drawing(place), _UpToDate(self._models, place) as look:
+            yield
+        look.take_over()
 
     @contextmanager
     def _told(self, place: int) -> Iterator[None]:
@@ -158,6 +177,7 @@ class _Cohort:
         losses = torch.zeros(len(answers), device=self._device)
         gradients = [torch.zeros_like(value) for value in models.trained]
         embeddings: list[Sequence[torch.Tensor]] = [()] * len(answers)
+        failed = len(self._errors)
         for place, training in self._going_on():
             lane = InLanes([torch.default_generator], self._stack, models.has_channels_last)
             with self._told(place), self._drawing(place), models.one(place) as (forward, trained, seen):
@@ -169,6 +189,7 @@ class _Cohort:
                     of_all[place] = gradient
                 losses[place] = loss.detach()
                 embeddings[place] = [value.detach() for value in seen]
+        self._is_together = len(self._errors) > failed  # it may have been on account of these
         return _Found(losses, gradients, embeddings)
 
     @torch.no_grad()
@@ -214,12 +235,6 @@ def _on(device: torch.device) -> AbstractContextManager[Any]:
     return nullcontext() if device.type == "cpu" else device
 
 
-def _input(training: Training, batch: torch.Tensor) -> _Input:
-    """Look up and augment a batch (B,)."""
-    images, labels = take_batch(training.client, batch)
-    return _Input(images, labels, None if training.given is None else training.given(batch))
-
-
 def _given_to_one(answer: Any, stack: Stack) -> Any:
     """Return what a client's loss is given, on the device."""
     alone = stack_given([answer], stack)
@@ -237,6 +252,8 @@ class _Models:
         self.trained = [self.values[name].requires_grad_() for name in self._trained]
         """The parameters that training moves, (K, ...) each, in the model's order."""
         self._buffers = [f"model.{name}" for name, _ in models[0].named_buffers()]
+        self.memory = [{_address(value) for value in state.values()} - {0} for state in self._states]
+        """Where the numbers of each client's own model are."""
         for model in models:
             model.train()
         self._templates = [_Template(model, through) for model in models]
@@ -303,11 +320,53 @@ class _Models:
                 own[name].copy_(given[name].detach())
 
     @torch.no_grad()
-    def write_back(self) -> None:
-        """Give each model its own values."""
+    def write_back(self, place: int) -> None:
+        """Give a client's own model its values."""
         for name, values in self.values.items():
-            for state, value in zip(self._states, values.cpu(), strict=True):
-                state[name].copy_(value)
+            self._states[place][name].copy_(values[place])
+
+    @torch.no_grad()
+    def take_over(self, place: int) -> None:
+        """Take a client's values from its own model."""
+        for name, value in self._states[place].items():
+            self.values[name][place].copy_(value)
+
+
+class _UpToDate(TorchFunctionMode):
+    """Brings a client's own model up to date when torch is first asked about a tensor of it."""
+
+    def __init__(self, models: _Models, place: int) -> None:
+        super().__init__()
+        self._models, self._place, self._is_read = models, place, False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not self._is_read and self._reads((args, kwargs)):
+            self._is_read = True
+            self._models.write_back(self._place)
+        return func(*args, **(kwargs or {}))
+
+    def take_over(self) -> None:
+        """Take over what was done to it."""
+        if self._is_read:
+            self._models.take_over(self._place)
+
+    def _reads(self, value: Any) -> bool:
+        """Whether a tensor of the model is among the arguments."""
+        if isinstance(value, torch.Tensor):
+            return _address(value) in self._models.memory[self._place]
+        if isinstance(value, dict):
+            return self._reads([*value.values()])
+        return isinstance(value, tuple | list) and any(map(self._reads, value))
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where a tensor's numbers are; 0 for one that has none of its own, as within `vmap`."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0
 
 
 class _NotInLanes(Exception):

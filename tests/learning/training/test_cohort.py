@@ -1,6 +1,6 @@
 """Cohorts: every built-in model learns in a batch of models what it learns by itself, but for rounding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -226,6 +226,74 @@ def test_a_model_that_cannot_be_in_a_batch_learns_as_it_would_by_itself(kind: ty
         assert vars(other.model)["calls"] == vars(one.model)["calls"]
     in_steps = [*expected[0::2], *expected[1::2]]
     torch.testing.assert_close(found, in_steps, rtol=0, atol=TOLERANCE)
+
+
+Code = Callable[[Client], Callable[[torch.Tensor], torch.Tensor]]
+"""code(client) -> a function of a step's batch, or its embedding."""
+
+
+def read_by_itself(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda _: client.model.fc.weight[:, :4].mean(1)  # type: ignore[union-attr, index]
+
+
+def read_as_it_was_named(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    state = client.model.state_dict()
+    return lambda _: torch.stack([state["fc.bias"], state["fc.bias"]]).sum(0)
+
+
+def ask_the_model(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    model = client.model
+    return lambda _: model(client.train_images[:3])[1].mean(1)
+
+
+def draw(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda _: torch.rand(3)
+
+
+def move(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    def moved(_: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            client.model.fc.bias.mul_(0.5)  # type: ignore[union-attr, operator]
+        return torch.zeros(3)
+
+    return moved
+
+
+@pytest.mark.parametrize("code", [read_by_itself, read_as_it_was_named, ask_the_model, draw, move])
+@pytest.mark.parametrize("where", ["given", "seen"])
+def test_own_code_between_the_steps_finds_its_own_numbers_and_its_model_as_it_is(code: Code, where: str) -> None:
+    def asked(client: Client) -> Training:
+        does, said = code(client), [torch.zeros(3)]
+
+        def given(batch: torch.Tensor) -> Weighted:
+            if where == "given":
+                said.append(does(batch).detach())
+            return Weighted(said[-1].expand(4, 3), 0.5, 3)
+
+        def seen(embedding: torch.Tensor) -> None:
+            if where == "seen":
+                said.append(does(embedding).detach())
+
+        return Training(client, weighted, schedule(steps=3), 1, given=given, seen=seen)
+
+    alone, cohort = new_clients("digits-mlp", 3), new_clients("digits-mlp", 3)
+    for client in (*alone, *cohort):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(client.index)
+            client.model = Linear()
+    generators = [dropout_of(client) for client in cohort]
+    with torch.random.fork_rng(devices=[]):
+        ends = []
+        for client in alone:
+            torch.default_generator.set_state(dropout_of(client).get_state())
+            train(asked(client))
+            ends.append(torch.get_rng_state())
+        state = torch.get_rng_state()
+        train_cohort([asked(client) for client in cohort], generators, CPU)
+        assert torch.equal(torch.get_rng_state(), state), "nobody else's numbers are drawn"
+    for one, other, end, generator in zip(alone, cohort, ends, generators, strict=True):
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+        assert torch.equal(generator.get_state(), end)
 
 
 def failing(client: Client, what: str, when: int) -> Training:
