@@ -19,6 +19,7 @@ from fedchain.learning.registry import METHODS, HyperparameterValue, build_metho
 from fedchain.learning.round import OffChain
 from fedchain.learning.training import cohort
 from fedchain.learning.training.loop import Training, train
+from fedchain.learning.worker import learner as learner_module
 from fedchain.learning.worker.cohorts import work_side_by_side
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
@@ -127,6 +128,19 @@ def test_a_client_that_diverges_or_fails_fails_alone() -> None:
     as_if_well = expected.contribute_together(CLIENTS, "update", 1, b"")
     assert [found[0], found[2]] == [as_if_well[0], as_if_well[2]]
     assert all(isinstance(one, InvalidPayload) for one in learner.contribute_together(CLIENTS, "update", 2, b"damaged"))
+
+
+@pytest.mark.parametrize("at_once", [256, 2])
+def test_a_client_that_cannot_be_built_leaves_the_others_what_they_made(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_module, "COHORT_MAX", at_once)
+    learner = Learner(config())
+    learner.train_on("cpu", vectorize_clients=True)
+    found = learner.contribute_together((0, 1, 9, 2), "update", 1, b"")
+    assert isinstance(found[2], ConfigurationError)
+    assert str(found[2]) == "client must be between 0 and 2, not 9"
+    assert [isinstance(one, Contribution) for one in found] == [True, True, False, True]
 
 
 def test_work_draws_beside_others_the_numbers_that_it_would_draw_alone() -> None:
