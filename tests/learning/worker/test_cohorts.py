@@ -1,5 +1,6 @@
 """Clients side by side: every method that allows it learns in cohorts what its clients learn one by one."""
 
+import signal
 import threading
 from dataclasses import replace
 from typing import Any
@@ -143,18 +144,19 @@ def test_a_client_that_cannot_be_built_leaves_the_others_what_they_made(
     assert [isinstance(one, Contribution) for one in found] == [True, True, False, True]
 
 
+def mean_of_logits(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+    return forward(images)[1].mean()
+
+
 def test_work_draws_beside_others_the_numbers_that_it_would_draw_alone() -> None:
     learner, drawn = Learner(config()), dict[int, list[float]]()
     schedule = learner.method.schedule
     assert schedule is not None
 
-    def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
-        return forward(images)[1].mean()
-
     def work(client: Client) -> str:
         torch.default_generator.manual_seed(client.index)
         drawn[client.index] = [float(torch.rand(()))]
-        train(Training(client, loss, schedule, 1))
+        train(Training(client, mean_of_logits, schedule, 1))
         drawn[client.index].append(float(torch.rand(())))
         return f"client {client.index}"
 
@@ -178,6 +180,52 @@ def test_an_end_from_outside_ends_all_work_and_puts_clients_back(monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         learner.contribute_together(CLIENTS, "update", 1, b"")
     assert [learner.checkpoint(index) for index in CLIENTS] == before
+    assert threading.active_count() == threads
+
+
+def test_an_end_from_outside_interrupts_a_clients_own_code() -> None:
+    """Ctrl-C comes while the second client's code goes on for ever, and the first waits for its training."""
+    learner, ended, threads = Learner(config()), list[int](), threading.active_count()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def work(client: Client) -> None:
+        try:
+            if client.index == 1:
+                signal.pthread_kill(main, signal.SIGINT)
+                while True:
+                    torch.rand(3)
+            train(Training(client, mean_of_logits, learner.method.schedule, 1))  # type: ignore[arg-type]
+        finally:
+            ended.append(client.index)
+
+    clients = [learner.client(index) for index in CLIENTS]
+    with torch.random.fork_rng(devices=[]), pytest.raises(KeyboardInterrupt):
+        work_side_by_side(clients, work, torch.device("cpu"))
+    assert sorted(ended) == [0, 1], "the third had not begun"
+    assert threading.active_count() == threads
+    assert [client.trainer for client in clients] == [None] * 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_an_exit_in_a_clients_own_code_ends_all_work(end: type[BaseException], when: str) -> None:
+    learner, ended, threads = Learner(config()), list[int](), threading.active_count()
+
+    def work(client: Client) -> None:
+        try:
+            if client.index == 1 and when == "before":
+                raise end("enough")
+            train(Training(client, mean_of_logits, learner.method.schedule, 1))  # type: ignore[arg-type]
+            if client.index == 1:
+                raise end("enough")
+        finally:
+            ended.append(client.index)
+
+    clients = [learner.client(index) for index in CLIENTS]
+    with torch.random.fork_rng(devices=[]), pytest.raises(end, match=r"^enough$"):
+        work_side_by_side(clients, work, torch.device("cpu"))
+    assert sorted(ended) == ([0, 1] if when == "before" else [0, 1, 2])
     assert threading.active_count() == threads
 
 
