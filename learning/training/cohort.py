@@ -19,6 +19,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
+from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Forward
 from fedchain.learning.device import kept_generator
 from fedchain.learning.models.base import Model
@@ -91,6 +92,7 @@ class _Cohort:
         self._change: Callable[..., torch.Tensor] | None = corrections[0].change if corrections else None
         self._values = [self._stack([*of_all]) for of_all in zip(*(one.values for one in corrections), strict=True)]
         self._is_together = len(trainings) > 1
+        self._card_states: dict[int, torch.Tensor] = {}  # of a card's generator, by place
         self._errors: dict[int, Exception] = {}  # of clients, by place; the others go on
         self._answers: Sequence[Any] = ()
         self._given = stack_given(None, self._stack)
@@ -181,7 +183,7 @@ class _Cohort:
         for place, training in self._going_on():
             lane = InLanes([torch.default_generator], self._stack, models.has_channels_last)
             with self._told(place), self._drawing(place), models.one(place) as (forward, trained, seen):
-                with _on(self._device), lane:
+                with self._drawing_on_card(place), _on(self._device), lane:
                     given = _given_to_one(answers[place], self._stack)
                     loss = training.loss(forward, images[place], labels[place], given)
                     found = torch.autograd.grad(loss, trained, materialize_grads=True)
@@ -211,18 +213,28 @@ class _Cohort:
 
     @contextmanager
     def _drawing(self, place: int) -> Iterator[None]:
-        """Have torch draw from a client's generator; a card's numbers follow from it."""
+        """Have torch draw from a client's generator."""
         own = self._dropout[place]
         torch.default_generator.set_state(own.get_state())
         try:
-            if self._device.type == "cpu":
-                yield
-            else:
-                with torch.random.fork_rng(devices=[self._device]), torch.cuda.device(self._device):
-                    torch.cuda.manual_seed(own.initial_seed() ^ int(own.get_state().sum()))
-                    yield
+            yield
         finally:
             own.set_state(torch.default_generator.get_state())
+
+    @contextmanager
+    def _drawing_on_card(self, place: int) -> Iterator[None]:
+        """Have a card draw a client's numbers, which follow from its generator as it was at first."""
+        if self._device.type == "cpu":
+            yield
+            return
+        with torch.random.fork_rng(devices=[self._device]), torch.cuda.device(self._device):
+            if place in self._card_states:
+                torch.cuda.set_rng_state(self._card_states[place], self._device)
+            else:
+                state = self._dropout[place].get_state().numpy().tobytes()
+                torch.cuda.manual_seed(int.from_bytes(sha256(state)[:6]))
+            yield
+            self._card_states[place] = torch.cuda.get_rng_state(self._device)
 
 
 def _stack(device: torch.device, tensors: list[torch.Tensor]) -> torch.Tensor:
