@@ -65,11 +65,11 @@ class _Input(NamedTuple):
     """(B,)."""
 
     answer: Any
-    """What its loss is given besides."""
+    """The loss is given it besides."""
 
 
 class _Found(NamedTuple):
-    """What a step's pass through the models gave."""
+    """The outcome of a pass through the models."""
 
     losses: torch.Tensor
     """(K,)."""

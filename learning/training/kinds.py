@@ -14,7 +14,7 @@ from torch import nn
 from fedchain.learning.training.loop import Training
 
 _OF_ANY_MODULE = frozenset(vars(nn.Module()))
-"""What each module has; of it, hooks alone change its outputs, and training sets the mode."""
+"""Attributes of every module; hooks alone among them change its outputs, and training sets the mode."""
 
 _HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
 _HOOK_KINDS = "_forward_pre_hooks_with_kwargs", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"
