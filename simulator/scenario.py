@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
@@ -122,6 +122,12 @@ class Scenario(Consensus):
     adversaries: tuple[Traitors, ...] = ()
     """Peers that do not follow the protocol, as [[adversaries]] tables in the file."""
 
+    admission: Literal["closed", "quorum", "sponsors"] = "closed"
+    """Members that decide who comes or is removed: none (closed), a quorum, or sponsors."""
+    sponsors: Annotated[int, Range(0, 10_000)] = 0
+    """Members that have to approve, if sponsors decide."""
+    away_after: Annotated[int, Range(0, 65_536)] = 0
+    """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
     changes: tuple[MemberChange, ...] = ()
     """Changes of the membership, as [[changes]] tables in the file. The data are dealt to all that ever take part."""
 
@@ -187,6 +193,11 @@ class Scenario(Consensus):
         return count_members(self.learning_config(), self.aggregator_rule) - self.newcomers
 
     @property
+    def members_change(self) -> bool:
+        """Whether the founding document lets members change."""
+        return bool(self.changes or self.away_after) or self.admission != "closed"
+
+    @property
     def newcomers(self) -> int:
         """Number of peers that join later."""
         return sum(len(row.peers) for row in self.changes if row.kind == "join")
@@ -208,9 +219,12 @@ class Scenario(Consensus):
         values["hyperparameters"] = dict(self.hyperparameters)
         if self.device == "cpu":  # a file without it says the same
             del values["device"]
-        if not self.changes:
-            del values["changes"]
-        for name in ("faults", "clocks", "adversaries", *(["changes"] if self.changes else [])):
+        if not self.members_change:  # as before there were such settings
+            for name in ("admission", "sponsors", "away_after", "changes"):
+                del values[name]
+        for name in ("faults", "clocks", "adversaries", "changes"):
+            if name not in values:
+                continue
             values[name] = [{item.name: getattr(row, item.name) for item in fields(row)} for row in values[name]]
         for row in values["adversaries"]:
             row["parameters"] = dict(row["parameters"])

@@ -18,12 +18,12 @@ from fedchain.crypto.signature_memory import SignatureMemory
 from fedchain.network.messages import Message
 from fedchain.network.session import Session
 from fedchain.network.sync import CatchUp
-from fedchain.node.core.change_pool import ChangePool
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.content_cache import ContentCache
 from fedchain.node.core.effects import Effect, Send, Tell, WriteJournal
 from fedchain.node.core.events import Moment
 from fedchain.node.core.ledger import Ledger
+from fedchain.node.core.membership.change_pool import ChangePool
 from fedchain.node.core.mempool import Mempool
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.voting.journal import Journal

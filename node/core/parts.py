@@ -7,7 +7,6 @@ from fedchain.crypto.hashing import Hash
 from fedchain.node.core.answers import Answers
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.block_import import BlockImport
-from fedchain.node.core.changes import Changes
 from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX, Intern, held_once
 from fedchain.node.core.contents.part_lists import NoParts, PartLookup
@@ -19,6 +18,7 @@ from fedchain.node.core.following.announcing import Announcing
 from fedchain.node.core.following.catching_up import CatchingUp
 from fedchain.node.core.following.gathering import Gathering
 from fedchain.node.core.following.refill import Refill
+from fedchain.node.core.membership.changes import Changes
 from fedchain.node.core.mining import Mining
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import NO_GOOD_POSTS, GoodPosts, Posts

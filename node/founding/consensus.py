@@ -71,20 +71,11 @@ class Consensus:
     retention_blocks: Blocks = 1_000
     """Blocks up to the head whose payloads are kept; 0: all."""
 
-    admission: Literal["closed", "quorum", "sponsors"] = "closed"
-    """Who decides on members that come or are removed: nobody (closed), a quorum of the members, or as many sponsors as
-    are said."""
-    sponsors: Members = 0
-    """Members that have to approve, if sponsors decide."""
-    away_after: Blocks = 0
-    """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
-
     def to_genesis(self) -> dict[str, Any]:
         """The fields of a genesis document in its own units, but for the aggregator: the task has a say in that."""
         from fedchain.chain.difficulty import bits_from_attempts
         from fedchain.chain.genesis import FaultModel
 
-        changing = {} if self._is_frozen() else self._admission()
         same: tuple[str, ...] = ("rounds", "centralized", "proof_function", "retention_blocks")
         same += ("committee_size", "contributors_per_round", "contribution_quorum")
         times = ("round_interval", "phase_timeout", "phase_floor", "vote_timeout", "omission_slack")
@@ -96,16 +87,4 @@ class Consensus:
             "target_mining_time_ms": round(self.mining_s * 1000),
             "initial_bits": bits_from_attempts(self.mining_attempts),
             "fault_model": FaultModel(self.fault_model),
-            **changing,
         }
-
-    def _is_frozen(self) -> bool:
-        """Whether the members are the same for ever."""
-        return self.admission == "closed" and not self.away_after
-
-    def _admission(self) -> dict[str, Any]:
-        from fedchain.chain.change import CHANGES_VERSION
-        from fedchain.chain.genesis import Admission
-
-        said = {"sponsors": self.sponsors, "away_after": self.away_after}
-        return {"version": CHANGES_VERSION, "admission": Admission(self.admission), **said}

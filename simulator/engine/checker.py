@@ -53,7 +53,7 @@ class Checker:
     ) -> None:
         self.violations: list[str] = []
         self._genesis, self._loop, self._peers, self._traitors = genesis, loop, peers, traitors
-        members = (*genesis.members, *newcomers)
+        members = (*genesis_state(genesis).roster.members, *newcomers)
         lying = frozenset(members[number] for number in traitors)
         honest = [number for number in range(len(members)) if number not in traitors]
         self.finals = FinalBlocks(genesis, rules, self._content, lying, self.fail)

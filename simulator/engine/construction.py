@@ -8,6 +8,7 @@ from typing import Any
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
@@ -60,7 +61,7 @@ class Construction:
             derive(scenario.seed, "network"),
             watch,
             self.contents.share,
-            founders=len(self.genesis.members),
+            founders=len(genesis_state(self.genesis).roster),
         )
 
     def surroundings(

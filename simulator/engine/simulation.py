@@ -16,7 +16,7 @@ from typing import Any
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.post import Post
-from fedchain.chain.state import State
+from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
@@ -125,7 +125,8 @@ class Simulation:
         self.peers: list[SimulatedPeer] = []
         self.loop = VirtualTimeLoop()
         self.traitors = frozenset(number for row in scenario.adversaries for number in row.peers)
-        newcomers = [key.public_key for key in keys[len(genesis.members) :]]
+        self._founders = len(genesis_state(genesis).roster)
+        newcomers = [key.public_key for key in keys[self._founders :]]
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors, newcomers)
         self._membership = MembershipChanges(genesis, scenario.changes, self.peers)
         self.witness = Witness()
@@ -178,7 +179,7 @@ class Simulation:
 
     def _begin(self) -> None:
         if self._shifts is None:
-            for peer in self.peers[: len(self._genesis.members)]:
+            for peer in self.peers[: self._founders]:
                 peer.start()
         else:
             self._shifts.begin()
@@ -315,7 +316,7 @@ class Simulation:
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
         rounds = self._genesis.rounds
-        dedicated = len(self._genesis.members) - len(self._genesis.participants)
+        dedicated = self._founders - len(self._genesis.participants)
         clients = self.peers[: len(self.peers) - dedicated]
         running = [peer for peer in clients if peer.node is not None and peer.is_honest]
         known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}

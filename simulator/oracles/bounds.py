@@ -4,10 +4,10 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import genesis_state
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.sync import OWED_MAX
-from fedchain.node.core.change_pool import OPEN_MAX
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
 from fedchain.node.core.following.joining import WAITING_MAX
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, WINDOW
+from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.core.voting.ballot import ATTEMPTS_AHEAD, ATTEMPTS_BEHIND
 from fedchain.node.core.voting.sessions import HEIGHTS_APART, KEPT_MAX
 from fedchain.node.core.voting.voting import EARLY_MAX

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from fedchain.chain.change import Change
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
-from fedchain.node.core.change_pool import fits
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry
+from fedchain.node.core.membership.change_pool import fits
 
 
 def deserves_vote(context: Context, entry: Entry) -> bool:

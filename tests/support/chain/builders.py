@@ -291,8 +291,7 @@ class ChainBuilder:
         Args:
             block: what is changed.
             changes: ``transactions``, ``certificate``, ``evidence`` or ``changes`` of the body; ``key`` of another
-                miner; or fields of the header. The roots follow the body, and ``miner`` follows the key, unless they are
-                given.
+                miner; or fields of the header. The roots follow the body, and ``miner`` the key, unless they are given.
         """
         posts = changes.pop("transactions", block.transactions)
         certificate = changes.pop("certificate", block.certificate)

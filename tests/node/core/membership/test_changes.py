@@ -2,9 +2,9 @@
 
 from fedchain.chain.change import Change
 from fedchain.network.messages import CandidateMessage, ChangeMessage
-from fedchain.node.core.changes import REPEAT_MS
 from fedchain.node.core.effects import Effect, Refuse
 from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.core.membership.changes import REPEAT_MS
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import approved, joining, living_genesis, own
 from tests.support.node.stage import Stage, published, refused, sent
