@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, Rules
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.store import Final
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

@@ -1,1 +1,1 @@
-"""Votes of this member for the open height, and the guards that keep it from ever contradicting itself."""
+"""Changes of the membership, until a block counts them."""
