@@ -138,12 +138,7 @@ class Block:
     @classmethod
     def from_record(cls, value: Any) -> "Block":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds: tuple[type, ...] = (list, bytes, list, list, list)
-        # The header, which says what belongs to the body, comes first.
-        header = Header.from_record(value[0] if type(value) is list and value else value)
-        if header.version >= CHANGES_VERSION:
-            kinds = (*kinds, list)
-        _, signature, transactions, certificate, evidence, *changes = expect_record(value, "block", kinds)
+        header, signature, transactions, certificate, evidence, changes = read_parts(value)
         parent = expect_record(certificate, "block certificate", (list,)) if certificate else [None]
         return cls(
             header,
@@ -151,7 +146,7 @@ class Block:
             tuple(Post.from_record(record) for record in transactions),
             None if parent[0] is None else Certificate.from_record(parent[0]),
             tuple(Evidence.from_record(record) for record in evidence),
-            tuple(Change.from_record(record) for record in (changes[0] if changes else ())),
+            tuple(Change.from_record(record) for record in changes),
         )
 
     def encode(self) -> bytes:
@@ -162,6 +157,20 @@ class Block:
     def decode(cls, data: bytes, size_max: int) -> "Block":
         """Read :meth:`encode`'s bytes; raises InvalidEncoding."""
         return cls.from_record(decode(data, size_max))
+
+
+def read_parts(value: Any) -> tuple[Header, bytes, list[Any], list[Any], list[Any], list[Any]]:
+    """Header, signature, and the records of posts, certificate (none or one), evidence and changes of a block's record.
+
+    Raises InvalidEncoding.
+    """
+    kinds: tuple[type, ...] = (list, bytes, list, list, list)
+    # The header, which says what belongs to the body, comes first.
+    header = Header.from_record(value[0] if type(value) is list and value else value)
+    if header.version >= CHANGES_VERSION:
+        kinds = (*kinds, list)
+    _, signature, transactions, certificate, evidence, *changes = expect_record(value, "block", kinds)
+    return header, signature, transactions, certificate, evidence, changes[0] if changes else []
 
 
 def transactions_root(transactions: Sequence[Post]) -> Hash:
