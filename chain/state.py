@@ -248,6 +248,11 @@ def votes_required(genesis: Genesis, electors: frozenset[PublicKey]) -> int:
     return genesis.fault_model.quorum(len(electors))
 
 
+def liars_left(genesis: Genesis, state: State) -> int:
+    """Number of members that may lie and were not convicted: nobody can prove a crime of an honest member."""
+    return genesis.fault_model.faulty(len(state.roster.members)) - len(state.convicted)
+
+
 def may_close_empty(genesis: Genesis, state: State) -> bool:
     """Whether the open phase depends on few enough members that their silence could stop the federation for ever.
 

@@ -170,18 +170,18 @@ def validate_claim(certificate: Certificate, kind: VoteKind, height: int, block_
         "certificate's kind",
         f"{certificate.kind.name.lower()}s found, {kind.name.lower()}s expected",
     )
+    _check(
+        certificate.height == height,
+        InvalidCertificate,
+        "certificate's height",
+        f"{certificate.height} found, {height} expected",
+    )
     # And only precommits for that block.
     _check(
         certificate.block_hash == block_hash,
         InvalidCertificate,
         "certificate's block",
         f"{certificate.block_hash.hex()} found, {block_hash.hex()} expected",
-    )
-    _check(
-        certificate.height == height,
-        InvalidCertificate,
-        "certificate's height",
-        f"{certificate.height} found, {height} expected",
     )
 
 
