@@ -143,6 +143,8 @@ class Verified:
 
     trusted: Trusted
     """The block that was asked for."""
+    block: LightBlock | None
+    """The same with its certificate; None if it was trusted from the beginning."""
     certificates: int
     """Certificates that were verified on the way."""
     signatures: int
@@ -291,7 +293,7 @@ def bisect(
     """
     if height < trusted.height:
         raise OutOfWindow("height", f"{height} is asked for, {trusted.height} is trusted and only later ones are taken")
-    begin, certificates, signatures = trusted.height, 0, 0
+    begin, found, certificates, signatures = trusted.height, None, 0, 0
     waiting: list[LightBlock] = []  # blocks that are verified once one below is trusted, the lowest last
     wanted = height
     while trusted.height < height:
@@ -307,9 +309,9 @@ def bisect(
             wanted = (trusted.height + block.header.height) // 2
             continue
         certificates, signatures = certificates + 1, signatures + len(block.certificate.votes)
-        waiting.pop()
+        found = waiting.pop()
         wanted = waiting[-1].header.height if waiting else height
-    return Verified(trusted, certificates, signatures, height - begin - certificates)
+    return Verified(trusted, found, certificates, signatures, height - begin - certificates)
 
 
 def compare(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.explorer import block_views
@@ -29,6 +30,8 @@ from tests.support.cli_explored import GENESIS, write
 from tests.support.cli_explored import chain as chain
 from tests.support.cli_explored import run_folder as run_folder
 from tests.support.cli_explorer import explore
+from tests.support.web.lying import lying
+from tests.support.web.site import HOME, site
 
 
 def explore_json(*arguments: object) -> Any:
@@ -439,3 +442,29 @@ def test_every_command_has_help() -> None:
     app = typer.main.get_group(explorer_app(lambda methods: lambda genesis: FakeRules()))
     assert sorted(app.commands) == sorted(names)
     assert all(command.help for command in app.commands.values())
+
+
+# --- explorers elsewhere
+
+
+def test_what_an_explorer_serves_is_verified_by_certificates(run_folder: Path, chain: ChainBuilder) -> None:
+    trusted, forged = GENESIS.chain_id.hex(), {"/api/v1/run/light/3": lambda body: body.replace(b'"bytes":"95c4', b"")}
+    with TestClient(site(run_folder).app, base_url=HOME) as client:
+        with lying(client, {}) as address:
+            shown = explore("verify", f"{address}#{trusted}")
+            found = explore_json("verify", f"{address}#{trusted}")
+            other = explore("verify", f"{address}#{'00' * 32}")
+        with lying(client, forged) as address:
+            spoilt = explore("verify", address)
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 5)
+    assert f"verified    height 3, block {chain.tip.hex()}; 1 server has it" in shown.stdout
+    assert (found["height"], found["block_hash"], found["is_compared"]) == (3, chain.tip.hex(), True)
+    assert (other.exit_code, other.stdout[:20]) == (1, "NOT VERIFIED: chain:")
+    assert spoilt.exit_code == 1
+    assert "NOT VERIFIED: answer" in spoilt.stdout
+
+
+def test_folders_are_judged_one_at_a_time_and_a_silent_server_is_a_line(run_folder: Path) -> None:
+    assert_refused(explore("verify", run_folder, run_folder), "2 folders are named")
+    assert_refused(explore("verify", run_folder, "http://127.0.0.1:1/"), "is not the address of an explorer")
+    assert_refused(explore("verify", "http://127.0.0.1:1/"), "http://127.0.0.1:1/ does not answer: ")

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ RulesOf = Callable[[Genesis], KnowledgeRules]
 
 RulesWith = Callable[[Sequence[str]], RulesOf]
 """Builds a ``RulesOf`` that also knows the methods in the named files."""
+
+URL = re.compile("https?://", re.IGNORECASE)
+"""The beginning of an address of an explorer."""
 
 PORT = 8420
 """Port on which ``serve`` listens by default."""
@@ -100,8 +104,27 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             _show(answer, as_json, explorer.genesis, folder)
 
     @app.command()
-    def verify(folder: Folder, method: list[str] | None, as_json: bool) -> None:
-        """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged."""
+    def verify(
+        places: Annotated[
+            list[str],
+            typer.Argument(
+                metavar="FOLDER|URL…",
+                help="A run's folder, or the folder of the chain in it; or addresses of explorers with one chain.",
+                show_default=False,
+            ),
+        ],
+        method: list[str] | None,
+        as_json: bool,
+    ) -> None:
+        """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged.
+
+        A chain that an explorer serves elsewhere is verified by its certificates: http://HOST:PORT/CHAIN#CHAIN-ID.
+        """
+        if any(URL.match(place) for place in places):
+            verify_by_certificates(places, as_json)
+            return
+        with clear_errors():
+            folder = _one(places)
         with _store(folder, code_of_damage=1) as store:
             report = audit_store(store, rules_with(method or ())(store.genesis))
             _show(report, as_json, store.genesis, folder)
@@ -158,6 +181,32 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             typer.echo(f"wrote {html}")
 
     return app
+
+
+def verify_by_certificates(urls: Sequence[str], as_json: bool) -> None:
+    """Verify what explorers serve, as a light client, and say in five lines what was verified and what was believed.
+
+    Exit code 1: a server lies, or two contradict each other.
+    """
+    with clear_errors():
+        import time
+
+        from fedchain.chain.exceptions import Refused
+        from fedchain.chain.light import ConflictingBlocks
+        from fedchain.web.light import tell, verify_served
+
+        try:
+            report = verify_served(urls, time.time_ns() // 1_000_000)
+        except (Refused, ConflictingBlocks) as error:
+            typer.echo(f"NOT VERIFIED: {error}")
+            raise typer.Exit(1) from None
+        typer.echo(json.dumps(plain(report), indent=2) if as_json else "\n".join(tell(report)))
+
+
+def _one(places: Sequence[str]) -> Path:
+    if len(places) > 1:
+        raise NotFound(f"{len(places)} folders are named; one is judged at a time")
+    return Path(places[0])
 
 
 def _named(metavar: str, text: str) -> Any:
