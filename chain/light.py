@@ -126,6 +126,8 @@ class Trusted:
     """All members behind it, by seat."""
     culprits: frozenset[PublicKey]
     """Members that were convicted up to and with this block."""
+    deciders: frozenset[PublicKey]
+    """Members that decided this height; none for the founding document."""
     electors: frozenset[PublicKey]
     """Members that decide the next height."""
 
@@ -178,9 +180,8 @@ class ConflictingBlocks(ChainError):
 def trust_genesis(genesis: Genesis) -> Trusted:
     """Trust the founding document: its reader compared the chain id with one from elsewhere."""
     state = genesis_state(genesis)
-    return Trusted(
-        None, 0, genesis.chain_id, genesis.created_ms, state.roster.members, frozenset(), state.roster.electors
-    )
+    roster, nobody = state.roster, frozenset[PublicKey]()
+    return Trusted(None, 0, genesis.chain_id, genesis.created_ms, roster.members, nobody, nobody, roster.electors)
 
 
 def trust_block(genesis: Genesis, block_hash: Hash, block: LightBlock, is_valid_signature: SignatureCheck) -> Trusted:
@@ -198,7 +199,7 @@ def trust_block(genesis: Genesis, block_hash: Hash, block: LightBlock, is_valid_
     _expect(block.header.hash == block_hash, "trusted block", f"{block.header.hash.hex()} found", block_hash.hex())
     state = _state_below(genesis, block, is_valid_signature)
     _validate_votes(genesis, state.roster.electors, block, is_valid_signature)
-    return _trust(genesis, block, state.roster.members, state.roster.culprits)
+    return _trust(genesis, block, state.roster.members, state.roster.culprits, state.roster.electors)
 
 
 def validate_period(trusted: Trusted, now_ms: int, period_ms: int = TRUST_PERIOD_MS) -> None:
@@ -229,7 +230,7 @@ def verify_adjacent(
         f"the trusted block {trusted.block_hash.hex()}",
     )
     _validate_votes(genesis, trusted.electors, block, is_valid_signature)
-    return _trust(genesis, block, trusted.members, trusted.culprits)
+    return _trust(genesis, block, trusted.members, trusted.culprits, trusted.electors)
 
 
 def verify_skipping(
@@ -268,7 +269,7 @@ def verify_skipping(
     if signed <= liars:
         found = f"{signed} of the {len(known)} members that are trusted signed height {header.height}, {liars} may lie"
         raise UnknownParent("trusted members", f"{found}: the blocks between are needed")
-    return _trust(genesis, block, state.roster.members, state.roster.culprits)
+    return _trust(genesis, block, state.roster.members, state.roster.culprits, state.roster.electors)
 
 
 def bisect(
@@ -393,7 +394,11 @@ def _validate_votes(
 
 
 def _trust(
-    genesis: Genesis, block: LightBlock, members: tuple[PublicKey, ...], before: frozenset[PublicKey]
+    genesis: Genesis,
+    block: LightBlock,
+    members: tuple[PublicKey, ...],
+    before: frozenset[PublicKey],
+    deciders: frozenset[PublicKey],
 ) -> Trusted:
     """A verified block, with the electors of the next height."""
     culprits = before | {crime.culprit for crime in block.evidence}
@@ -405,6 +410,7 @@ def _trust(
         block.certificate.clock_ms,
         members,
         culprits,
+        deciders,
         draw(active, genesis.committee_size, block.header.hash + b"committee"),
     )
 

@@ -246,13 +246,12 @@ class Explorer:
         header, data = self._knowledge(round_number)
         return view_knowledge(self.genesis, rules, header, data)
 
-    def left_behind(self, round_number: int | None = None) -> tuple[int, bytes]:
-        """The number of a round, by default the newest finished one, and the knowledge that it left, as bytes.
+    def left_behind(self, round_number: int | None = None) -> tuple[Header, bytes]:
+        """The last header of a round, by default the newest finished one, and the knowledge that it left, as bytes.
 
         Raises NotFound if the round is not finished, or its knowledge is not kept.
         """
-        header, data = self._knowledge(round_number)
-        return header.round, data
+        return self._knowledge(round_number)
 
     def safetensors(self, rules: KnowledgeRules) -> bytes:
         """The knowledge that the newest finished round left behind, as a file. Raises as :meth:`knowledge` does."""

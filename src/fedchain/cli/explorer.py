@@ -51,6 +51,10 @@ def _shared(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    out: Annotated[
+        str,
+        typer.Option("--out", "--html", metavar="PATH", help="Where to write: a folder for export, a file for report."),
+    ] = "",
 ) -> None:
     """The options of several commands."""
 
@@ -133,13 +137,14 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     @app.command()
     def export(
         folder: Folder,
-        out: Annotated[Path, typer.Option("--out", help="Folder to write to.", show_default=False)],
+        out: str,
         method: list[str] | None,
         as_json: bool,
     ) -> None:
         """Write the newest knowledge (knowledge.safetensors) and the chain (chain.jsonl, a block a line)."""
+        target = _named_path(out, "--out")
         with _open(folder) as explorer:
-            written = _export(explorer, rules_with(method or ())(explorer.genesis), out)
+            written = _export(explorer, rules_with(method or ())(explorer.genesis), target)
             typer.echo(json.dumps(plain(written)) if as_json else "\n".join(f"wrote {path}" for path in written))
 
     @app.command()
@@ -170,15 +175,16 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     @app.command()
     def report(
         folder: Annotated[Path, typer.Argument(help="Folder of a run, a node or a test network.", show_default=False)],
-        html: Annotated[Path, typer.Option("--html", help="File to write.", show_default=False)],
+        out: str,
         method: list[str] | None,
     ) -> None:
         """Write what the pages show of a chain to one file, which needs nothing else."""
+        target = _named_path(out, "--html")
         with clear_errors():
             from fedchain.web.report import write_report
 
-            write_report([folder], rules_with(method or ()), html)
-            typer.echo(f"wrote {html}")
+            write_report([folder], rules_with(method or ()), target)
+            typer.echo(f"wrote {target}")
 
     return app
 
@@ -201,6 +207,13 @@ def verify_by_certificates(urls: Sequence[str], as_json: bool) -> None:
             typer.echo(f"NOT VERIFIED: {error}")
             raise typer.Exit(1) from None
         typer.echo(json.dumps(plain(report), indent=2) if as_json else "\n".join(tell(report)))
+
+
+def _named_path(out: str, option: str) -> Path:
+    """The path to write to: an option that several commands share can be required by none of them."""
+    if not out:
+        raise typer.BadParameter("name where to write", param_hint=f"'{option}'")
+    return Path(out)
 
 
 def _one(places: Sequence[str]) -> Path:
