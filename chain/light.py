@@ -329,7 +329,9 @@ def compare(
     other = _ask(witness, height, with_state=True)
     if other.header.hash == block.header.hash:
         return
-    bisect(genesis, before, _Instead(witness, other), height, is_valid_signature)
+    # Another block in the place of the trusted one itself has to be proven from further down.
+    begin = before if height > before.height else trust_genesis(genesis)
+    bisect(genesis, begin, _Instead(witness, other), height, is_valid_signature)
     raise ConflictingBlocks(block, other)
 
 

@@ -405,6 +405,17 @@ def test_votes_of_two_attempts_are_named_and_convict_nobody_alone() -> None:
     assert caught.value.crimes == ()
 
 
+def test_another_block_in_the_place_of_the_trusted_one_needs_its_proof_too() -> None:
+    other, twin = conflicting()
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
+    compare(CHAIN.genesis, trusted, TIP, Server(CHAIN), is_valid_signature)
+    with pytest.raises(ConflictingBlocks):
+        compare(CHAIN.genesis, trusted, TIP, Server(other), is_valid_signature)
+    forged = replace(twin, certificate=TIP.certificate)
+    with pytest.raises(InvalidCertificate):
+        compare(CHAIN.genesis, trusted, TIP, Server(other, lies={9: forged}), is_valid_signature)
+
+
 def test_a_witness_that_cannot_prove_its_block_lies() -> None:
     other, twin = conflicting()
     forged = replace(twin, certificate=replace(twin.certificate, votes=twin.certificate.votes[:2]))

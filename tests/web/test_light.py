@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, InvalidEncoding, NotFound, OutOfWindow
+from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light import TRUST_PERIOD_MS, ConflictingBlocks, LightBlock
 from fedchain.chain.storage.sqlite import Store
@@ -63,8 +64,8 @@ def test_the_head_is_verified_and_five_lines_say_how(address: str, chain: ChainB
         f"verified    height 5, block {chain.tip.hex()}; 1 server has it",
         "verified    1 certificate with 3 votes, from the founding document on, 4 heights skipped",
         f"verified    knowledge {header.knowledge_root.hex()} after round 5: the votes are for its hash",
-        "believed    the chain id: it is the one that you gave; that at most 1 of 4 members lie, and that the voters "
-        "recomputed what they voted for",
+        "believed    the chain id: it is the one that you gave; that at most 1 of 4 members lie, that the voters "
+        "recomputed what they voted for, and that no newer block is kept back",
     )
 
 
@@ -87,8 +88,17 @@ def test_a_block_that_is_named_is_trusted_while_it_is_young(
         verify_served([url], too_late)
     with pytest.raises(InvalidBlock, match="trusted block"):
         verify_served([f"{address}#{GENESIS.chain_id.hex()}/3/{'00' * 32}"], NOW_MS)
-    head = verify_served([f"{address}#{GENESIS.chain_id.hex()}/5/{chain.tip.hex()}"], NOW_MS)
+    of_head = f"{address}#{GENESIS.chain_id.hex()}/5/{chain.tip.hex()}"
+    head = verify_served([of_head], NOW_MS)
     assert (head.certificates, head.height) == (0, 5)
+    stale = {"/api/v1/run/status": altered(lambda found: found | {"height": 4})}
+    with lying(client, stale) as second, pytest.raises(OutOfWindow, match="4 is asked for, 5 is trusted"):
+        verify_served([of_head, second], NOW_MS)
+    other = spoilt(lambda block: replace(block, header=replace(block.header, knowledge_root=bytes(32))))
+    with lying(client, {HEAD: other}) as second:
+        for url in (of_head, address):
+            with pytest.raises(InvalidBlock, match=f"another server: {second} has another block"):
+                verify_served([url, second], NOW_MS)
 
 
 def test_an_empty_chain_has_nothing_to_verify_but_its_document(tmp_path: Path) -> None:
@@ -282,3 +292,22 @@ def test_the_document_is_asked_for_once(address: str) -> None:
     with Server(address) as server:
         found: Genesis = server.genesis()
         assert server.genesis() is found
+
+
+def test_light_blocks_are_computed_once_and_few_are_kept(
+    tmp_path: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = list[int]()
+    compute = Explorer.light_block
+
+    def counted(self: Explorer, height: int) -> LightBlock:
+        computed.append(height)
+        return compute(self, height)
+
+    monkeypatch.setattr(Explorer, "light_block", counted)
+    monkeypatch.setattr("fedchain.web.chains.LIGHTS_KEPT", 2)
+    with pages(write_chain(tmp_path / "run", chain)) as client:
+        for height in (1, 2, 1, 2, 3, 2, 1):
+            assert light_block(client, height).header.height == height
+        assert client.get("/api/v1/none/light/1").status_code == 404
+    assert computed == [1, 2, 3, 1], "the oldest makes room"

@@ -45,7 +45,6 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "knowledge/{name}": _knowledge,
         "proof/{name}": _proof,
         "light": _light_blocks,
-        "light/{name}": _light_block,
         "network": lambda chain, reading, request: pairs_of(chain).first(),
         "genesis": _genesis,
         "open": lambda chain, reading, request: open_round(chain, reading),
@@ -55,17 +54,27 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
     def listed(request: Request) -> Response:
         return JSONResponse([_describe(chain) for chain in chains.values()])
 
+    def chain_of(request: Request) -> Chain:
+        if request.path_params["chain"] not in chains:
+            raise HTTPException(404)
+        return chains[request.path_params["chain"]]
+
     def answer(ask: Ask) -> Callable[[Request], Response]:
         def respond(request: Request) -> Response:
-            chain = chains.get(request.path_params["chain"])
-            if chain is None:
-                raise HTTPException(404)
+            chain = chain_of(request)
             with chain.reading() as reading:
                 return JSONResponse(plain(ask(chain, reading, request), numbers_of(chain.genesis)))
 
         return respond
 
-    return [Route("/chains", listed), *(Route(f"/{{chain}}/{path}", answer(ask)) for path, ask in asked.items())]
+    def light_block(request: Request) -> Response:
+        return JSONResponse(_light_block(chain_of(request), request))
+
+    return [
+        Route("/chains", listed),
+        Route("/{chain}/light/{name}", light_block),
+        *(Route(f"/{{chain}}/{path}", answer(ask)) for path, ask in asked.items()),
+    ]
 
 
 def _describe(chain: Chain) -> dict[str, Any]:
@@ -112,8 +121,8 @@ def _proof(chain: Chain, reading: Reading, request: Request) -> Any:
     return plain_proof(blocks.find_proof(reading, request.path_params["name"]))
 
 
-def _light_block(chain: Chain, reading: Reading, request: Request) -> Any:
-    return _plain_light(reading.explorer.light_block(asked.number_named(request.path_params["name"], "height")))
+def _light_block(chain: Chain, request: Request) -> Any:
+    return _plain_light(chain.light_block(asked.number_named(request.path_params["name"], "height")))
 
 
 def _light_blocks(chain: Chain, reading: Reading, request: Request) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
-from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, NotFound
+from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, NotFound, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
 from fedchain.chain.light import (
     LightBlock,
@@ -219,13 +219,12 @@ def verify_served(urls: Sequence[str], now_ms: int) -> LightReport:
         genesis = first.genesis()
         for server in servers:
             _expect_chain(server, bytes.fromhex(trust["chain"]) if trust else genesis.chain_id)
-        begin = _begin(genesis, first, trust)
+        begin, block = _begin(genesis, first, trust)
         validate_period(begin, now_ms)
-        height = max(begin.height, min(server.height() for server in servers))
+        height = min(server.height() for server in servers)
         found = bisect(genesis, begin, first, height, is_valid_signature)
-        if found.block is not None:
-            for witness in servers[1:]:
-                compare(genesis, begin, found.block, witness, is_valid_signature)
+        for witness in servers[1:]:
+            _ask_witness(genesis, begin, found.block or block, witness)
     header, members = found.trusted.header, len(found.trusted.members)
     return LightReport(
         name=genesis.name,
@@ -263,16 +262,27 @@ def tell(report: LightReport) -> tuple[str, str, str, str, str]:
         f"verified    height {r.height}, block {r.block_hash.hex()}; {same}",
         f"verified    {seen}{skipped}",
         f"verified    knowledge {left}: the votes are for its hash",
-        f"believed    the chain id: {compared}; that {lie}, and that the voters recomputed what they voted for",
+        f"believed    the chain id: {compared}; that {lie}, that the voters recomputed what they voted for, "
+        "and that no newer block is kept back",
     )
 
 
-def _begin(genesis: Genesis, server: Server, trust: re.Match[str] | None) -> Trusted:
-    """The block or the founding document that is trusted."""
+def _begin(genesis: Genesis, server: Server, trust: re.Match[str] | None) -> tuple[Trusted, LightBlock | None]:
+    """The block that is trusted; None and the founding document if that is."""
     if trust is None or trust["height"] is None:
-        return trust_genesis(genesis)
+        return trust_genesis(genesis), None
     block = server.light_block(int(trust["height"]), with_state=True)
-    return trust_block(genesis, bytes.fromhex(trust["block"]), block, is_valid_signature)
+    return trust_block(genesis, bytes.fromhex(trust["block"]), block, is_valid_signature), block
+
+
+def _ask_witness(genesis: Genesis, begin: Trusted, block: LightBlock | None, witness: Server) -> None:
+    """Check that another server has the same block, unless nothing but the founding document was verified."""
+    if block is None:
+        return
+    try:
+        compare(genesis, begin, block, witness, is_valid_signature)
+    except Refused as error:
+        raise InvalidBlock("another server", f"{printable(witness.url)} has another block, {error}") from None
 
 
 def _expect_chain(server: Server, chain_id: Hash) -> None:

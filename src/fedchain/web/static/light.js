@@ -8,7 +8,10 @@
   const GENESIS = { members: 3, faultModel: 13, committee: 18 }; // places in the document
   const HEADER = { parent: 1, height: 2, posts: 5, votes: 6, evidence: 7, state: 8, knowledge: 9 };
   const CONVICTED = 14; // place in a state
-  const CULPRIT = { 1: 6, 2: 2 }; // kind of evidence: place of the key in its statements, votes or posts
+  const CRIMES = { // kind of evidence: places of its statements' key, slot and contents, and how a statement is signed
+    1: { key: 6, slot: [0, 1, 2], said: [3], name: "vote" },
+    2: { key: 2, slot: [0, 1], said: [3, 4], name: "transaction" },
+  };
   const found = new Map(); // verdicts, by the block and the hashes on its page: a page that changes asks once
 
   const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -66,21 +69,37 @@
     return order.slice(0, committee).map(([, key]) => key);
   };
 
-  const quorumOf = (count, model) => {
-    const faulty = model === "byzantine" ? Math.floor(Math.max(0, count - 1) / 3) : 0;
-    return Math.floor((count + faulty) / 2) + 1;
-  };
+  const faultyOf = (count, model) => (model === "byzantine" ? Math.floor(Math.max(0, count - 1) / 3) : 0);
+  const quorumOf = (count, model) => Math.floor((count + faultyOf(count, model)) / 2) + 1;
+
+  const listOf = (items) => join([0x90 + items.length], ...items.map((item) => item.raw));
 
   const isSigned = async (key, signature, message) => {
     const imported = await crypto.subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]);
     return crypto.subtle.verify({ name: "Ed25519" }, imported, signature, message);
   };
 
+  // A member that was convicted signed two statements that exclude each other, and nobody else can have done so.
+  const culpritOf = async (chainId, evidence) => {
+    const [kind, ...statements] = evidence.items;
+    const { key, slot, said, name } = CRIMES[kind.value];
+    const at = (items, places) => hex(listOf(places.map((place) => items[place])));
+    const [one, other] = statements.map(({ items }) => [at(items, slot), at(items, said)]);
+    const signed = await Promise.all(statements.map(({ items }) => {
+      const message = join(text("fedchain/2/"), chainId, text(`${name}/`), listOf(items.slice(0, -1)));
+      return isSigned(items[key].value, items.at(-1).value, message);
+    }));
+    const [culprit, same] = statements.map(({ items }) => hex(items[key].value));
+    const isProven = culprit === same && one[0] === other[0] && one[1] !== other[1] && signed.every(Boolean);
+    expect(isProven, "a conviction in the state below it is not proven");
+    return culprit;
+  };
+
   const isVoteValid = async (chainId, certificate, vote) => {
     const [voter, clock, mining, signature] = vote.items;
     const [kind, height, attempt, block] = certificate.items;
-    const signed = [kind, height, attempt, block, clock, mining, voter].map((item) => item.raw);
-    const message = join(text("fedchain/2/"), chainId, text("vote/"), [0x97], ...signed);
+    const signed = listOf([kind, height, attempt, block, clock, mining, voter]);
+    const message = join(text("fedchain/2/"), chainId, text("vote/"), signed);
     try {
       return await isSigned(voter.value, signature.value, message);
     } catch {
@@ -107,12 +126,13 @@
     expect(isFor, "its votes are for another block");
     const below = states.items[0].value;
     expect(await sha256(below) === hex(fields[state]), "the state below it is another one");
-    const crimes = whole(below).items[CONVICTED].items.map(({ items: [of, first] }) => [of.value, first.items]);
-    const convicted = new Set(crimes.map(([of, statement]) => hex(statement[CULPRIT[of]].value)));
+    const crimes = whole(below).items[CONVICTED].items;
+    const convicted = new Set(await Promise.all(crimes.map((crime) => culpritOf(unhex(chainId), crime))));
     const members = rules[GENESIS.members].items.map((item) => hex(item.value));
     const active = members.filter((key) => !convicted.has(key));
     const electors = await electorsOf(active, rules[GENESIS.committee].value, fields[parent]);
-    const required = quorumOf(electors.length, new TextDecoder().decode(rules[GENESIS.faultModel].value));
+    const model = new TextDecoder().decode(rules[GENESIS.faultModel].value);
+    const required = quorumOf(electors.length, model);
     const allowed = new Set(electors);
     const own = new Map(votes.items.map((vote) => [hex(vote.items[0].value), vote]));
     const judged = await Promise.all(
@@ -123,12 +143,14 @@
     const spoilt = votes.items.length - valid;
     expect(valid >= required, `only ${count}, and ${required} are needed: nothing shows that it is final`);
     expect(spoilt === 0, `${spoilt} of ${votes.items.length} votes are not signed by an elector`);
-    const guilty = convicted.size ? `; that ${convicted.size} of ${members.length} members were convicted before` : "";
-    const drawn = electors.length < active.length ? "; that the block below, which drew the electors, is real" : "";
+    const liars = faultyOf(members.length, model);
+    const lie = liars ? `that at most ${liars} of ${members.length} members lie` : "that no member lies";
+    const isDrawn = electors.length < active.length && required <= liars - convicted.size;
+    const drawn = isDrawn ? ", and that the block below, which drew the electors, is real" : "";
     return [
       `${count}, ${required} were needed; the header has this hash, and the hashes above are in it.`,
       `that these are the members: their keys came from this server. Compare the chain id ${chainId} with one from `
-        + `elsewhere${guilty}${drawn}.`,
+        + `elsewhere. And ${lie}${drawn}.`,
     ];
   };
 
@@ -150,7 +172,7 @@
       const [checked, believed] = await check(line, shown);
       return ["good", "checked in this browser", checked, believed];
     } catch (error) {
-      if (error instanceof Refused) return ["false", "FALSE", `This browser checked the block's votes: ${error.message}.`];
+      if (error instanceof Refused) return ["false", "FALSE", `This browser checked the votes: ${error.message}.`];
       return ["", "not checked here", `The block's votes cannot be read: ${error.message}`];
     }
   };
