@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Route, expect
 
+from fedchain.chain.certificate import certify
 from fedchain.chain.light import LightBlock
 from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.vote import sign_vote
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
@@ -149,9 +151,16 @@ def without_state(block: LightBlock) -> LightBlock:
     return replace(block, state=PLAIN.states[PLAIN.genesis.chain_id].encode())
 
 
+def by_others(block: LightBlock) -> LightBlock:
+    slot = block.certificate.votes[0].slot
+    votes = [sign_vote(key, block.chain_id, slot, block.header.hash, clock_ms=1, mining_ms=1) for key in keys(8)[4:7]]
+    return replace(block, certificate=certify(votes))
+
+
 LIES: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
     "a spoilt signature": (lambda block: forge(block, 0), "only 2 of 4 electors signed the vote for this block, and 3"),
     "one more vote, spoilt": (lambda block: forge(everybody(block), 3), "1 of 4 votes are not signed by an elector"),
+    "votes of others than the electors": (by_others, "only 0 of 4 electors signed the vote for this block"),
     "one voter twice": (again, "only 2 of 4 electors signed the vote for this block, and 3 are needed"),
     "another clock": (
         lambda block: replace(

@@ -306,6 +306,18 @@ def judge_flip(passport: Written, place: int, mask: int) -> None:
             assert part in EXPECTED.get(name.strip(), {name.strip(), "passport"}), (place, part, name)
 
 
+def test_other_white_space_and_repeated_names_are_another_form(passport: Written) -> None:
+    """Programs that read JSON take them for the same document."""
+    places = [place for place, byte in enumerate(passport.data) if byte in b" \n"]
+    for place in places[:: max(1, len(places) // 40)]:
+        error = refusal(passport.data[:place] + b"\t" + passport.data[place + 1 :], passport.file)
+        assert error.part in ("passport", "subject")
+    twice = passport.data.replace(b' "_type": ', b' "_type": "first",\n "_type": ', 1)
+    assert json.loads(twice) == json.loads(passport.data)
+    for data in (twice, passport.data + b"\n", passport.data[:-1]):
+        assert str(refusal(data, passport.file)) == "passport: it is not written as passports are"
+
+
 @given(st.integers(0, 10**6), st.integers(1, 255))
 @settings(max_examples=150)
 def test_a_flipped_byte_of_a_passport_is_refused_by_the_name_of_its_part(
