@@ -199,12 +199,18 @@ def verify_by_certificates(urls: Sequence[str], as_json: bool) -> None:
 
         from fedchain.chain.exceptions import Refused
         from fedchain.chain.light import ConflictingBlocks
-        from fedchain.web.light import tell, verify_served
+        from fedchain.web.light import plain_conflict, tell, verify_served
 
         try:
             report = verify_served(urls, time.time_ns() // 1_000_000)
-        except (Refused, ConflictingBlocks) as error:
-            typer.echo(f"NOT VERIFIED: {error}")
+        except Refused as error:
+            typer.echo(json.dumps({"error": str(error)}) if as_json else f"NOT VERIFIED: {error}")
+            raise typer.Exit(1) from None
+        except ConflictingBlocks as error:
+            conflict = plain_conflict(error)
+            signers = (f"signed both   {signer}" for signer in conflict["signers"])
+            lines = [f"NOT VERIFIED: {error}", *signers]
+            typer.echo(json.dumps(conflict, indent=2) if as_json else "\n".join(lines))
             raise typer.Exit(1) from None
         typer.echo(json.dumps(plain(report), indent=2) if as_json else "\n".join(tell(report)))
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
+from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, NotFound, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
 from fedchain.chain.light import (
+    ConflictingBlocks,
     LightBlock,
     Trusted,
     bisect,
@@ -26,6 +28,7 @@ from fedchain.chain.light import (
     validate_period,
 )
 from fedchain.chain.state import NUMBER_MAX
+from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.wording import counted, printable
@@ -265,6 +268,16 @@ def tell(report: LightReport) -> tuple[str, str, str, str, str]:
         f"believed    the chain id: {compared}; that {lie}, that the voters recomputed what they voted for, "
         "and that no newer block is kept back",
     )
+
+
+def plain_conflict(conflict: ConflictingBlocks) -> dict[str, Any]:
+    """Two certified blocks of one height, for programs: who signed both, and the bytes that prove it to others."""
+    return {
+        "error": str(conflict),
+        "signers": [address(member) for member in conflict.signers],
+        "evidence": [encode(crime.to_record()).hex() for crime in conflict.crimes],
+        "blocks": [block.encode().hex() for block in conflict.blocks],
+    }
 
 
 def _begin(genesis: Genesis, server: Server, trust: re.Match[str] | None) -> tuple[Trusted, LightBlock | None]:
