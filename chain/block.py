@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import CHANGES_VERSION, Change
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
 from fedchain.chain.evidence import Evidence
+from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.merkle import merkle_root
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256

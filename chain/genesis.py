@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey, is_valid_public_key

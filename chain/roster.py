@@ -11,7 +11,7 @@ from heapq import nsmallest
 from typing import assert_never
 
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
-from fedchain.chain.member import Member, Standing
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 

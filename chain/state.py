@@ -12,13 +12,13 @@ from typing import Any
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import CHANGES_VERSION, ROUNDS_AHEAD, ChangeKind
 from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bits
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Contributor, FaultModel, Genesis, PhaseRule
-from fedchain.chain.member import Member, Standing
+from fedchain.chain.membership.change import CHANGES_VERSION, ROUNDS_AHEAD, ChangeKind
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
@@ -357,6 +357,11 @@ def posts_required(genesis: Genesis, state: State) -> int:
 def votes_required(genesis: Genesis, electors: frozenset[PublicKey]) -> int:
     """Number of ``electors`` that make a block final."""
     return genesis.fault_model.quorum(len(electors))
+
+
+def liars_left(genesis: Genesis, state: State) -> int:
+    """Number of members that may lie and were not convicted: nobody can prove a crime of an honest member."""
+    return genesis.fault_model.faulty(len(state.roster.members)) - len(state.convicted)
 
 
 def may_close_empty(genesis: Genesis, state: State) -> bool:

@@ -5,10 +5,10 @@ Node, audit and the simulator's checker call it; nothing else turns a state into
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, apply_block, decode_state, votes_required
+from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.chain.state import State, apply_block, decode_state, liars_left, votes_required
 from fedchain.chain.validation import (
     SignatureCheck,
     validate_body,
@@ -100,8 +100,7 @@ def judge_joined(
         raise UnknownParent("state", "only the blocks from the founding on say who the members are")
     validate_state(genesis, state, is_valid_signature)
     required = votes_required(genesis, state.roster.electors)
-    # Nobody can prove a crime of an honest member, so each convicted member is one liar less among the voters.
-    liars = genesis.fault_model.faulty(len(state.roster.members)) - len(state.convicted)
+    liars = liars_left(genesis, state)
     if required <= liars and not is_confirmed:
         raise UnknownParent("state", f"{required} drawn electors vouch for it, {liars} members may lie")
     return judge_final(genesis, state, block, certificate, None, is_valid_signature)

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 from fedchain.chain.block import Block, Header, block_signing_message, evidence_root, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
-from fedchain.chain.change import CHANGES_MAX, CHANGES_VERSION, Approval, Change, ChangeKind, changes_root
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, excludes
 from fedchain.chain.exceptions import (
     AlreadyKnown,
@@ -30,7 +29,8 @@ from fedchain.chain.exceptions import (
     UnknownParent,
 )
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Genesis
-from fedchain.chain.member import Member, Standing
+from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, Approval, Change, ChangeKind, changes_root
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, may_close_empty, posts_required, room_for_changes, votes_required
@@ -174,18 +174,18 @@ def validate_claim(certificate: Certificate, kind: VoteKind, height: int, block_
         "certificate's kind",
         f"{certificate.kind.name.lower()}s found, {kind.name.lower()}s expected",
     )
+    _check(
+        certificate.height == height,
+        InvalidCertificate,
+        "certificate's height",
+        f"{certificate.height} found, {height} expected",
+    )
     # And only precommits for that block.
     _check(
         certificate.block_hash == block_hash,
         InvalidCertificate,
         "certificate's block",
         f"{certificate.block_hash.hex()} found, {block_hash.hex()} expected",
-    )
-    _check(
-        certificate.height == height,
-        InvalidCertificate,
-        "certificate's height",
-        f"{certificate.height} found, {height} expected",
     )
 
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import Change
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.change import Change
 from fedchain.chain.post import Post
 from fedchain.chain.vote import Vote, VoteKind, read_kind
 from fedchain.crypto.hashing import HASH_SIZE, Hash

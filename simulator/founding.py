@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application

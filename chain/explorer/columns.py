@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from fedchain.chain.block import Header, read_parts
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import Change, ChangeKind
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.explorer.block_views import phase_name
 from fedchain.chain.explorer.views import BlockSummary, Counts
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256

@@ -54,6 +54,7 @@ from fedchain.chain.knowledge import (
     missing_contents,
     recompute,
 )
+from fedchain.chain.light import LightBlock
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
@@ -245,13 +246,12 @@ class Explorer:
         header, data = self._knowledge(round_number)
         return view_knowledge(self.genesis, rules, header, data)
 
-    def left_behind(self, round_number: int | None = None) -> tuple[int, bytes]:
-        """The number of a round, by default the newest finished one, and the knowledge that it left, as bytes.
+    def left_behind(self, round_number: int | None = None) -> tuple[Header, bytes]:
+        """The last header of a round, by default the newest finished one, and the knowledge that it left, as bytes.
 
         Raises NotFound if the round is not finished, or its knowledge is not kept.
         """
-        header, data = self._knowledge(round_number)
-        return header.round, data
+        return self._knowledge(round_number)
 
     def safetensors(self, rules: KnowledgeRules) -> bytes:
         """The knowledge that the newest finished round left behind, as a file. Raises as :meth:`knowledge` does."""
@@ -285,6 +285,25 @@ class Explorer:
         block = place if isinstance(place, Block) else self._chain.block(place)
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
+
+    def light_block(self, height: int) -> LightBlock:
+        """A final block as a light client verifies it by skipping to it, with the state below. Raises NotFound."""
+        if height not in self.held:
+            raise NotFound(
+                f"no block at height {height}: the chain has heights {self.held.start} to {self.state.height}"
+            )
+        state = self._store.state_before(height)
+        if state is None:
+            raise NotFound(f"the state below height {height} is not held")
+        return self._light(self._chain.entry(height), state.encode())
+
+    def light_blocks(self, first: int, last: int) -> Iterator[LightBlock]:
+        """The final blocks from one height to another, as a light client walks over them: without the states below."""
+        return map(self._light, self._chain.entries(max(first, self.held.start), min(last, self.state.height)))
+
+    def _light(self, entry: Entry, state: bytes = b"") -> LightBlock:
+        block = entry.block
+        return LightBlock(self.genesis.chain_id, block.header, entry.certificate, block.evidence, state)
 
     def verify(self, rules: Rules) -> ChainAudit:
         """Judge every final block again, as a member that sees it for the first time would."""

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from fedchain.chain.block import Block
-from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import NotFound, StoreCorrupt
 from fedchain.chain.explorer.block_views import phase_name
 from fedchain.chain.explorer.history import Entry, follow, walk
 from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, decode_state, genesis_state
 from fedchain.chain.storage.sqlite import Store

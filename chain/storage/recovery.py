@@ -18,10 +18,10 @@ import msgpack
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate, median
-from fedchain.chain.change import CHANGES_VERSION, Change
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fedchain.chain.block import Header
-from fedchain.chain.change import Change
+from fedchain.chain.membership.change import Change
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Message
 from fedchain.node.core.jobs import Job, Result

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from fedchain.chain.block import Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
-from fedchain.chain.change import Change, changes_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
+from fedchain.chain.membership.change import Change, changes_root
 from fedchain.chain.post import Post
 from fedchain.chain.state import may_close_empty
 from fedchain.network.messages import CandidateMessage

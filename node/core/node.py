@@ -10,8 +10,8 @@ from functools import partial
 
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import Change
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import Change
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.difficulty import work_from_bits
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.genesis import Contributor, Genesis
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.address import address
 from fedchain.wording import printable
 

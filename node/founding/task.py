@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
-from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from fedchain.chain.change import Change, ChangeKind, propose_removal, sign_change
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import Change, ChangeKind, propose_removal, sign_change
 from fedchain.chain.state import State
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.simulator.disturbances import MemberChange

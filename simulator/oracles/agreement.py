@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import ContentLookup, Rules, recompute
-from fedchain.chain.member import Standing
+from fedchain.chain.membership.member import Standing
 from fedchain.chain.roster import draw
 from fedchain.chain.state import State, apply_block, genesis_state
 from fedchain.chain.storage.store import Final

@@ -31,6 +31,7 @@ from fedchain.node.workers.training_file import read_training
 from fedchain.simulator.run import load_learner, model_path
 from fedchain.simulator.scenario import Scenario, load_scenario
 from fedchain.simulator.trained.origins import origin_of, read_file
+from fedchain.simulator.trained.passport import write_passport
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,17 @@ class ModelFolder(ABC):
         rules = Application(config, self.genesis.members, self.genesis.chain_id)
         validate_shared(config.method, rules.method)
         with Store.open(self._chain, read_only=True) as store:
-            number, knowledge = Explorer(store).left_behind(round_number)
+            header, knowledge = Explorer(store).left_behind(round_number)
         state = state_of_knowledge(rules.read_knowledge(knowledge) or {}, rules.info)
-        origin = origin_of(config, self.genesis.chain_id, member=None, round=number, **self.reported(number))
+        origin = origin_of(
+            config, self.genesis.chain_id, member=None, round=header.round, **self.reported(header.round)
+        )
         return TrainedModel(state, origin)
+
+    def passport(self, round_number: int | None, name: str, file: bytes) -> bytes:
+        """The passport of the common model's file, of this name and these bytes; see :func:`write_passport`."""
+        with Store.open(self._chain, read_only=True) as store:
+            return write_passport(Explorer(store), round_number, name, file)
 
     @property
     def _last_member(self) -> int:

@@ -11,9 +11,9 @@ from fedchain.chain.block import (
     evidence_root,
     transactions_root,
 )
-from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.change import CHANGES_VERSION
 from tests.support.chain.records import CERTIFICATE, FIRST, SECOND, SIZE_MAX, THIRD
 
 

@@ -9,19 +9,25 @@ from typing import Any
 
 import pytest
 import typer
+from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
+from fedchain.chain.encoding import decode
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.explorer import block_views
 from fedchain.chain.explorer.history import Entry
 from fedchain.chain.explorer.views import BlockView
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.roster import Roster
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
+from fedchain.chain.transition import judge_final
 from fedchain.cli.explorer import explorer_app
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis
 from tests.support.chain.explored import FakeRules, finals
 from tests.support.chain.explored import write as write_chain
@@ -29,6 +35,8 @@ from tests.support.cli_explored import GENESIS, write
 from tests.support.cli_explored import chain as chain
 from tests.support.cli_explored import run_folder as run_folder
 from tests.support.cli_explorer import explore
+from tests.support.web.lying import lying
+from tests.support.web.site import HOME, site
 
 
 def explore_json(*arguments: object) -> Any:
@@ -439,3 +447,68 @@ def test_every_command_has_help() -> None:
     app = typer.main.get_group(explorer_app(lambda methods: lambda genesis: FakeRules()))
     assert sorted(app.commands) == sorted(names)
     assert all(command.help for command in app.commands.values())
+
+
+# --- explorers elsewhere
+
+
+def test_what_an_explorer_serves_is_verified_by_certificates(run_folder: Path, chain: ChainBuilder) -> None:
+    trusted, forged = GENESIS.chain_id.hex(), {"/api/v1/run/light/3": lambda body: body.replace(b'"bytes":"95c4', b"")}
+    with TestClient(site(run_folder).app, base_url=HOME) as client:
+        with lying(client, {}) as address:
+            shown = explore("verify", f"{address}#{trusted}")
+            found = explore_json("verify", f"{address}#{trusted}")
+            other = explore("verify", f"{address}#{'00' * 32}")
+        with lying(client, forged) as address:
+            spoilt = explore("verify", address)
+            told = explore("verify", address, "--json")
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 5)
+    assert f"verified    height 3, block {chain.tip.hex()}; 1 server has it" in shown.stdout
+    assert (found["height"], found["block_hash"], found["is_compared"]) == (3, chain.tip.hex(), True)
+    assert (other.exit_code, other.stdout[:20]) == (1, "NOT VERIFIED: chain:")
+    assert spoilt.exit_code == 1
+    assert "NOT VERIFIED: answer" in spoilt.stdout
+    assert (told.exit_code, [*json.loads(told.stdout)]) == (1, ["error"])
+
+
+def test_two_explorers_that_contradict_each_other_show_the_evidence(
+    run_folder: Path, chain: ChainBuilder, tmp_path: Path
+) -> None:
+    twin = ChainBuilder(GENESIS)
+    twin.extend_many(3, payload_of=7)
+    write(tmp_path / "twin" / "chain", twin)
+    with (
+        TestClient(site(run_folder).app, base_url=HOME) as one,
+        TestClient(site(tmp_path / "twin").app, base_url=HOME) as other,
+        lying(one, {}) as first,
+        lying(other, {}) as second,
+    ):
+        shown = explore("verify", first, second)
+        found = explore("verify", first, second, "--json")
+    assert (shown.exit_code, found.exit_code) == (1, 1)
+    signers = [address(member) for member in sorted(GENESIS.members)[:3]]
+    first_line, *others = shown.stdout.splitlines()
+    assert first_line.startswith("NOT VERIFIED: height 3 has two certified blocks, ")
+    assert others == [f"signed both   {signer}" for signer in signers]
+    answer = json.loads(found.stdout)
+    assert answer["signers"] == signers
+    crimes = [Evidence.from_record(decode(bytes.fromhex(item), 2**12)) for item in answer["evidence"]]
+    assert [address(crime.culprit) for crime in crimes] == signers
+    assert all(bytes.fromhex(answer["blocks"][place]) for place in (0, 1))
+    builder = ChainBuilder(GENESIS)
+    builder.extend(evidence=crimes[:1])
+    audit = judge_final(
+        GENESIS,
+        genesis_state(GENESIS),
+        builder.blocks[builder.tip],
+        builder.certificate(builder.tip),
+        None,
+        is_valid_signature,
+    )
+    assert [address(crime.culprit) for crime in audit.convicted] == signers[:1]
+
+
+def test_folders_are_judged_one_at_a_time_and_a_silent_server_is_a_line(run_folder: Path) -> None:
+    assert_refused(explore("verify", run_folder, run_folder), "2 folders are named")
+    assert_refused(explore("verify", run_folder, "http://127.0.0.1:1/"), "is not the address of an explorer")
+    assert_refused(explore("verify", "http://127.0.0.1:1/"), "http://127.0.0.1:1/ does not answer: ")

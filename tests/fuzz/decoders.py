@@ -15,13 +15,15 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence
-from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
+from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, Refused
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis, PhaseRule
+from fedchain.chain.light import LightBlock, light_block_size_max, trust_genesis, verify_skipping
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import CryptoError, InvalidAddress
+from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.threshold import (
     Dealing,
     Decryption,
@@ -156,6 +158,25 @@ def _open_state() -> Session:
         return state
 
     return _decoder([state.encode() for state in builder.states.values()], read, State.encode)
+
+
+def _open_light_block() -> Session:
+    """A light block that a client takes is one of the chain's, whatever came with it."""
+    builder = _chain()
+    begin, seeds = trust_genesis(builder.genesis), []
+    for block in builder.blocks.values():
+        state = builder.states[block.header.parent_hash].encode()
+        light = LightBlock(builder.genesis.chain_id, block.header, builder.certificate(block), block.evidence, state)
+        seeds += [light.encode(), replace(light, state=b"").encode()]
+
+    def read(data: bytes) -> LightBlock:
+        light = LightBlock.decode(data, light_block_size_max(builder.genesis))
+        with suppress(Refused):
+            trusted = verify_skipping(builder.genesis, begin, light, is_valid_signature)
+            assert trusted.block_hash in builder.blocks, "an invented block is taken"
+        return light
+
+    return _decoder(seeds, read, LightBlock.encode)
 
 
 def _write_record(value: Any) -> bytes:
@@ -365,6 +386,7 @@ DECODERS = (
     Target("certificate", _open_certificate),
     Target("evidence", _open_evidence),
     Target("state", _open_state),
+    Target("light-block", _open_light_block),
     Target("genesis", _open_genesis, allocated_base=2**22),
     *(Target(f"payload-{name}", partial(_open_payload, name), allocated_base=2**21) for name in sorted(METHODS)),
     *(Target(f"knowledge-{name}", partial(_open_knowledge, name), allocated_base=2**21) for name in sorted(METHODS)),

@@ -5,17 +5,18 @@ name, under ``bytes`` its one encoding, under ``hash`` what it is known by.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
 from fedchain.chain.block import Block, Header, block_signing_message
-from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import CHANGES_VERSION, Change, propose_removal
+from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.difficulty import is_canonical_bits, next_bits, target_from_bits, work_from_bits
 from fedchain.chain.encoding import encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.light import LightBlock, trust_genesis, verify_skipping
+from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_removal
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
@@ -24,6 +25,7 @@ from fedchain.chain.state import State
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
 from tests.support.chain.changes import approved, joining, living, own
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
@@ -50,6 +52,8 @@ def vectors() -> dict[str, Any]:
         "blocks": [record(step.block) for step in chain.steps],
         "states": [_state(state) for state in (chain.steps[0].before, *(step.after for step in chain.steps))],
         "version_3": _version_3(),
+        "light_blocks": [_light_block(chain, place) for place in range(len(chain.steps))],
+        "refused_light_blocks": [plain({"about": about, "bytes": block.encode()}) for about, block in _lies(chain)],
         "merkle_roots": [_merkle_root(count) for count in (0, 1, 2, 3, 4, 5, 8)],
         "merkle_proofs": [_merkle_proof(index, size) for index, size in ((0, 1), (1, 2), (2, 3), (4, 5), (2, 7))],
         "proof_functions": [_proofs(bytes(range(40))), _proofs(bytes(40))],
@@ -224,6 +228,37 @@ def _state(state: State) -> dict[str, Any]:
     derived = {"contributors": roster.contributors, "electors": roster.electors}
     form: dict[str, Any] = plain({"fields": encoded, "bytes": state.encode(), "hash": state.root, "derived": derived})
     return form
+
+
+def light_block(chain: VectorChain, place: int) -> LightBlock:
+    """A block of the chain as a light client gets it, with the state that it stands on."""
+    step = chain.steps[place]
+    state = step.before.encode()
+    return LightBlock(chain.genesis.chain_id, step.block.header, step.certificate, step.block.evidence, state)
+
+
+def _light_block(chain: VectorChain, place: int) -> dict[str, Any]:
+    """A light block, and what a client that trusts the founding document trusts after it."""
+    block = light_block(chain, place)
+    after = verify_skipping(chain.genesis, trust_genesis(chain.genesis), block, is_valid_signature)
+    trusted = plain(after) | {"header": encode(block.header.to_record()).hex()}
+    return {"bytes": block.encode().hex(), "hash": block.header.hash.hex(), "trusted": trusted}
+
+
+def _lies(chain: VectorChain) -> Iterator[tuple[str, LightBlock]]:
+    """Variations of the third light block that nobody takes who trusts the founding document alone."""
+    block, first = light_block(chain, 2), light_block(chain, 0)
+    certificate, votes = block.certificate, block.certificate.votes
+    forged = replace(votes[0], signature=bytes(64))
+    convict = sign_vote(KEYS[3], chain.genesis.chain_id, votes[0].slot, block.header.hash, clock_ms=1, mining_ms=1)
+    yield "another chain", replace(block, chain_id=bytes(32))
+    yield "a header that is not certified", replace(block, header=replace(block.header, knowledge_root=bytes(32)))
+    yield "the certificate of another height", replace(block, certificate=first.certificate)
+    yield "too few votes", replace(block, certificate=replace(certificate, votes=votes[:1]))
+    yield "a forged signature", replace(block, certificate=replace(certificate, votes=(forged, *votes[1:])))
+    yield "a convict's vote", replace(block, certificate=certify((convict, *votes[1:])))
+    yield "the state below another height", replace(block, state=first.state)
+    yield "crimes that the header does not name", replace(block, evidence=chain.crimes[:1])
 
 
 def _merkle_root(count: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.change import Change
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence
-from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.exceptions import Invalid, InvalidEncoding
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light import LightBlock, trust_genesis, verify_adjacent, verify_skipping
+from fedchain.chain.membership.change import Change
 from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.chain.post import Post
 from fedchain.chain.state import decode_state, genesis_state
@@ -118,6 +120,30 @@ def test_the_chain_of_the_vectors_is_joined_from_its_bytes() -> None:
         before = bytes.fromhex(PUBLISHED["states"][place]["bytes"])
         after = judge_joined(genesis, before, block, final, is_valid_signature)
         assert after.encode().hex() == PUBLISHED["states"][place + 1]["bytes"]
+
+
+def test_light_blocks_are_verified_from_their_bytes_one_by_one_and_by_skipping() -> None:
+    genesis = small_genesis()
+    begin = trusted = trust_genesis(genesis)
+    for vector in PUBLISHED["light_blocks"]:
+        block = LightBlock.decode(bytes.fromhex(vector["bytes"]), SIZE_MAX)
+        trusted = verify_adjacent(genesis, trusted, block, is_valid_signature)
+        assert verify_skipping(genesis, begin, block, is_valid_signature) == trusted
+        assert trusted.block_hash.hex() == vector["hash"]
+        header = encode(block.header.to_record()).hex()
+        assert plain(trusted) | {"header": header} == vector["trusted"]
+    assert len(trusted.culprits) == 1
+    assert len(trusted.electors) == 3
+
+
+def test_lies_to_a_light_client_are_refused() -> None:
+    genesis, words = small_genesis(), set[str]()
+    for vector in PUBLISHED["refused_light_blocks"]:
+        block = LightBlock.decode(bytes.fromhex(vector["bytes"]), SIZE_MAX)
+        with pytest.raises(Invalid) as caught:
+            verify_skipping(genesis, trust_genesis(genesis), block, is_valid_signature)
+        words.add(re.sub("[0-9a-f]{8,}", "", str(caught.value)))
+    assert len(words) == len(PUBLISHED["refused_light_blocks"]), "each in its own words"
 
 
 def test_signed_messages_are_signed() -> None:

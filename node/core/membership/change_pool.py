@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedchain.chain.change import Change
 from fedchain.chain.exceptions import LimitReached, Refused
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import Change
 from fedchain.chain.state import State
 from fedchain.chain.validation import SignatureCheck, approvals_required, validate_change, validate_room
 from fedchain.crypto.hashing import Hash

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from fedchain.chain.change import Change
 from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
+from fedchain.chain.membership.change import Change
 from fedchain.chain.validation import validate_change
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context

@@ -6,8 +6,8 @@ about votes only. All times are of this peer's monotonic clock, which no miner c
 
 from collections.abc import Sequence
 
-from fedchain.chain.change import Change
 from fedchain.chain.genesis import Contributor
+from fedchain.chain.membership.change import Change
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ RulesOf = Callable[[Genesis], KnowledgeRules]
 RulesWith = Callable[[Sequence[str]], RulesOf]
 """Builds a ``RulesOf`` that also knows the methods in the named files."""
 
+URL = re.compile("https?://", re.IGNORECASE)
+"""The beginning of an address of an explorer."""
+
 PORT = 8420
 """Port on which ``serve`` listens by default."""
 
@@ -47,6 +51,10 @@ def _shared(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    out: Annotated[
+        str,
+        typer.Option("--out", "--html", metavar="PATH", help="Where to write: a folder for export, a file for report."),
+    ] = "",
 ) -> None:
     """The options of several commands."""
 
@@ -100,8 +108,27 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             _show(answer, as_json, explorer.genesis, folder)
 
     @app.command()
-    def verify(folder: Folder, method: list[str] | None, as_json: bool) -> None:
-        """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged."""
+    def verify(
+        places: Annotated[
+            list[str],
+            typer.Argument(
+                metavar="FOLDER|URL…",
+                help="A run's folder, or the folder of the chain in it; or addresses of explorers with one chain.",
+                show_default=False,
+            ),
+        ],
+        method: list[str] | None,
+        as_json: bool,
+    ) -> None:
+        """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged.
+
+        A chain that an explorer serves elsewhere is verified by its certificates: http://HOST:PORT/CHAIN#CHAIN-ID.
+        """
+        if any(URL.match(place) for place in places):
+            verify_by_certificates(places, as_json)
+            return
+        with clear_errors():
+            folder = _one(places)
         with _store(folder, code_of_damage=1) as store:
             report = audit_store(store, rules_with(method or ())(store.genesis))
             _show(report, as_json, store.genesis, folder)
@@ -110,13 +137,14 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     @app.command()
     def export(
         folder: Folder,
-        out: Annotated[Path, typer.Option("--out", help="Folder to write to.", show_default=False)],
+        out: str,
         method: list[str] | None,
         as_json: bool,
     ) -> None:
         """Write the newest knowledge (knowledge.safetensors) and the chain (chain.jsonl, a block a line)."""
+        target = _named_path(out, "--out")
         with _open(folder) as explorer:
-            written = _export(explorer, rules_with(method or ())(explorer.genesis), out)
+            written = _export(explorer, rules_with(method or ())(explorer.genesis), target)
             typer.echo(json.dumps(plain(written)) if as_json else "\n".join(f"wrote {path}" for path in written))
 
     @app.command()
@@ -147,17 +175,57 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     @app.command()
     def report(
         folder: Annotated[Path, typer.Argument(help="Folder of a run, a node or a test network.", show_default=False)],
-        html: Annotated[Path, typer.Option("--html", help="File to write.", show_default=False)],
+        out: str,
         method: list[str] | None,
     ) -> None:
         """Write what the pages show of a chain to one file, which needs nothing else."""
+        target = _named_path(out, "--html")
         with clear_errors():
             from fedchain.web.report import write_report
 
-            write_report([folder], rules_with(method or ()), html)
-            typer.echo(f"wrote {html}")
+            write_report([folder], rules_with(method or ()), target)
+            typer.echo(f"wrote {target}")
 
     return app
+
+
+def verify_by_certificates(urls: Sequence[str], as_json: bool) -> None:
+    """Verify what explorers serve, as a light client, and say in five lines what was verified and what was believed.
+
+    Exit code 1: a server lies, or two contradict each other.
+    """
+    with clear_errors():
+        import time
+
+        from fedchain.chain.exceptions import Refused
+        from fedchain.chain.light import ConflictingBlocks
+        from fedchain.web.light import plain_conflict, tell, verify_served
+
+        try:
+            report = verify_served(urls, time.time_ns() // 1_000_000)
+        except Refused as error:
+            typer.echo(json.dumps({"error": str(error)}) if as_json else f"NOT VERIFIED: {error}")
+            raise typer.Exit(1) from None
+        except ConflictingBlocks as error:
+            conflict = plain_conflict(error)
+            signers = (f"signed both   {signer}" for signer in conflict["signers"])
+            lines = [f"NOT VERIFIED: {error}", *signers]
+            typer.echo(json.dumps(conflict, indent=2) if as_json else "\n".join(lines))
+            raise typer.Exit(1) from None
+        typer.echo(json.dumps(plain(report), indent=2) if as_json else "\n".join(tell(report)))
+
+
+def _named_path(out: str, option: str) -> Path:
+    """The path to write to: an option that several commands share can be required by none of them."""
+    if not out:
+        raise typer.BadParameter("name where to write", param_hint=f"'{option}'")
+    return Path(out)
+
+
+def _one(places: Sequence[str]) -> Path:
+    if len(places) > 1:
+        raise NotFound(f"{len(places)} folders are named; one is judged at a time")
+    return Path(places[0])
 
 
 def _named(metavar: str, text: str) -> Any:

@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "reproduce": Command("simulate:reproduce", "Run a paper's experiment; print its table beside theirs."),
         "runs": Command("folders:runs", "List the runs and nodes in a folder."),
         "model": Command("model:model_app", "Take trained models out of a run or a node; measure them."),
+        "passport": Command("passport:passport_app", "Check the passport of a model."),
         "methods": Command("methods:methods", "List the learning methods, or show one."),
         "data": Command("data:data", "Show the data sets, and fetch them."),
         "plan": Command("simulate:plan", "Divide a time budget between training and mining."),
@@ -51,7 +52,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 )
 """The commands by their names, in the order in which help lists them."""
 
-READERS = frozenset({"explorer", "runs"})
+READERS = frozenset({"explorer", "passport", "runs"})
 """Commands that read files which strangers may have written: they import no module from the current folder."""
 
 _PLAIN: Mapping[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}

@@ -74,6 +74,10 @@ model_app = Sharing(_shared, help="Take trained models out of a run or a node, a
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option("--out", help="File to write: model.safetensors.", show_default=False)],
+    passport: Annotated[
+        bool, typer.Option("--passport", help="Write the proof of the --aggregate beside it: OUT.passport.json.")
+    ] = False,
+    *,
     which: Which,
     method: str,
 ) -> None:
@@ -83,13 +87,24 @@ def export(
     """
     with clear_errors(ScenarioError):
         from fedchain.simulator.trained.folders import open_models
+        from fedchain.simulator.trained.passport import SUFFIX
 
-        if out.exists():
-            raise ScenarioError(f"{out} exists already; nothing is overwritten")
-        model = choose(open_models(folder, method=method), which)
+        proof = out.with_name(out.name + SUFFIX)
+        for path in (out, proof) if passport else (out,):
+            if path.exists():
+                raise ScenarioError(f"{path} exists already; nothing is overwritten")
+        models = open_models(folder, method=method)
+        model = choose(models, which)
+        if passport and model.origin.member is not None:
+            raise ScenarioError("--passport proves what is on the chain, and only the --aggregate is")
+        data = model.to_file()
+        proven = models.passport(model.origin.round, out.name, data) if passport else None
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_bytes(model.to_file())
+        out.write_bytes(data)
         typer.echo(f"wrote {out}: {describe(model)}")
+        if proven is not None:
+            proof.write_bytes(proven)
+            typer.echo(f"wrote {proof}; check it with fedchain passport verify")
 
 
 @model_app.command()

@@ -18,6 +18,7 @@ from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light import LightBlock
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
@@ -40,6 +41,9 @@ READ_AT_ONCE = 1_000
 
 Blocks are counted as if all members had posted. A thousand posts and the votes beside them take about 20 ms.
 """
+
+LIGHTS_KEPT = 64
+"""Light blocks that are kept; the oldest goes first."""
 
 TROUBLES_MAX = 8
 """Most faults met by pages that the overview names."""
@@ -175,6 +179,8 @@ class Chain:
     """Folders that are more than a block behind the others, or one block for longer than a round: name and height."""
     _columns: Columns = field(init=False)
     _rules: KnowledgeRules | None = None
+    _lights: dict[int, LightBlock] = field(default_factory=dict)
+    _lighting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._columns = Columns(self.genesis)
@@ -205,6 +211,20 @@ class Chain:
             holder, _, _ = self._best()
         with Store.open(holder.place.chain, read_only=True) as store:
             yield store
+
+    def light_block(self, height: int) -> LightBlock:
+        """A final block as a light client skips to it, in a separate store: the state below may take long to compute.
+
+        The last ones are kept, for the browsers that look at the same page. Raises NotFound.
+        """
+        with self._lighting:
+            if height not in self._lights:
+                with self.apart() as store:
+                    found = Explorer(store).light_block(height)
+                while len(self._lights) >= LIGHTS_KEPT:
+                    del self._lights[next(iter(self._lights))]
+                self._lights[height] = found
+            return self._lights[height]
 
     def rules(self) -> KnowledgeRules:
         """The rules of its learning method. Raises the errors of building them."""

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
+from fedchain.chain.light import LightBlock
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.figures.network import pairs_of
 from fedchain.web.open_round import open_round
@@ -18,6 +19,12 @@ from fedchain.web.pages import asked, blocks, rounds, search
 
 LIMIT_MAX = 1_000
 """Blocks in one answer."""
+
+LIGHT_MAX = 100
+"""Light blocks in one answer."""
+
+LIGHT_BYTES_MAX = 2**20
+"""Bytes of light blocks after which an answer ends."""
 
 Ask = Callable[[Chain, Reading, Request], Any]
 """A function that answers a question about a chain."""
@@ -37,6 +44,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
         "knowledge/{name}": _knowledge,
         "proof/{name}": _proof,
+        "light": _light_blocks,
         "network": lambda chain, reading, request: pairs_of(chain).first(),
         "genesis": _genesis,
         "open": lambda chain, reading, request: open_round(chain, reading),
@@ -46,17 +54,27 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
     def listed(request: Request) -> Response:
         return JSONResponse([_describe(chain) for chain in chains.values()])
 
+    def chain_of(request: Request) -> Chain:
+        if request.path_params["chain"] not in chains:
+            raise HTTPException(404)
+        return chains[request.path_params["chain"]]
+
     def answer(ask: Ask) -> Callable[[Request], Response]:
         def respond(request: Request) -> Response:
-            chain = chains.get(request.path_params["chain"])
-            if chain is None:
-                raise HTTPException(404)
+            chain = chain_of(request)
             with chain.reading() as reading:
                 return JSONResponse(plain(ask(chain, reading, request), numbers_of(chain.genesis)))
 
         return respond
 
-    return [Route("/chains", listed), *(Route(f"/{{chain}}/{path}", answer(ask)) for path, ask in asked.items())]
+    def light_block(request: Request) -> Response:
+        return JSONResponse(_light_block(chain_of(request), request))
+
+    return [
+        Route("/chains", listed),
+        Route("/{chain}/light/{name}", light_block),
+        *(Route(f"/{{chain}}/{path}", answer(ask)) for path, ask in asked.items()),
+    ]
 
 
 def _describe(chain: Chain) -> dict[str, Any]:
@@ -101,6 +119,27 @@ def _knowledge(chain: Chain, reading: Reading, request: Request) -> Any:
 
 def _proof(chain: Chain, reading: Reading, request: Request) -> Any:
     return plain_proof(blocks.find_proof(reading, request.path_params["name"]))
+
+
+def _light_block(chain: Chain, request: Request) -> Any:
+    return _plain_light(chain.light_block(asked.number_named(request.path_params["name"], "height")))
+
+
+def _light_blocks(chain: Chain, reading: Reading, request: Request) -> Any:
+    first = asked.number_in(request.query_params, "from", reading.explorer.held.start)
+    limit = max(1, min(LIGHT_MAX, asked.number_in(request.query_params, "limit", LIGHT_MAX)))
+    answer, size = list[dict[str, Any]](), 0
+    for block in reading.explorer.light_blocks(first, first + limit - 1):
+        answer.append(_plain_light(block))
+        size += len(answer[-1]["bytes"]) // 2
+        if size > LIGHT_BYTES_MAX:
+            break
+    return answer
+
+
+def _plain_light(block: LightBlock) -> dict[str, Any]:
+    """A light block as its one byte string: a client that reads anything else could be told anything else."""
+    return {"height": block.header.height, "hash": block.header.hash.hex(), "bytes": block.encode().hex()}
 
 
 def _search(chain: Chain, reading: Reading, request: Request) -> Any:

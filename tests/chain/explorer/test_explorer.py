@@ -357,7 +357,8 @@ def test_newcomers_and_leavers_are_among_the_members(tmp_path: Path) -> None:
     blocks = [chain.extend(changes=[joining(chain, 5), own(chain, 1)]), *chain.extend_many(4)]
     with Store.create(tmp_path / "chain", chain.genesis) as store:
         store.append([chain.final(block) for block in blocks])
-    with Explorer.open(tmp_path / "chain") as explorer:
+    with Store.open(tmp_path / "chain", read_only=True) as store:
+        explorer = Explorer(store)
         shown = explorer.members()
         assert [item.number for item in shown] == [0, 1, 2, 3, 4, 5]
         assert [item.posts for item in shown] == [5, 2, 5, 5, 5, 3]

@@ -12,7 +12,7 @@ import pytest
 
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import StoreCorrupt
-from fedchain.chain.member import Standing
+from fedchain.chain.membership.member import Standing
 from fedchain.chain.state import decode_state
 from fedchain.chain.storage import recovery
 from fedchain.chain.storage.database import DATABASE

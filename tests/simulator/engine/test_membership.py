@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedchain.chain.member import Standing
+from fedchain.chain.membership.member import Standing
 from fedchain.simulator.disturbances import Fault, MemberChange
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict

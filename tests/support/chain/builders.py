@@ -17,11 +17,11 @@ from fedchain.chain.block import (
     transactions_root,
 )
 from fedchain.chain.certificate import Certificate, certificate_root, certify
-from fedchain.chain.change import Change, changes_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.knowledge import Occasion, Rules, occasion_of
+from fedchain.chain.membership.change import Change, changes_root
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, votes_required

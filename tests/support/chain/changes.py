@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fedchain.chain.change import CHANGES_VERSION, Change, ChangeKind, sign_change
 from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, sign_change
 from fedchain.chain.validation import approvals_required
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 

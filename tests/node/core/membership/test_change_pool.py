@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedchain.chain.change import Change, ChangeKind, sign_change
 from fedchain.chain.exceptions import LimitReached
+from fedchain.chain.membership.change import Change, ChangeKind, sign_change
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.node.core.membership.change_pool import OPEN_MAX, ChangePool, fits
 from tests.support.chain.builders import ChainBuilder, double_vote, keys

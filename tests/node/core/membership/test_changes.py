@@ -1,6 +1,6 @@
 """Changes of the membership at a node: proposals and approvals spread, blocks count them, and none is left out."""
 
-from fedchain.chain.change import Change
+from fedchain.chain.membership.change import Change
 from fedchain.network.messages import CandidateMessage, ChangeMessage
 from fedchain.node.core.effects import Effect, Refuse
 from fedchain.node.core.events import ChangeSubmitted

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.change import (
+from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidEncoding, InvalidSignature, OutOfWindow
+from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
+from fedchain.chain.membership.change import (
     CHANGES_MAX,
     CHANGES_VERSION,
     TEXT_SIZE_MAX,
@@ -18,9 +20,7 @@ from fedchain.chain.change import (
     propose_removal,
     sign_change,
 )
-from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidEncoding, InvalidSignature, OutOfWindow
-from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
-from fedchain.chain.member import Standing
+from fedchain.chain.membership.member import Standing
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.chain.validation import approvals_required, validate_approvals, validate_change, validate_room

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.member import Member, Standing
+from fedchain.chain.membership.member import Member, Standing
 from tests.support.chain.builders import keys
 
 KEY = keys(1)[0].public_key

@@ -1,0 +1,1 @@
+"""The members that come and go: their records, and the changes that blocks count."""

@@ -1,0 +1,209 @@
+// Checks on a block's page, in the browser, that a quorum signed this block: the server that made the page might lie.
+// The votes are verified with WebCrypto over the very bytes that the members signed. Without this script the page is
+// as it is without the line.
+"use strict";
+
+(() => {
+  const PRECOMMIT = 2;
+  const GENESIS = { members: 3, faultModel: 13, committee: 18 }; // places in the document
+  const HEADER = { parent: 1, height: 2, posts: 5, votes: 6, evidence: 7, state: 8, knowledge: 9 };
+  const CONVICTED = 14; // place in a state
+  const CRIMES = { // kind of evidence: places of its statements' key, slot and contents, and how a statement is signed
+    1: { key: 6, slot: [0, 1, 2], said: [3], name: "vote" },
+    2: { key: 2, slot: [0, 1], said: [3, 4], name: "transaction" },
+  };
+  const found = new Map(); // verdicts, by the block and the hashes on its page: a page that changes asks once
+
+  const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  const unhex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+  const text = (words) => new TextEncoder().encode(words);
+  const join = (...parts) => new Uint8Array(parts.flatMap((part) => [...part]));
+  const sha256 = async (bytes) => hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
+
+  class Refused extends Error {}
+  const expect = (condition, words) => { if (!condition) throw new Refused(words); };
+
+  // One value of the canonical encoding: integers, bytes, texts and lists. A node knows where its bytes are.
+  const read = (bytes, start = 0, depth = 0) => {
+    const head = bytes[start];
+    const wide = (from, size) => bytes.slice(from, from + size).reduce((sum, byte) => sum * 256 + byte, 0);
+    const node = (end, value, items = []) => {
+      expect(end <= bytes.length, "the answer ends within a value");
+      return { value, items, raw: bytes.slice(start, end), end };
+    };
+    const list = (from, count) => {
+      expect(depth < 8 && count <= bytes.length, "the answer has too many lists");
+      const items = [];
+      for (let at = from; items.length < count; at = items.at(-1).end) items.push(read(bytes, at, depth + 1));
+      return node(items.at(-1)?.end ?? from, items.length, items);
+    };
+    const string = (from, size) => node(from + size, bytes.slice(from, from + size));
+    if (head < 0x80) return node(start + 1, head);
+    if (head < 0xa0 && head >= 0x90) return list(start + 1, head - 0x90);
+    if (head < 0xc0 && head >= 0xa0) return string(start + 1, head - 0xa0);
+    if (head >= 0xcc && head <= 0xcf) return node(start + 1 + 2 ** (head - 0xcc), wide(start + 1, 2 ** (head - 0xcc)));
+    const lengths = { 0xc4: 1, 0xc5: 2, 0xc6: 4, 0xd9: 1, 0xda: 2, 0xdb: 4, 0xdc: 2, 0xdd: 4 };
+    const size = lengths[head];
+    expect(size !== undefined, "the answer is not encoded as a block is");
+    const length = wide(start + 1, size);
+    return head >= 0xdc ? list(start + 1 + size, length) : string(start + 1 + size, length);
+  };
+
+  const whole = (bytes) => {
+    const node = read(bytes);
+    expect(node.end === bytes.length, "the answer is longer than its value");
+    return node;
+  };
+
+  const ask = async (address) => {
+    const answer = await fetch(address);
+    expect(answer.ok, `${address} is not to be had`);
+    return answer;
+  };
+
+  // The keys of those that decide a height, drawn as all members draw them.
+  const electorsOf = async (members, committee, parent) => {
+    if (committee === 0 || committee >= members.length) return members;
+    const places = await Promise.all(members.map((key) => sha256(join(parent, text("committee"), unhex(key)))));
+    const order = members.map((key, place) => [places[place], key]).sort(([one], [other]) => (one < other ? -1 : 1));
+    return order.slice(0, committee).map(([, key]) => key);
+  };
+
+  const faultyOf = (count, model) => (model === "byzantine" ? Math.floor(Math.max(0, count - 1) / 3) : 0);
+  const quorumOf = (count, model) => Math.floor((count + faultyOf(count, model)) / 2) + 1;
+
+  const listOf = (items) => join([0x90 + items.length], ...items.map((item) => item.raw));
+
+  const isSigned = async (key, signature, message) => {
+    const imported = await crypto.subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]);
+    return crypto.subtle.verify({ name: "Ed25519" }, imported, signature, message);
+  };
+
+  // A member that was convicted signed two statements that exclude each other, and nobody else can have done so.
+  const culpritOf = async (chainId, evidence) => {
+    const [kind, ...statements] = evidence.items;
+    const { key, slot, said, name } = CRIMES[kind.value];
+    const at = (items, places) => hex(listOf(places.map((place) => items[place])));
+    const [one, other] = statements.map(({ items }) => [at(items, slot), at(items, said)]);
+    const signed = await Promise.all(statements.map(({ items }) => {
+      const message = join(text("fedchain/2/"), chainId, text(`${name}/`), listOf(items.slice(0, -1)));
+      return isSigned(items[key].value, items.at(-1).value, message);
+    }));
+    const [culprit, same] = statements.map(({ items }) => hex(items[key].value));
+    const isProven = culprit === same && one[0] === other[0] && one[1] !== other[1] && signed.every(Boolean);
+    expect(isProven, "a conviction in the state below it is not proven");
+    return culprit;
+  };
+
+  const isVoteValid = async (chainId, certificate, vote) => {
+    const [voter, clock, mining, signature] = vote.items;
+    const [kind, height, attempt, block] = certificate.items;
+    const signed = listOf([kind, height, attempt, block, clock, mining, voter]);
+    const message = join(text("fedchain/2/"), chainId, text("vote/"), signed);
+    try {
+      return await isSigned(voter.value, signature.value, message);
+    } catch {
+      return false; // no key, or no signature
+    }
+  };
+
+  // What the bytes prove of the block whose page this is; shown are the hashes on it.
+  const check = async (line, shown) => {
+    const founding = new Uint8Array(await (await ask(line.dataset.genesis)).arrayBuffer());
+    const light = whole(unhex((await (await ask(line.dataset.light)).json()).bytes));
+    const chainId = await sha256(founding);
+    const rules = whole(founding).items;
+    const [named, header, certificate, , states] = light.items;
+    expect(hex(named.value) === chainId, "its bytes are of another chain");
+    const fields = header.items.map((item) => item.value);
+    const [kind, height, , block, votes] = certificate.items;
+    const hash = await sha256(header.raw);
+    const { parent, knowledge, posts, votes: before, evidence, state } = HEADER;
+    const places = [parent, knowledge, posts, before, evidence, state];
+    const hashes = [hash, ...places.map((place) => hex(fields[place]))];
+    expect(shown.join() === hashes.join(), "the hashes on this page are not those of the header that was signed");
+    const isFor = kind.value === PRECOMMIT && hex(block.value) === hash && height.value === fields[HEADER.height];
+    expect(isFor, "its votes are for another block");
+    const below = states.items[0].value;
+    expect(await sha256(below) === hex(fields[state]), "the state below it is another one");
+    const crimes = whole(below).items[CONVICTED].items;
+    const convicted = new Set(await Promise.all(crimes.map((crime) => culpritOf(unhex(chainId), crime))));
+    const members = rules[GENESIS.members].items.map((item) => hex(item.value));
+    const active = members.filter((key) => !convicted.has(key));
+    const electors = await electorsOf(active, rules[GENESIS.committee].value, fields[parent]);
+    const model = new TextDecoder().decode(rules[GENESIS.faultModel].value);
+    const required = quorumOf(electors.length, model);
+    const allowed = new Set(electors);
+    const own = new Map(votes.items.map((vote) => [hex(vote.items[0].value), vote]));
+    const judged = await Promise.all(
+      [...own].map(async ([key, vote]) => allowed.has(key) && isVoteValid(unhex(chainId), certificate, vote)),
+    );
+    const valid = judged.filter(Boolean).length;
+    const count = `${valid} of ${electors.length} electors signed the vote for this block`;
+    const spoilt = votes.items.length - valid;
+    expect(valid >= required, `only ${count}, and ${required} are needed: nothing shows that it is final`);
+    expect(spoilt === 0, `${spoilt} of ${votes.items.length} votes are not signed by an elector`);
+    const liars = faultyOf(members.length, model);
+    const lie = liars ? `that at most ${liars} of ${members.length} members lie` : "that no member lies";
+    const isDrawn = electors.length < active.length && required <= liars - convicted.size;
+    const drawn = isDrawn ? ", and that the block below, which drew the electors, is real" : "";
+    return [
+      `${count}, ${required} were needed; the header has this hash, and the hashes above are in it.`,
+      `that these are the members: their keys came from this server. Compare the chain id ${chainId} with one from `
+        + `elsewhere. And ${lie}${drawn}.`,
+    ];
+  };
+
+  const hasEd25519 = async () => {
+    try {
+      await crypto.subtle.importKey("raw", new Uint8Array(32).fill(1), { name: "Ed25519" }, false, ["verify"]);
+      return true;
+    } catch (error) {
+      return error.name !== "NotSupportedError";
+    }
+  };
+
+  const verdictOf = async (line, shown) => {
+    if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
+      return ["", "not checked here", "Browsers verify signatures only on pages from https or from localhost."];
+    }
+    if (!await hasEd25519()) return ["", "not checked here", "This browser's WebCrypto has no Ed25519."];
+    try {
+      const [checked, believed] = await check(line, shown);
+      return ["good", "checked in this browser", checked, believed];
+    } catch (error) {
+      if (error instanceof Refused) return ["false", "FALSE", `This browser checked the votes: ${error.message}.`];
+      return ["", "not checked here", `The block's votes cannot be read: ${error.message}`];
+    }
+  };
+
+  const show = (line, [kind, label, words, believed]) => {
+    const tag = { good: "ok", false: "bad" }[kind] ?? "warn";
+    line.className = `card verdict ${kind}`.trim();
+    line.replaceChildren();
+    const badge = line.appendChild(document.createElement("span"));
+    badge.className = `tag ${tag}`;
+    badge.textContent = label;
+    line.append(` ${words}`);
+    if (believed) {
+      line.append(" ");
+      line.appendChild(document.createElement("b")).textContent = "Believed:";
+      line.append(` ${believed}`);
+    }
+    line.hidden = false;
+  };
+
+  const look = async () => {
+    const line = document.getElementById("checked");
+    if (!line) return;
+    const shown = [...document.querySelectorAll("#block dl.lines code.hash")].map((item) => item.textContent);
+    const key = [line.dataset.light, ...shown].join();
+    if (!found.has(key)) found.set(key, verdictOf(line, shown));
+    const verdict = await found.get(key);
+    const now = document.getElementById("checked"); // the page may have been replaced meanwhile
+    if (now && now.dataset.light === line.dataset.light) show(now, verdict);
+  };
+
+  document.addEventListener("content", look);
+  look();
+})();

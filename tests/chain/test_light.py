@@ -1,0 +1,472 @@
+"""A light client takes what a chain made final, by as few blocks as possible, and refuses each lie in its own words."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedchain.chain.block import evidence_root
+from fedchain.chain.certificate import certify
+from fedchain.chain.evidence import EVIDENCE_MAX
+from fedchain.chain.exceptions import (
+    Invalid,
+    InvalidBlock,
+    InvalidCertificate,
+    InvalidEncoding,
+    InvalidEvidence,
+    NotFound,
+    OutOfWindow,
+    Refused,
+    UnknownParent,
+)
+from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.light import (
+    TRUST_PERIOD_MS,
+    ConflictingBlocks,
+    LightBlock,
+    Trusted,
+    bisect,
+    compare,
+    light_block_size_max,
+    trust_block,
+    trust_genesis,
+    validate_period,
+    verify_adjacent,
+    verify_skipping,
+)
+from fedchain.chain.state import State
+from fedchain.chain.validation import validate_knowledge
+from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import is_valid_signature
+from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
+from tests.support.chain.changes import living
+
+HEIGHT = 9
+
+Verify = Callable[[Genesis, Trusted, LightBlock, Any], Trusted]
+
+
+def light(chain: ChainBuilder, block_hash: Hash, *, with_state: bool = True) -> LightBlock:
+    """A block of a chain as a light client gets it."""
+    block = chain.blocks[block_hash]
+    state = chain.states[block.header.parent_hash].encode() if with_state else b""
+    return LightBlock(chain.genesis.chain_id, block.header, chain.certificate(block), block.evidence, state)
+
+
+@dataclass
+class Server:
+    """A provider of the light blocks of a chain, up to its tip; it counts what it was asked for."""
+
+    chain: ChainBuilder
+    asked: list[int] = field(default_factory=list)
+    lies: dict[int, LightBlock] = field(default_factory=dict)
+
+    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
+        self.asked.append(height)
+        if height in self.lies:
+            return self.lies[height]
+        found, tip = self.chain.tip, self.chain.state.height
+        if not 1 <= height <= tip:
+            raise NotFound(f"no block at height {height}")
+        for _ in range(tip - height):
+            found = self.chain.blocks[found].header.parent_hash
+        return light(self.chain, found, with_state=with_state)
+
+
+def chain_of(count: int = 4, height: int = HEIGHT, **overrides: Any) -> ChainBuilder:
+    chain = ChainBuilder(genesis(count, **overrides))
+    chain.extend_many(height)
+    return chain
+
+
+CHAIN = chain_of()
+TIP = light(CHAIN, CHAIN.tip)
+FIRST = Server(CHAIN).light_block(1, with_state=True)
+BEGIN = trust_genesis(CHAIN.genesis)
+
+
+def state_behind(chain: ChainBuilder) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    return chain.state.roster.electors, chain.state.roster.culprits
+
+
+def test_the_head_is_verified_from_the_founding_document_by_one_certificate() -> None:
+    server = Server(CHAIN)
+    found = bisect(CHAIN.genesis, BEGIN, server, HEIGHT, is_valid_signature)
+    assert server.asked == [HEIGHT]
+    assert (found.certificates, found.signatures, found.skipped) == (1, 3, HEIGHT - 1)
+    assert found.trusted.block_hash == CHAIN.tip
+    assert (found.trusted.electors, found.trusted.culprits) == state_behind(CHAIN)
+    assert found.trusted.time_ms == CHAIN.certificate(CHAIN.tip).clock_ms
+    header = found.trusted.header
+    assert header is not None
+    validate_knowledge(header, sha256(CHAIN.contents[CHAIN.state.knowledge_root]))
+
+
+def test_a_walk_block_by_block_leads_to_the_same() -> None:
+    trusted, server = BEGIN, Server(CHAIN)
+    for height in range(1, HEIGHT + 1):
+        block = server.light_block(height, with_state=False)
+        trusted = verify_adjacent(CHAIN.genesis, trusted, block, is_valid_signature)
+    assert trusted == verify_skipping(CHAIN.genesis, BEGIN, TIP, is_valid_signature)
+
+
+def test_what_is_trusted_already_needs_no_question() -> None:
+    server = Server(CHAIN)
+    found = bisect(CHAIN.genesis, BEGIN, server, 0, is_valid_signature)
+    assert (found.trusted, found.certificates, server.asked) == (BEGIN, 0, [])
+
+
+@pytest.mark.parametrize(("fault_model", "members"), [(model, n) for model in FaultModel for n in (1, 2, 3, 4, 7)])
+def test_every_size_and_fault_model_is_skipped_in_one_step(fault_model: FaultModel, members: int) -> None:
+    chain = chain_of(members, 3, fault_model=fault_model)
+    server = Server(chain)
+    found = bisect(chain.genesis, trust_genesis(chain.genesis), server, 3, is_valid_signature)
+    assert (found.trusted.block_hash, server.asked) == (chain.tip, [3])
+
+
+def convicting_chain(**overrides: Any) -> ChainBuilder:
+    """Seven members; the third and the sixth block convict one each, and two blocks follow."""
+    chain = ChainBuilder(genesis(7, **overrides))
+    culprits = iter(keys(7)[5:])
+    for height in range(1, 9):
+        crimes = [double_vote(next(culprits), chain.genesis, height)] if height in (3, 6) else []
+        chain.extend(evidence=crimes)
+    return chain
+
+
+def test_convictions_move_the_set_whether_heights_are_walked_or_skipped() -> None:
+    chain = convicting_chain()
+    begin, server = trust_genesis(chain.genesis), Server(chain)
+    trusted, sizes = begin, []
+    for height in range(1, 9):
+        block = server.light_block(height, with_state=True)
+        before = trusted
+        trusted = verify_adjacent(chain.genesis, trusted, block, is_valid_signature)
+        assert trusted == verify_skipping(chain.genesis, before, block, is_valid_signature)
+        assert trusted == verify_skipping(chain.genesis, begin, block, is_valid_signature)
+        sizes.append(len(trusted.electors))
+    assert sizes == [7, 7, 6, 6, 6, 5, 5, 5]
+    assert (trusted.electors, trusted.culprits) == state_behind(chain)
+
+
+def test_a_convict_does_not_vote_on_the_next_height() -> None:
+    chain = convicting_chain()
+    server = Server(chain)
+    before = bisect(chain.genesis, trust_genesis(chain.genesis), server, 3, is_valid_signature).trusted
+    block = server.light_block(4, with_state=True)
+    by_convict = chain.certificate(block.header.hash, [*sorted(before.electors)[:4], keys(7)[5].public_key])
+    for verify in (verify_adjacent, verify_skipping):
+        with pytest.raises(InvalidCertificate, match="is not one of the 6 electors of height 4"):
+            verify(chain.genesis, before, replace(block, certificate=by_convict), is_valid_signature)
+
+
+def test_a_state_without_a_known_conviction_is_refused() -> None:
+    chain, other = convicting_chain(), ChainBuilder(genesis(7))
+    before = bisect(chain.genesis, trust_genesis(chain.genesis), Server(chain), 4, is_valid_signature).trusted
+    other.extend_many(6)
+    with pytest.raises(InvalidEvidence, match=f"the state below height 6 lacks that of {keys(7)[5].public_key.hex()}"):
+        verify_skipping(chain.genesis, before, light(other, other.tip), is_valid_signature)
+
+
+def test_crimes_are_those_that_the_header_commits_to() -> None:
+    chain = convicting_chain()
+    block = Server(chain).light_block(3, with_state=True)
+    begin = trust_genesis(chain.genesis)
+    forged = double_vote(keys(7)[0], chain.genesis, 2)
+    for evidence in ((), (*block.evidence, forged)):
+        with pytest.raises(InvalidEvidence, match="evidence root"):
+            verify_skipping(chain.genesis, begin, replace(block, evidence=evidence), is_valid_signature)
+
+
+def test_drawn_committees_that_liars_could_fill_are_walked_block_by_block() -> None:
+    chain = chain_of(10, 6, committee_size=3)
+    server, begin = Server(chain), trust_genesis(chain.genesis)
+    with pytest.raises(UnknownParent, match="2 drawn electors make height 6 final, 3 members may lie: the blocks"):
+        verify_skipping(chain.genesis, begin, server.light_block(6, with_state=True), is_valid_signature)
+    server.asked.clear()
+    found = bisect(chain.genesis, begin, server, 6, is_valid_signature)
+    assert (found.certificates, found.skipped) == (6, 0)
+    assert sorted(server.asked) == [1, 2, 3, 4, 5, 6], "each height is asked for once"
+    assert (found.trusted.electors, found.trusted.culprits) == state_behind(chain)
+
+
+def test_drawn_committees_whose_quorum_liars_cannot_fill_are_skipped() -> None:
+    chain = chain_of(10, 6, committee_size=5)
+    server = Server(chain)
+    found = bisect(chain.genesis, trust_genesis(chain.genesis), server, 6, is_valid_signature)
+    assert (found.certificates, server.asked) == (1, [6])
+    assert len(found.trusted.electors) == 5
+
+
+def test_a_set_that_has_changed_too_much_is_not_skipped_to() -> None:
+    """Members are fixed at founding today; this set is one of another time."""
+    others = tuple(key.public_key for key in keys(8)[4:])
+    one, two = (replace(BEGIN, members=(*BEGIN.members[:kept], *others[kept:])) for kept in (1, 2))
+    with pytest.raises(UnknownParent, match=r"1 of the 4 members that are trusted signed height 9, 1 may lie"):
+        verify_skipping(CHAIN.genesis, one, TIP, is_valid_signature)
+    assert verify_skipping(CHAIN.genesis, two, TIP, is_valid_signature).block_hash == CHAIN.tip
+
+
+def test_between_two_far_sets_the_middle_is_asked_for_first() -> None:
+    others = tuple(key.public_key for key in keys(8)[4:])
+    far, server = replace(BEGIN, members=others), Server(CHAIN)
+    with pytest.raises(InvalidCertificate, match="is not one of the 4 electors of height 2"):
+        bisect(CHAIN.genesis, far, server, HEIGHT, is_valid_signature)
+    assert server.asked == [9, 4, 2, 1], "height 1 is decided by known electors, and the others' turn comes after it"
+
+
+# --- the trusted block
+
+
+def test_a_trusted_block_is_a_beginning_too() -> None:
+    server = Server(CHAIN)
+    block = server.light_block(4, with_state=True)
+    trusted = trust_block(CHAIN.genesis, block.header.hash, block, is_valid_signature)
+    assert trusted == bisect(CHAIN.genesis, BEGIN, server, 4, is_valid_signature).trusted
+    assert bisect(CHAIN.genesis, trusted, server, HEIGHT, is_valid_signature).trusted.block_hash == CHAIN.tip
+
+
+def test_another_block_than_the_trusted_one_is_refused() -> None:
+    with pytest.raises(InvalidBlock, match=f"trusted block: {CHAIN.tip.hex()} found, {'00' * 32} expected"):
+        trust_block(CHAIN.genesis, bytes(32), TIP, is_valid_signature)
+
+
+def test_a_trusted_block_is_trusted_for_a_while_and_a_founding_document_for_ever() -> None:
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
+    last_ms = trusted.time_ms + TRUST_PERIOD_MS
+    validate_period(trusted, last_ms)
+    with pytest.raises(OutOfWindow, match=rf"trust period: height 9 became final {TRUST_PERIOD_MS + 1} ms ago"):
+        validate_period(trusted, last_ms + 1)
+    with pytest.raises(OutOfWindow, match="it is trusted for 5 ms"):
+        validate_period(trusted, trusted.time_ms + 6, 5)
+    validate_period(BEGIN, last_ms * 2)
+
+
+def test_a_height_below_the_trusted_one_is_refused() -> None:
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
+    with pytest.raises(OutOfWindow, match="height: 3 is asked for, 9 is trusted"):
+        bisect(CHAIN.genesis, trusted, Server(CHAIN), 3, is_valid_signature)
+    for verify in (verify_adjacent, verify_skipping):
+        with pytest.raises(OutOfWindow, match="height: 9 found, 9 is trusted"):
+            verify(CHAIN.genesis, trusted, TIP, is_valid_signature)
+
+
+# --- lies
+
+
+def certified(chain: ChainBuilder, block: LightBlock, **changes: Any) -> LightBlock:
+    """A light block with another certificate by the chain's members."""
+    return replace(block, certificate=chain.certificate(block.header.hash, **changes))
+
+
+OTHER_CHAIN = chain_of(4, HEIGHT, name="another")
+OUTSIDERS = certify(
+    sign_vote(key, CHAIN.genesis.chain_id, (HEIGHT, 0, VoteKind.PRECOMMIT), CHAIN.tip, clock_ms=1, mining_ms=1)
+    for key in keys(8)[4:7]
+)
+VOTES = TIP.certificate.votes
+
+LIES: dict[str, tuple[LightBlock, type[Refused], str]] = {
+    "another chain": (light(OTHER_CHAIN, OTHER_CHAIN.tip), InvalidBlock, "^chain: "),
+    "another chain's block under this name": (
+        replace(light(OTHER_CHAIN, OTHER_CHAIN.tip), chain_id=CHAIN.genesis.chain_id, state=TIP.state),
+        InvalidBlock,
+        "^state root: ",
+    ),
+    "a header that is not certified": (
+        replace(TIP, header=replace(TIP.header, knowledge_root=bytes(32))),
+        InvalidCertificate,
+        "^certificate's block: ",
+    ),
+    "another height's certificate": (
+        replace(TIP, certificate=FIRST.certificate),
+        InvalidCertificate,
+        "^certificate's height: 1 found, 9 expected",
+    ),
+    "too few": (
+        replace(TIP, certificate=replace(TIP.certificate, votes=VOTES[:2])),
+        InvalidCertificate,
+        "^quorum: 2 votes found, 3 of 4 required",
+    ),
+    "one voter twice": (
+        replace(TIP, certificate=replace(TIP.certificate, votes=(VOTES[0], VOTES[0], VOTES[1]))),
+        InvalidCertificate,
+        "^vote order: ",
+    ),
+    "prevotes": (certified(CHAIN, TIP, kind=VoteKind.PREVOTE), InvalidCertificate, "^certificate's kind: "),
+    "a forged signature": (
+        replace(TIP, certificate=replace(TIP.certificate, votes=(replace(VOTES[0], signature=bytes(64)), *VOTES[1:]))),
+        InvalidCertificate,
+        "^certificate's vote: signature: 0000000000000000… is not ",
+    ),
+    "a clock that nobody signed": (
+        replace(TIP, certificate=replace(TIP.certificate, votes=(replace(VOTES[0], clock_ms=1), *VOTES[1:]))),
+        InvalidCertificate,
+        "^certificate's vote: signature: ",
+    ),
+    "a wrong set": (
+        replace(TIP, certificate=OUTSIDERS),
+        InvalidCertificate,
+        "^certificate's vote: electorate: .* is not one of the 4 electors of height 9",
+    ),
+    "another state": (replace(TIP, state=FIRST.state), InvalidBlock, "^state root: "),
+    "no state": (replace(TIP, state=b""), UnknownParent, "^state: none came with height 9"),
+    "another version": (replace(TIP, header=replace(TIP.header, version=3)), InvalidBlock, "^version: 3 found"),
+    "another version's crimes": (
+        replace(TIP, header=replace(TIP.header, evidence_root=sha256(b""))),
+        InvalidEvidence,
+        "^evidence root: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("about", LIES)
+def test_a_lie_is_refused_in_its_own_words(about: str) -> None:
+    block, error, words = LIES[about]
+    with pytest.raises(error, match=words):
+        verify_skipping(CHAIN.genesis, BEGIN, block, is_valid_signature)
+
+
+def test_a_certified_block_that_stands_elsewhere_is_not_the_next_one() -> None:
+    other = ChainBuilder(CHAIN.genesis)
+    other.extend_many(2, payload_of=50)
+    trusted = verify_adjacent(CHAIN.genesis, BEGIN, FIRST, is_valid_signature)
+    with pytest.raises(InvalidBlock, match=r"^parent: .* found, the trusted block"):
+        verify_adjacent(CHAIN.genesis, trusted, light(other, other.tip), is_valid_signature)
+    orphan = replace(FIRST, header=replace(FIRST.header, parent_hash=bytes(32)))
+    for verify in (verify_adjacent, verify_skipping):
+        with pytest.raises(InvalidBlock, match=r"^parent: "):
+            verify(CHAIN.genesis, BEGIN, orphan, is_valid_signature)
+
+
+def test_a_provider_that_answers_for_another_height_or_leaves_the_state_out_is_refused() -> None:
+    with pytest.raises(InvalidBlock, match=r"^height: 1 found, 9, which was asked for"):
+        bisect(CHAIN.genesis, BEGIN, Server(CHAIN, lies={9: FIRST}), 9, is_valid_signature)
+    with pytest.raises(InvalidBlock, match=r"^state: none found with height 9"):
+        bisect(CHAIN.genesis, BEGIN, Server(CHAIN, lies={9: replace(TIP, state=b"")}), 9, is_valid_signature)
+
+
+def test_invented_convictions_do_not_lower_the_quorum() -> None:
+    """A state that convicts honest members by forged evidence would leave few enough electors for liars."""
+    chain = chain_of(4, 2)
+    crime = double_vote(keys(4)[0], chain.genesis, 1)
+    forged = replace(crime, second=replace(crime.second, signature=bytes(64)))
+    below = chain.states[chain.blocks[chain.tip].header.parent_hash]
+    state = _convicted(
+        chain,
+        below,
+        forged if forged.first.hash < forged.second.hash else replace(forged, first=forged.second, second=forged.first),
+    )
+    header = replace(chain.blocks[chain.tip].header, state_root=state.root)
+    block = replace(light(chain, chain.tip), header=header, state=state.encode())
+    with pytest.raises(InvalidEvidence, match="signature"):
+        verify_skipping(chain.genesis, trust_genesis(chain.genesis), block, is_valid_signature)
+
+
+def _convicted(chain: ChainBuilder, state: State, crime: Any) -> State:
+    return replace(state, convicted=(crime,))
+
+
+# --- two certificates for one height
+
+
+def conflicting(attempt: int = 0) -> tuple[ChainBuilder, LightBlock]:
+    """A second block at the height of the tip, which the same members certified."""
+    parent = CHAIN.blocks[CHAIN.tip].header.parent_hash
+    other = ChainBuilder(CHAIN.genesis)
+    other.blocks, other.states, other.contents = dict(CHAIN.blocks), dict(CHAIN.states), dict(CHAIN.contents)
+    block = other.extend(parent, payload_of=70)
+    return other, replace(light(other, block.hash), certificate=other.certificate(block, attempt=attempt))
+
+
+def test_two_certificates_for_one_height_are_evidence() -> None:
+    other, twin = conflicting()
+    compare(CHAIN.genesis, BEGIN, TIP, Server(CHAIN), is_valid_signature)
+    words = r"height 9 has two certified blocks, .*: 3 members signed both"
+    with pytest.raises(ConflictingBlocks, match=words) as caught:
+        compare(CHAIN.genesis, BEGIN, TIP, Server(other), is_valid_signature)
+    found = caught.value
+    assert found.blocks == (TIP, twin)
+    assert found.signers == tuple(vote.voter for vote in VOTES)
+    assert {crime.culprit for crime in found.crimes} == set(found.signers)
+    chain = ChainBuilder(CHAIN.genesis)
+    chain.extend(evidence=found.crimes[:1])  # the chain takes it as what it is
+    assert len(chain.state.convicted) == 1
+
+
+def test_votes_of_two_attempts_are_named_and_convict_nobody_alone() -> None:
+    other, twin = conflicting(attempt=1)
+    with pytest.raises(ConflictingBlocks) as caught:
+        compare(CHAIN.genesis, BEGIN, TIP, Server(other, lies={9: twin}), is_valid_signature)
+    assert len(caught.value.signers) == 3
+    assert caught.value.crimes == ()
+
+
+def test_another_block_in_the_place_of_the_trusted_one_needs_its_proof_too() -> None:
+    other, twin = conflicting()
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
+    compare(CHAIN.genesis, trusted, TIP, Server(CHAIN), is_valid_signature)
+    with pytest.raises(ConflictingBlocks):
+        compare(CHAIN.genesis, trusted, TIP, Server(other), is_valid_signature)
+    forged = replace(twin, certificate=TIP.certificate)
+    with pytest.raises(InvalidCertificate):
+        compare(CHAIN.genesis, trusted, TIP, Server(other, lies={9: forged}), is_valid_signature)
+
+
+def test_a_witness_that_cannot_prove_its_block_lies() -> None:
+    other, twin = conflicting()
+    forged = replace(twin, certificate=replace(twin.certificate, votes=twin.certificate.votes[:2]))
+    with pytest.raises(InvalidCertificate, match="quorum"):
+        compare(CHAIN.genesis, BEGIN, TIP, Server(other, lies={9: forged}), is_valid_signature)
+
+
+# --- bytes
+
+
+def test_a_light_block_has_one_form() -> None:
+    for block in (TIP, replace(TIP, state=b""), Server(convicting_chain()).light_block(3, with_state=True)):
+        assert LightBlock.decode(block.encode(), 2**16) == block
+    for record in ([*TIP.to_record()[:4], [b""]], [*TIP.to_record()[:4], [b"a", b"b"]], TIP.to_record()[:4]):
+        with pytest.raises(InvalidEncoding):
+            LightBlock.from_record(record)
+
+
+def test_a_light_block_has_room_for_what_a_block_has_and_no_more() -> None:
+    chain = convicting_chain()
+    crime = double_vote(keys(7)[0], chain.genesis, 1).to_record()
+    record = Server(chain).light_block(3, with_state=True).to_record()
+    record[3] = [crime] * (EVIDENCE_MAX + 1)
+    with pytest.raises(InvalidEncoding, match="9 crimes found"):
+        LightBlock.from_record(record)
+    everybody = replace(
+        light(chain, chain.tip),
+        certificate=chain.certificate(chain.tip, sorted(chain.state.roster.members), clock_ms=2**48, mining_ms=2**48),
+    )
+    assert len(everybody.encode()) <= light_block_size_max(chain.genesis)
+    assert light_block_size_max(chain.genesis) < 20_000
+
+
+@given(st.data())
+def test_no_altered_byte_is_taken(data: st.DataObject) -> None:
+    """All bytes count: each is signed, hashed by a signed header, or names the chain."""
+    encoded = bytearray(TIP.encode())
+    place = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises((Invalid, UnknownParent)):
+        verify_skipping(CHAIN.genesis, BEGIN, LightBlock.decode(bytes(encoded), 2**16), is_valid_signature)
+
+
+def test_an_empty_evidence_list_has_the_root_of_no_leaves() -> None:
+    assert TIP.header.evidence_root == evidence_root(())
+
+
+def test_a_federation_whose_members_may_change_is_not_verified_by_the_founders() -> None:
+    chain = living(5)
+    head = chain.extend_many(3)[-1]
+    trusted, block = trust_genesis(chain.genesis), light(chain, head.hash)
+    with pytest.raises(InvalidBlock, match="members: a federation whose members may change, founders alone expected"):
+        verify_skipping(chain.genesis, trusted, block, is_valid_signature)

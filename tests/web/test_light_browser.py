@@ -1,0 +1,305 @@
+"""A block's page checks its certificate in a real browser, and shows a lie of the server that made the page."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Route, expect
+
+from fedchain.chain.certificate import certify
+from fedchain.chain.light import LightBlock
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.vote import sign_vote
+from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
+from tests.support.chain.explored import FakeRules, write
+from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
+from tests.support.web.browsing import browser as browser
+from tests.support.web.browsing import context as context
+from tests.support.web.builders import append
+
+pytestmark = NEEDS_CHROMIUM
+
+PLAIN = ChainBuilder(genesis(4, name="plain"))
+PLAIN.extend_many(3)
+DRAWN = ChainBuilder(genesis(7, name="drawn", committee_size=5))
+DRAWN.extend_many(2)
+FEW = ChainBuilder(genesis(7, name="few", committee_size=3))
+FEW.extend_many(2)
+GUILTY = ChainBuilder(genesis(7, name="guilty"))
+GUILTY.extend(evidence=[double_vote(keys(7)[6], GUILTY.genesis, 1)])
+GUILTY.extend(evidence=[double_post(keys(7)[5], GUILTY.genesis, 2)])
+GUILTY.extend()
+CRASH = ChainBuilder(genesis(4, name="crash", fault_model=PLAIN.genesis.fault_model.CRASH))
+CRASH.extend()
+LIVE = ChainBuilder(genesis(4, name="live"))
+LIVE.extend()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("site")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    for chain in (PLAIN, DRAWN, FEW, GUILTY, CRASH, LIVE):
+        with Store.create(folder / chain.genesis.name / "chain", chain.genesis) as store:
+            write(store, chain)
+    with served(folder, lambda document: FakeRules()) as address:
+        yield address
+
+
+def line(page: Page) -> Locator:
+    return page.locator("#checked")
+
+
+QUORUM = "electors signed the vote for this block,"
+
+
+@pytest.mark.parametrize(
+    ("chain", "height", "count", "believed"),
+    [
+        (PLAIN, 1, f"3 of 4 {QUORUM} 3 were needed", "that at most 1 of 4 members lie."),
+        (PLAIN, 3, f"3 of 4 {QUORUM} 3 were needed", "that at most 1 of 4 members lie."),
+        (DRAWN, 2, f"4 of 5 {QUORUM} 4 were needed", "that at most 2 of 7 members lie."),
+        (
+            FEW,
+            2,
+            f"2 of 3 {QUORUM} 2 were needed",
+            "members lie, and that the block below, which drew the electors, is real.",
+        ),
+        (GUILTY, 1, f"5 of 7 {QUORUM} 5 were needed", "that at most 2 of 7 members lie."),
+        (GUILTY, 2, f"4 of 6 {QUORUM} 4 were needed", "that at most 2 of 7 members lie."),
+        (GUILTY, 3, f"4 of 5 {QUORUM} 4 were needed", "that at most 2 of 7 members lie."),
+        (CRASH, 1, f"3 of 4 {QUORUM} 3 were needed", "that no member lies."),
+    ],
+)
+def test_the_votes_for_a_block_are_checked_in_the_browser(
+    address: str, context: BrowserContext, chain: ChainBuilder, height: int, count: str, believed: str
+) -> None:
+    page = context.new_page()
+    page.goto(f"{address}/{chain.genesis.name}/block/{height}")
+    expect(line(page)).to_have_class("card verdict good")
+    expect(line(page)).to_contain_text(f"checked in this browser {count}; the header has this hash")
+    expect(line(page)).to_contain_text("Believed: that these are the members: their keys came from this server.")
+    expect(line(page)).to_contain_text(f"Compare the chain id {chain.genesis.chain_id.hex()} with one from elsewhere")
+    expect(line(page)).to_contain_text(believed)
+
+
+def test_the_line_stays_when_the_page_is_brought_up_to_date(
+    address: str, folder: Path, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    page.goto(f"{address}/live/block/1")
+    expect(line(page)).to_have_class("card verdict good")
+    append(folder / "live", LIVE, LIVE.extend())
+    expect(page.get_by_role("link", name="Block 2")).to_have_count(1)
+    expect(line(page)).to_have_class("card verdict good")
+    expect(line(page)).to_be_visible()
+
+
+# --- a server that lies
+
+
+def answering(page: Page, pattern: str, change: Callable[[bytes], bytes]) -> None:
+    """Have the server's answers altered."""
+
+    def answer(route: Route) -> None:
+        with suppress(Error):  # a page that follows the chain may ask once more while it is closed
+            honest = route.fetch()
+            route.fulfill(response=honest, body=change(honest.body()))
+
+    page.route(pattern, answer)
+
+
+def spoilt(change: Callable[[LightBlock], LightBlock]) -> Callable[[bytes], bytes]:
+    def lie(body: bytes) -> bytes:
+        found: dict[str, Any] = json.loads(body)
+        block = LightBlock.decode(bytes.fromhex(found["bytes"]), 2**16)
+        return json.dumps(found | {"bytes": change(block).encode().hex()}).encode()
+
+    return lie
+
+
+def forge(block: LightBlock, *places: int) -> LightBlock:
+    votes = list(block.certificate.votes)
+    for place in places:
+        votes[place] = replace(votes[place], signature=bytes(64))
+    return replace(block, certificate=replace(block.certificate, votes=tuple(votes)))
+
+
+def everybody(block: LightBlock) -> LightBlock:
+    certificate = PLAIN.certificate(block.header.hash, sorted(PLAIN.genesis.members))
+    return replace(block, certificate=certificate)
+
+
+def again(block: LightBlock) -> LightBlock:
+    votes = block.certificate.votes
+    return replace(block, certificate=replace(block.certificate, votes=(votes[0], votes[0], votes[1])))
+
+
+def elsewhere(block: LightBlock) -> LightBlock:
+    other = PLAIN.blocks[block.header.parent_hash]
+    return replace(block, certificate=PLAIN.certificate(other))
+
+
+def without_state(block: LightBlock) -> LightBlock:
+    return replace(block, state=PLAIN.states[PLAIN.genesis.chain_id].encode())
+
+
+def by_others(block: LightBlock) -> LightBlock:
+    slot = block.certificate.votes[0].slot
+    votes = [sign_vote(key, block.chain_id, slot, block.header.hash, clock_ms=1, mining_ms=1) for key in keys(8)[4:7]]
+    return replace(block, certificate=certify(votes))
+
+
+LIES: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
+    "a spoilt signature": (lambda block: forge(block, 0), "only 2 of 4 electors signed the vote for this block, and 3"),
+    "one more vote, spoilt": (lambda block: forge(everybody(block), 3), "1 of 4 votes are not signed by an elector"),
+    "votes of others than the electors": (by_others, "only 0 of 4 electors signed the vote for this block"),
+    "one voter twice": (again, "only 2 of 4 electors signed the vote for this block, and 3 are needed"),
+    "another clock": (
+        lambda block: replace(
+            block,
+            certificate=replace(
+                block.certificate,
+                votes=(replace(block.certificate.votes[0], clock_ms=5), *block.certificate.votes[1:]),
+            ),
+        ),
+        "only 2 of 4 electors",
+    ),
+    "votes for another block": (elsewhere, "its votes are for another block"),
+    "another header": (
+        lambda block: replace(block, header=replace(block.header, knowledge_root=bytes(32))),
+        "the hashes on this page are not those of the header that was signed",
+    ),
+    "another state": (without_state, "the state below it is another one"),
+    "another chain": (lambda block: replace(block, chain_id=bytes(32)), "its bytes are of another chain"),
+}
+
+
+@pytest.mark.parametrize("about", LIES)
+def test_a_lie_of_the_server_is_shown_as_one(address: str, context: BrowserContext, about: str) -> None:
+    change, words = LIES[about]
+    page = context.new_page()
+    answering(page, "**/api/v1/plain/light/3", spoilt(change))
+    page.goto(f"{address}/plain/block/3")
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("FALSE")
+    expect(line(page)).to_contain_text(words)
+
+
+def test_a_page_that_shows_another_knowledge_than_was_signed_is_false(address: str, context: BrowserContext) -> None:
+    root = PLAIN.blocks[PLAIN.tip].header.knowledge_root.hex().encode()
+    page = context.new_page()
+    answering(page, "**/plain/block/3", lambda body: body.replace(root, b"00" * 32))
+    page.goto(f"{address}/plain/block/3")
+    expect(line(page)).to_contain_text("the hashes on this page are not those of the header")
+
+
+def test_members_of_another_founding_document_signed_nothing(address: str, context: BrowserContext) -> None:
+    """The server's document has the right name, and keys of its own."""
+    other = genesis(8, name="plain")
+    page = context.new_page()
+    answering(page, "**/plain/genesis.fedchain", lambda body: other.encode())
+    answering(page, "**/plain/light/3", spoilt(lambda block: replace(block, chain_id=other.chain_id)))
+    page.goto(f"{address}/plain/block/3")
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("only 0 of 8 electors signed the vote for this block, and 6 are needed")
+
+
+@pytest.mark.parametrize("spoil", ["signature", "same"])
+def test_an_invented_conviction_lowers_no_quorum(address: str, context: BrowserContext, spoil: str) -> None:
+    """The server's own block convicts honest members, so that the votes that it can forge would be enough."""
+    crime = double_vote(keys(4)[0], PLAIN.genesis, 1)
+    forged = replace(crime, second=replace(crime.second, signature=bytes(64)) if spoil == "signature" else crime.first)
+    below = replace(PLAIN.states[PLAIN.blocks[PLAIN.tip].header.parent_hash], convicted=(forged,))
+    header = replace(PLAIN.blocks[PLAIN.tip].header, state_root=below.root)
+    page, old = context.new_page(), PLAIN.blocks[PLAIN.tip].header
+    certificate = PLAIN.certificate(replace(PLAIN.blocks[PLAIN.tip], header=header), sorted(PLAIN.genesis.members)[1:])
+    lie = spoilt(lambda block: replace(block, header=header, state=below.encode(), certificate=certificate))
+    answering(page, "**/api/v1/plain/light/3", lie)
+
+    def repaint(body: bytes) -> bytes:
+        shown = body.replace(old.hash.hex().encode(), header.hash.hex().encode())
+        return shown.replace(old.state_root.hex().encode(), header.state_root.hex().encode())
+
+    answering(page, "**/plain/block/3", repaint)
+    page.goto(f"{address}/plain/block/3")
+    expect(line(page)).to_contain_text("a conviction in the state below it is not proven")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b"[]", b"<html>", b'{"bytes": "ff"}', b'{"bytes": "95"}', b'{"bytes": "' + b"91" * 20 + b'"}', b""],
+)
+def test_an_answer_that_cannot_be_read_leaves_no_false_comfort(
+    address: str, context: BrowserContext, body: bytes
+) -> None:
+    page = context.new_page()
+    errors = list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    answering(page, "**/api/v1/plain/light/3", lambda honest: body)
+    page.goto(f"{address}/plain/block/3")
+    expect(line(page)).to_be_visible()
+    expect(line(page)).not_to_contain_text("checked in this browser")
+    assert errors == []
+
+
+# --- browsers that cannot
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            "const real = crypto.subtle.importKey.bind(crypto.subtle);"
+            "crypto.subtle.importKey = (form, key, kind, ...more) => kind.name === 'Ed25519'"
+            "  ? Promise.reject(new DOMException('unknown', 'NotSupportedError')) : real(form, key, kind, ...more);",
+            "not checked here This browser's WebCrypto has no Ed25519.",
+        ),
+        (
+            "Object.defineProperty(globalThis, 'isSecureContext', {value: false});",
+            "not checked here Browsers verify signatures only on pages from https or from localhost.",
+        ),
+    ],
+)
+def test_a_browser_that_cannot_says_so(address: str, context: BrowserContext, script: str, words: str) -> None:
+    page = context.new_page()
+    page.add_init_script(script)
+    page.goto(f"{address}/plain/block/2")
+    expect(line(page)).to_have_text(words)
+    expect(line(page)).to_have_class("card verdict")
+
+
+def test_without_a_script_there_is_no_line_and_nothing_else_is_missing(address: str, browser: Browser) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(f"{address}/plain/block/2")
+        expect(line(page)).to_be_hidden()
+        expect(page.locator("#certificate")).to_be_visible()
+
+
+def test_a_block_that_is_not_final_has_no_line(address: str, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{address}/plain/genesis")
+    expect(line(page)).to_have_count(0)
+
+
+def test_the_line_reads_well_for_everybody(address: str, context: BrowserContext) -> None:
+    page = context.new_page()
+    answering(page, "**/api/v1/plain/light/3", spoilt(lambda block: forge(block, 0)))
+    for height, kind in ((2, "good"), (3, "false")):
+        page.goto(f"{address}/plain/block/{height}")
+        expect(line(page)).to_have_class(f"card verdict {kind}")
+        page.set_viewport_size({"width": 320, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        page.evaluate(AXE)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            assert page.evaluate(AXE_RUN, CONTRAST)["violations"] == []
+        assert page.evaluate(AXE_RUN, LEVELS_A_AND_AA)["violations"] == []
