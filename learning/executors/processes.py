@@ -20,6 +20,8 @@ from typing import Any, Generic
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.executor import Answer, Asked, InFile, Interrupted, Job, Question, Result
 from fedchain.learning.executors.handover import Handing, Outgoing
+from fedchain.learning.executors.inbox import FORESEE
+from fedchain.learning.executors.outcomes import Counts, Outcome
 from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, Reply, serve
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.payload.part_folder import PARTS
@@ -64,9 +66,8 @@ class CallingExecutor(ABC):
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
-        arguments = question.phase, question.round, question.clients, question.knowledge
         pending: Pending[Answer | InFile] = Pending(self, question)
-        self._hold(pending, "contribute", question.client, arguments, question.evaluate_test, state)
+        self._hold(pending, "contribute", question.client, _arguments(question), question.evaluate_test, state)
         return pending
 
     def evaluate_received(
@@ -156,6 +157,11 @@ class CallingExecutor(ABC):
         self._send(worker, calls)
 
 
+def _arguments(question: Question) -> tuple[Any, ...]:
+    """A question as the arguments of a call."""
+    return question.phase, question.round, question.clients, question.knowledge
+
+
 class Pending(Generic[Result]):
     """A call under way.
 
@@ -235,6 +241,10 @@ class ProcessExecutor(CallingExecutor):
             learner.histogram()
         if clients_max is not None:
             learner.limit_clients(clients_max, self.folder)
+        self.forecasts = Counts()
+        """What was foreseen, and what came of it."""
+        self._ahead: dict[int, tuple[str, Any]] = {}  # phase and knowledge of forecasts that have not ended
+        self._not_foreseen: set[str] = set()  # phases that a worker has refused to foresee
         self._replies: Any = fork.Queue()
         self._calls: list[Any] = [fork.Queue() for _ in range(workers)]
         self._processes: list[BaseProcess] = [
@@ -250,6 +260,17 @@ class ProcessExecutor(CallingExecutor):
                 process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def foresee(self, question: Question) -> None:
+        """See :class:`Foreseeing`. Alone a client's numbers are rounded in another way than among others."""
+        if self._together or question.phase in self._not_foreseen:
+            return
+        self.forecasts.foreseen += 1
+        number, handed = -self.forecasts.foreseen, self._outgoing.hand(question.knowledge)
+        self._ahead[number] = question.phase, handed
+        *others, _ = _arguments(question)
+        call = Call(number, FORESEE, question.client, (*others, handed), question.evaluate_test)
+        self._send(question.client % len(self._processes), [call])
 
     def close(self) -> None:
         """See :class:`Clients`."""
@@ -276,5 +297,16 @@ class ProcessExecutor(CallingExecutor):
                     died = f"training process {process.name} ended with exit code {process.exitcode}"
                     raise WorkerDiedError(died) from None
             return False
-        self._take(reply)
+        if reply.number in self._ahead:
+            self._end(reply.number, reply.value)
+        else:
+            self._take(reply)
         return True
+
+    def _end(self, number: int, outcome: Outcome) -> None:
+        """A forecast has ended."""
+        phase, handed = self._ahead.pop(number)
+        self._outgoing.done(handed)
+        self.forecasts.add(outcome)
+        if outcome is Outcome.REFUSED:
+            self._not_foreseen.add(phase)

@@ -13,9 +13,12 @@ from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import told
+from fedchain.learning.executors.ahead import Forecasts
 from fedchain.learning.executors.executor import Answer, InFile, Question
 from fedchain.learning.executors.handover import LARGE_SIZE, Incoming
+from fedchain.learning.executors.inbox import FORESEE, Inbox
 from fedchain.learning.executors.inline import answer
+from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.worker.client_state import restore_client
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
@@ -29,6 +32,7 @@ class Call:
     """A call of a learner's method, on its way to a process."""
 
     number: int
+    """Below 0: of a forecast."""
     method: str
     client: int
     arguments: tuple[Any, ...]
@@ -64,12 +68,34 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     use_threads()
     return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
     incoming = Incoming()
+
+    def end(number: int, outcome: Outcome) -> None:
+        replies.put(Reply(number, True, outcome))
+
+    forecasts = Forecasts(learner, end)
+    inbox = Inbox[Call](calls.get, lambda: not calls.empty(), lambda call: end(call.number, Outcome.OVERTAKEN))
     while True:
-        for reply in replies_to(learner, folder, incoming, calls.get()):
+        taken = inbox.take()
+        if taken[0].method == FORESEE:
+            _foresee(forecasts, inbox, _taken(taken[0], incoming))
+            continue
+        for reply in replies_to(learner, folder, incoming, taken, forecasts):
             replies.put(reply)
 
 
-def replies_to(learner: Learner, folder: Path, incoming: Incoming, calls: Sequence[Call]) -> Iterator[Reply]:
+def _foresee(forecasts: Forecasts, inbox: Inbox[Call], call: Call) -> None:
+    """Do ahead what a client may be asked."""
+
+    def is_asked(client: int) -> bool:
+        inbox.look()
+        return inbox.is_asked(client)
+
+    forecasts.make(call.number, question_of(call), is_asked)
+
+
+def replies_to(
+    learner: Learner, folder: Path, incoming: Incoming, calls: Sequence[Call], forecasts: Forecasts | None = None
+) -> Iterator[Reply]:
     """Answer calls in their order; those of several may be computed together.
 
     Args:
@@ -77,11 +103,17 @@ def replies_to(learner: Learner, folder: Path, incoming: Incoming, calls: Sequen
         folder: where large payloads are left.
         incoming: takes the knowledge that calls come with.
         calls: as they came.
+        forecasts: what was computed ahead; None: nothing was.
     """
     given = [_taken(call, incoming) for call in calls]
     made = _contribute_together(learner, given)
     for call in given:
         try:
+            if forecasts is not None and call.method == "restore":
+                forecasts.drop(call.client)
+            if forecasts is not None and call.method == "contribute" and call.number not in made:
+                foreseen = forecasts.take(question_of(call))
+                made |= {} if foreseen is None else {call.number: foreseen}
             reply = _reply(learner, call, folder, made.pop(call.number, None))
         except Exception as error:  # whatever it is belongs to who waits for the result
             reply = Reply(call.number, False, told(error, f"peer {call.client}"))
@@ -98,9 +130,7 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception 
             restore_client(learner, call.client, call.arguments[0])
             return Reply(call.number, True, None)
         case "contribute":
-            phase, round_number, clients, knowledge = call.arguments
-            question = Question(call.client, phase, round_number, knowledge, call.evaluate_test, clients)
-            made = answer(learner, question, call.state, made)
+            made = answer(learner, question_of(call), call.state, made)
             if not isinstance(made, Contribution) or len(made.payload) < LARGE_SIZE:
                 return Reply(call.number, True, made)
             path = folder / f"answer-{call.number}"
@@ -109,6 +139,12 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception 
         case method:
             compute = getattr(learner, method)
             return Reply(call.number, True, compute(call.client, *call.arguments, evaluate_test=call.evaluate_test))
+
+
+def question_of(call: Call) -> Question:
+    """The question that a call for a contribution asks, or that it foresees."""
+    phase, round_number, clients, knowledge = call.arguments
+    return Question(call.client, phase, round_number, knowledge, call.evaluate_test, clients)
 
 
 def _taken(call: Call, incoming: Incoming) -> Call:

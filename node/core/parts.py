@@ -18,6 +18,7 @@ from fedchain.node.core.following.announcing import Announcing
 from fedchain.node.core.following.catching_up import CatchingUp
 from fedchain.node.core.following.gathering import Gathering
 from fedchain.node.core.following.refill import Refill
+from fedchain.node.core.foreseeing import Foreseeing
 from fedchain.node.core.mining import Mining
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import NO_GOOD_POSTS, GoodPosts, Posts
@@ -74,6 +75,7 @@ class Parts:
         self.attendance = Attendance(context)
         self.contributing = Contributing(context, self.attendance, self.bulk, self.says_nothing)
         self.mining = Mining(context, self.attendance, self.crimes, self.blocks, self.says_nothing)
+        self.foreseeing = Foreseeing(context, self.voting)
         self.gathering = Gathering(context, conduct.wait_for)
         self.catching_up = CatchingUp(
             context, self.blocks, self.says_nothing, replays=conduct.replays, backfills=conduct.backfills
