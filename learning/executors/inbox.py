@@ -7,7 +7,10 @@ from typing import Generic, Protocol, TypeVar
 FORESEE = "foresee"
 """Method of a call for work ahead of its time."""
 
-CHANGING = ("contribute", "restore")
+CONTRIBUTE = "contribute"
+"""Method of a call for a contribution."""
+
+CHANGING = (CONTRIBUTE, "restore")
 """Methods that leave a client another one: what was foreseen for it before is out of date."""
 
 

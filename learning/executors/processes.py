@@ -20,7 +20,7 @@ from typing import Any, Generic
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.executor import Answer, Asked, InFile, Interrupted, Job, Question, Result
 from fedchain.learning.executors.handover import Handing, Outgoing
-from fedchain.learning.executors.inbox import FORESEE
+from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE
 from fedchain.learning.executors.outcomes import Counts, Outcome
 from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, Reply, serve
 from fedchain.learning.executors.workers import WorkerDiedError
@@ -67,7 +67,7 @@ class CallingExecutor(ABC):
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
         pending: Pending[Answer | InFile] = Pending(self, question)
-        self._hold(pending, "contribute", question.client, _arguments(question), question.evaluate_test, state)
+        self._hold(pending, CONTRIBUTE, question.client, _arguments(question), question.evaluate_test, state)
         return pending
 
     def evaluate_received(

@@ -16,7 +16,7 @@ from fedchain.learning.exceptions import told
 from fedchain.learning.executors.ahead import Forecasts
 from fedchain.learning.executors.executor import Answer, InFile, Question
 from fedchain.learning.executors.handover import LARGE_SIZE, Incoming
-from fedchain.learning.executors.inbox import FORESEE, Inbox
+from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE, Inbox
 from fedchain.learning.executors.inline import answer
 from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.worker.client_state import restore_client
@@ -111,7 +111,7 @@ def replies_to(
         try:
             if forecasts is not None and call.method == "restore":
                 forecasts.drop(call.client)
-            if forecasts is not None and call.method == "contribute" and call.number not in made:
+            if forecasts is not None and call.method == CONTRIBUTE and call.number not in made:
                 foreseen = forecasts.take(question_of(call))
                 made |= {} if foreseen is None else {call.number: foreseen}
             reply = _reply(learner, call, folder, made.pop(call.number, None))
@@ -162,7 +162,7 @@ def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, A
     alike: dict[tuple[Any, ...], dict[int, int]] = {}
     seen: set[int] = set()
     for call in given:
-        if call.method == "contribute" and call.client not in seen:
+        if call.method == CONTRIBUTE and call.client not in seen:
             alike.setdefault((*call.arguments, call.evaluate_test), {})[call.client] = call.number
         seen.add(call.client)
     made: dict[int, Answer | Exception] = {}

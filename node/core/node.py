@@ -24,7 +24,6 @@ from fedchain.node.core.context import Context, PhaseClock
 from fedchain.node.core.deadlines import opens_after_ms
 from fedchain.node.core.effects import Effect, Persist, Wake
 from fedchain.node.core.events import Event, Moment
-from fedchain.node.core.foreseeing import Foreseen
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.mining import Draft
 from fedchain.node.core.notices import HeadUnconfirmed
@@ -200,9 +199,9 @@ class Node:
         """The block that is being mined; None if there is none."""
         return self._parts.mining.draft
 
-    def foreseen(self) -> Foreseen | None:
-        """The contribution that this peer will owe if the candidate becomes final that it is locked on or would vote
-        for; None if there is none."""
+    def foreseen(self) -> State | None:
+        """The state in which this peer expects to owe its next contribution, before it is decided; None if it expects
+        none. The knowledge in force there is held."""
         return self._parts.foreseeing.look()
 
     def hold(self, content: bytes) -> Hash:

@@ -51,6 +51,8 @@ class Conduct:
     """Whether this peer has listened for its key until now; a simulated peer follows the chain asleep."""
     neighbours: int | None = None
     """Number of members that the network ever connects this peer to; None for all."""
+    foresees: bool = True
+    """Whether it looks ahead of the votes, so that its shell may train early."""
     guard: KeyGuard | None = None
     """Watches for another process with this key; None for the guard that every honest node has."""
 
@@ -75,7 +77,7 @@ class Parts:
         self.attendance = Attendance(context)
         self.contributing = Contributing(context, self.attendance, self.bulk, self.says_nothing)
         self.mining = Mining(context, self.attendance, self.crimes, self.blocks, self.says_nothing)
-        self.foreseeing = Foreseeing(context, self.voting)
+        self.foreseeing = Foreseeing(context, self.voting, is_wanted=conduct.foresees)
         self.gathering = Gathering(context, conduct.wait_for)
         self.catching_up = CatchingUp(
             context, self.blocks, self.says_nothing, replays=conduct.replays, backfills=conduct.backfills

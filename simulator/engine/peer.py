@@ -19,7 +19,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import NONCE_MAX
-from fedchain.chain.state import State
+from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Content, Final, Record, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -226,6 +226,7 @@ class SimulatedPeer:
                 parts=self._parts,
                 has_listened=has_listened,
                 neighbours=len(around.network.neighbours(self.number)),
+                foresees=around.trains_ahead,
                 guard=None if self.behaviour is None else self.behaviour.guard,
             ),
             session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
@@ -344,8 +345,7 @@ class SimulatedPeer:
             if node.head.roster.members != old.roster.members:
                 self._track(node)
             self._around.observer.on_head(self, old)
-        if self._around.trains_ahead:
-            self._foresee()
+        self._foresee()
         return refused
 
     def _track(self, node: Node) -> None:
@@ -441,15 +441,15 @@ class SimulatedPeer:
 
     def _foresee(self) -> None:
         """Have a worker process train for the next phase while it has nothing else to do. Nothing depends on it."""
-        foreseen = None if self.node is None else self.node.foreseen()
-        if foreseen is None:
+        node = self.node
+        state = None if node is None else node.foreseen()
+        if node is None or state is None:
             return
-        state = foreseen.state
         key = state.round, state.phase, state.knowledge_root
-        if key != self._foreseen:
+        if key != self._foreseen and (knowledge := node.content(state.knowledge_root)) is not None:
             self._foreseen = key
-            question = self._question(foreseen.phase_name, state.round, foreseen.knowledge, state)
-            self._around.executor.foresee(question)
+            name = phase_rule(self._around.genesis, state).name
+            self._around.executor.foresee(self._question(name, state.round, knowledge, state))
 
     def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> Question:
         """What this peer's client is asked for a phase that is open at a state."""

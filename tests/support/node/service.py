@@ -85,6 +85,9 @@ class Shell:
         made = Contribution(payload(self.number, question.round), 20, None, None)
         return replace(made, **self.measured)
 
+    async def foresee(self, question: Question) -> None:
+        self.log.append(("foresee", (question.round, question.knowledge)))
+
     # the store
 
     def append(self, records: Sequence[Record]) -> None:
