@@ -279,7 +279,7 @@ def _log_lines(worker: str, reader: int) -> None:
 
 def _order(question: Question, *, is_ahead: bool = False) -> list[Any]:
     """What the process is sent."""
-    return [is_ahead, question.phase, question.round, question.knowledge, question.clients]
+    return [int(is_ahead), question.phase, question.round, question.knowledge, question.clients]
 
 
 def _result(answer: list[Any]) -> list[Any]:
