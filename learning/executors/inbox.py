@@ -33,14 +33,14 @@ class Inbox(Generic[Item]):
     """Sorts calls as they come. Real ones are taken in their order; of forecasts, each client has one, the newest.
 
     Args:
-        receive: waits for the next calls; a forecast comes alone.
-        has_more: whether the next ones are there.
+        receive: waits for lists of calls; a forecast comes alone.
+        has_more: whether it would not wait.
         on_overtaken: called with each forecast that was not begun when a real call, or another forecast, came.
     """
 
     def __init__(
         self,
-        receive: Callable[[], Sequence[Item]],
+        receive: Callable[[], Sequence[Sequence[Item]]],
         has_more: Callable[[], bool],
         on_overtaken: Callable[[Item], object] = lambda forecast: None,
     ) -> None:
@@ -50,24 +50,29 @@ class Inbox(Generic[Item]):
 
     def take(self) -> Sequence[Item]:
         """The next calls to be answered, or a forecast where nobody waits for an answer."""
-        self.look()
+        self._look()
         while not self._real and not self._ahead:
             self._sort(self._receive())
-            self.look()
+            self._look()
         if self._real:
             return self._real.popleft()
         return [self._ahead.pop(next(iter(self._ahead)))]
 
-    def look(self) -> None:
+    def is_asked(self, client: int) -> bool:
+        """Whether a contribution of a client is waited for by now."""
+        self._look()
+        return any(call.client == client and call.method in CHANGING for calls in self._real for call in calls)
+
+    def _look(self) -> None:
         """Sort what has come."""
         while self._has_more():
             self._sort(self._receive())
 
-    def is_asked(self, client: int) -> bool:
-        """Whether a contribution of a client is waited for."""
-        return any(call.client == client and call.method in CHANGING for calls in self._real for call in calls)
+    def _sort(self, received: Sequence[Sequence[Item]]) -> None:
+        for calls in received:
+            self._add(calls)
 
-    def _sort(self, calls: Sequence[Item]) -> None:
+    def _add(self, calls: Sequence[Item]) -> None:
         for call in calls:
             if call.method == FORESEE or call.method in CHANGING:
                 overtaken = self._ahead.pop(call.client, None)

@@ -53,7 +53,7 @@ class InlineExecutor:
 
     def __init__(self, plan: LearnerPlan, report: Callable[[Exception, str], Exception] = told) -> None:
         self.learner, self._report = build_learner(plan), report
-        self.forecasts = Forecasts(self.learner)
+        self.ahead = Forecasts(self.learner)
         """What this process has computed ahead, as somebody had it do while nothing was asked."""
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
@@ -62,7 +62,7 @@ class InlineExecutor:
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
-        work = partial(_answer, self.learner, self.forecasts, question, state)
+        work = partial(_answer, self.learner, self.ahead, question, state)
         return Done(self._attempt(question.client, work), question)
 
     def evaluate_received(
@@ -83,7 +83,7 @@ class InlineExecutor:
 
     def restore(self, client: int, path: Path) -> Job[None]:
         """See :class:`Backend`."""
-        self.forecasts.drop(client)
+        self.ahead.drop(client)
         return Done(self._attempt(client, lambda: restore_client(self.learner, client, path)))
 
     def flush(self) -> None:

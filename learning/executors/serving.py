@@ -19,6 +19,8 @@ from fedchain.learning.executors.handover import LARGE_SIZE, Incoming
 from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE, Inbox
 from fedchain.learning.executors.inline import answer
 from fedchain.learning.executors.outcomes import Outcome
+from fedchain.learning.executors.packing import Reply, pack_reply, unpack
+from fedchain.learning.executors.pipes import Inlet, Outlet
 from fedchain.learning.worker.client_state import restore_client
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
@@ -42,24 +44,14 @@ class Call:
     """Where the client is written down after a contribution; None: nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The outcome of a call."""
-
-    number: int
-    succeeded: bool
-    value: Any
-    """The result, or the error."""
-
-
-def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
-    """Take lists of calls from one queue and put replies into another until the process is ended.
+def serve(learner: Learner, folder: Path, calls: int, replies: int) -> None:
+    """Take lists of calls from one pipe and send replies through another until the process is ended.
 
     Args:
         learner: this process's copy.
         folder: where large payloads are handed over.
-        calls: queue of lists of :class:`Call`; those of one list may be computed together.
-        replies: queue of :class:`Reply`.
+        calls: descriptor of packed lists of :class:`Call`; those of one list may be computed together.
+        replies: descriptor for replies as :func:`pack_reply` makes them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -67,30 +59,24 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     use_threads()
     return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
-    incoming = Incoming()
+    incoming, asked, answered = Incoming(), Inlet(calls), Outlet(replies)
 
     def end(number: int, outcome: Outcome) -> None:
-        replies.put(Reply(number, True, outcome))
+        answered.send(pack_reply(Reply(number, True, outcome), "a forecast"))
+
+    def receive() -> list[Sequence[Call]]:
+        return [unpack(message) for message in asked.read()]
 
     forecasts = Forecasts(learner, end)
-    inbox = Inbox[Call](calls.get, lambda: not calls.empty(), lambda call: end(call.number, Outcome.OVERTAKEN))
+    inbox = Inbox[Call](receive, asked.has_more, lambda call: end(call.number, Outcome.OVERTAKEN))
     while True:
-        taken = inbox.take()
-        if taken[0].method == FORESEE:
-            _foresee(forecasts, inbox, _taken(taken[0], incoming))
+        given = inbox.take()
+        if given[0].method == FORESEE:
+            call = _taken(given[0], incoming)
+            forecasts.make(call.number, question_of(call), inbox.is_asked)
             continue
-        for reply in replies_to(learner, folder, incoming, taken, forecasts):
-            replies.put(reply)
-
-
-def _foresee(forecasts: Forecasts, inbox: Inbox[Call], call: Call) -> None:
-    """Do ahead what a client may be asked."""
-
-    def is_asked(client: int) -> bool:
-        inbox.look()
-        return inbox.is_asked(client)
-
-    forecasts.make(call.number, question_of(call), is_asked)
+        for call, reply in zip(given, replies_to(learner, folder, incoming, given, forecasts), strict=True):
+            answered.send(pack_reply(reply, f"peer {call.client}"))
 
 
 def replies_to(

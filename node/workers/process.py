@@ -110,7 +110,7 @@ class Trainer:
         answers = KeptAnswer(folder / TRAINING_FILE, genesis.chain_id, member, lambda: learner.checkpoint(member))
         if answers.kept is not None:
             learner.restore(member, answers.kept.checkpoint)
-        self._answers, self._forecasts = answers, backend.forecasts
+        self._answers, self._forecasts = answers, backend.ahead
         self._executor = Remembering(backend, answers)
 
     def ask(self, question: Question) -> Answer:
@@ -160,7 +160,7 @@ def train(
         write_frame(answers, ["failed", str(error)])
         return
     write_frame(answers, ["ready"])
-    inbox = Inbox[Order](lambda: [Order.read(orders.get(), int(member))], lambda: not orders.empty())
+    inbox = Inbox[Order](lambda: [[Order.read(orders.get(), int(member))]], lambda: not orders.empty())
     while True:
         order = inbox.take()[0]
         if order.method == FORESEE:

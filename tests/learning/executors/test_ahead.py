@@ -93,7 +93,7 @@ class Stubborn(FedAvg):
     def update(self, client: Client, round: Round) -> Tensors:
         posted = super().update(client, round)
         try:
-            return posted | {"examples": np.array([len(client.secrets.root)])}
+            return {**posted, "examples": np.array([len(client.secrets.root)])}
         except Exception:
             return posted
 

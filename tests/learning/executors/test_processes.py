@@ -2,9 +2,12 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.exceptions import InvalidPayload, NothingToPost, OwnCodeFailed
 from fedchain.learning.executors import handover, serving
 from fedchain.learning.executors.executor import InFile, Question
 from fedchain.learning.executors.inline import InlineExecutor
@@ -24,9 +27,11 @@ from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import OffChain, Round, Tensors
+from fedchain.learning.worker.client_state import save_client
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.plan import LearnerPlan, Named
+from tests.support.hanging import no_hang
 from tests.support.learning.federation import secrets_of
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
@@ -137,6 +142,70 @@ def test_a_killed_process_is_noticed(executor: ProcessExecutor) -> None:
         executor.compute(ask(1)).result()
 
 
+def test_a_process_that_is_killed_in_the_middle_of_its_reply_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Contribution(b"x" * 2**19, 0, None, None)
+    monkeypatch.setattr(Learner, "contribute", lambda *args, **options: large)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 2)
+    try:
+        with no_hang():
+            job = executor.compute(ask(1))
+            wait([executor._replies[1].fileno()])  # the pipe has room for a part of it
+            os.kill(executor._processes[1].pid or 0, signal.SIGKILL)
+            with pytest.raises(WorkerDiedError, match="train-1 ended with exit code -9 in the middle of a reply"):
+                job.result()
+    finally:
+        executor.close()
+
+
+def test_a_process_whose_pipe_another_one_holds_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def leave_a_process(learner: Learner, client: int, *args: Any, **options: Any) -> None:
+        holder = os.fork()
+        if holder == 0:
+            signal.pause()
+        (tmp_path / "holder").write_text(str(holder))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(Learner, "contribute", leave_a_process)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 1)
+    try:
+        with no_hang(), pytest.raises(WorkerDiedError, match="train-0 ended with exit code -9"):
+            executor.compute(ask(0)).result()
+    finally:
+        executor.close()
+        os.kill(int((tmp_path / "holder").read_text()), signal.SIGKILL)
+
+
+class Locked(NothingToPost):
+    """A refusal that cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def test_what_cannot_be_pickled_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def contribute(learner: Learner, client: int, *args: Any, **options: Any) -> Any:
+        if client == 0:
+            return Contribution(b"", 0, None, None, skipped=threading.Lock())  # type: ignore[arg-type]
+        if client == 1:
+            raise Locked("member 1 keeps its post")
+        raise OSError(threading.Lock())
+
+    monkeypatch.setattr(Learner, "contribute", contribute)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 2)
+    try:
+        jobs = [executor.compute(ask(client)) for client in range(3)]
+        with no_hang():
+            with pytest.raises(OwnCodeFailed, match="peer 0: an answer cannot be sent"):
+                jobs[0].result()
+            refusal = jobs[1].result()
+            assert (type(refusal), str(refusal)) == (NothingToPost, "member 1 keeps its post")
+            with pytest.raises(OSError, match="lock"):
+                jobs[2].result()
+    finally:
+        executor.close()
+
+
 def test_clients_are_sticky_and_closing_ends_the_processes(executor: ProcessExecutor) -> None:
     os.kill(executor._processes[1].pid or 0, signal.SIGKILL)
     assert isinstance(executor.compute(ask(0)).result(), Contribution)
@@ -169,6 +238,16 @@ def test_what_is_foreseen_is_the_answer_and_anything_else_leaves_no_trace(execut
     assert again == [here.contribute(client, "update", 2, b"") for client in (0, 1)], "they went on as if asked alone"
     assert executor.forecasts == Counts(4, ready=1, thrown_away=3)
     assert not executor._ahead
+
+
+def test_a_client_that_is_put_back_has_no_forecast_of_before(executor: ProcessExecutor, tmp_path: Path) -> None:
+    here = Learner(CONFIG)
+    here.contribute(0, "update", 1, b"")
+    save_client(here, 0, tmp_path / "state")
+    executor.foresee(ask(0, 2))
+    settle(executor, [0])
+    executor.restore(0, tmp_path / "state").result()
+    assert executor.compute(ask(0, 2)).result() == here.contribute(0, "update", 2, b"")
 
 
 def settle(executor: ProcessExecutor, clients: Sequence[int]) -> None:
