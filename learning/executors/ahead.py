@@ -45,7 +45,7 @@ class Forecasts:
         on_end: Callable[[int, Outcome], object] = lambda number, outcome: None,
         size_max: int = HELD_SIZE_MAX,
     ) -> None:
-        self._learner, self._on_end, self._size_max = learner, on_end, size_max
+        self._learner, self.on_end, self._size_max = learner, on_end, size_max
         self._made: dict[int, _Made] = {}
         self._size = 0
 
@@ -60,11 +60,11 @@ class Forecasts:
         client, key = question.client, (question.id, question.clients)
         held = self._made.get(client)
         if held is not None and held.question == key:
-            self._on_end(number, Outcome.OVERTAKEN)
+            self.on_end(number, Outcome.OVERTAKEN)
             return
         self.drop(client)
         if self._size >= self._size_max:
-            self._on_end(number, Outcome.OVERTAKEN)
+            self.on_end(number, Outcome.OVERTAKEN)
             return
         foreseen = self._learner.foresee(
             client,
@@ -76,7 +76,7 @@ class Forecasts:
         )
         if foreseen is None:
             can_foresee = self._learner.can_foresee(question.phase)
-            self._on_end(number, Outcome.THROWN_AWAY if can_foresee else Outcome.REFUSED)
+            self.on_end(number, Outcome.THROWN_AWAY if can_foresee else Outcome.REFUSED)
             return
         self._made[client] = _Made(number, key, foreseen, is_asked(client))
         self._size += foreseen.size
@@ -104,4 +104,4 @@ class Forecasts:
     def _forget(self, made: _Made, outcome: Outcome) -> None:
         del self._made[made.question[0].client]
         self._size -= made.foreseen.size
-        self._on_end(made.number, outcome)
+        self.on_end(made.number, outcome)

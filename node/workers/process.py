@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
@@ -111,16 +111,22 @@ class Trainer:
         if answers.kept is not None:
             learner.restore(member, answers.kept.checkpoint)
         self._answers, self._forecasts = answers, backend.ahead
+        self._forecasts.on_end = lambda number, outcome: print("trained ahead:", outcome.value, file=sys.stderr)
         self._executor = Remembering(backend, answers)
 
     def ask(self, question: Question) -> Answer:
         """Answer what the member is asked; the same if it is asked again. Raises what the work raises."""
         return self._executor.ask(question).result()
 
-    def foresee(self, question: Question) -> None:
-        """Compute ahead what the member may be asked next. Nothing is kept of it on disk before it is asked."""
+    def foresee(self, question: Question, is_asked: Callable[[int], bool] = lambda member: False) -> None:
+        """Compute ahead what the member may be asked next. Nothing is kept of it on disk before it is asked.
+
+        Args:
+            question: what it may be asked.
+            is_asked: whether by now somebody waits for an answer; called when the work is done.
+        """
         if self._answers.recall(question.id) is None:
-            self._forecasts.make(0, question)
+            self._forecasts.make(0, question, is_asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ def train(
     while True:
         order = inbox.take()[0]
         if order.method == FORESEE:
-            trainer.foresee(order.question)
+            trainer.foresee(order.question, inbox.is_asked)
             continue
         try:
             made = trainer.ask(order.question)

@@ -155,7 +155,7 @@ def test_what_a_trainer_foresees_is_its_answer_or_leaves_no_trace(tmp_path: Path
     first = contributed(Trainer(decoded, plain, 1).ask(Question(1, "update", 1, b"")))
     known = rules.aggregate(OffChain("update", 1), b"", [(b"a", first.payload)])
     trainer, ended = Trainer(decoded, ahead, 1), list[Outcome]()
-    trainer._forecasts._on_end = lambda number, outcome: ended.append(outcome)
+    trainer._forecasts.on_end = lambda number, outcome: ended.append(outcome)
     trainer.foresee(Question(1, "update", 1, known))
     assert not (ahead / TRAINING_FILE).exists(), "it is on no disk before it is asked"
     assert trainer.ask(Question(1, "update", 1, b"")) == first

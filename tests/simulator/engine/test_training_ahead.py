@@ -46,7 +46,7 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         "committee_size": 4,
         "idle_sleep": True,
     },
-    "noise": KINDS["noise"],
+    "noise": {"hyperparameters": {"local_steps": 2, "prototype_noise": 6.0}, "rounds": 2},
     "parts": KINDS["for one reader"],
     "an aggregator": {"method": "fedgkt", "model": "split-mlp-1", "partition": "iid"},
 }
