@@ -206,7 +206,7 @@ class Run:
 
     @property
     def forecasts(self) -> Counts | None:
-        """What was trained ahead of the votes, and what came of it; None where the executor trains nothing ahead."""
+        """Training ahead of the votes, by its outcome; None where the executor trains nothing ahead."""
         return self._backend.forecasts if isinstance(self._backend, Foreseeing) else None
 
     def play(

@@ -24,7 +24,7 @@ class _Made:
 
     number: int
     question: tuple[QuestionId, int]
-    """What it answers: the identity, and the number of members with data."""
+    """The question that it answers: its identity, and the number of members with data."""
     foreseen: Foreseen
     was_awaited: bool
     """Whether it was under way when it was asked for."""
@@ -84,7 +84,7 @@ class Forecasts:
     def take(self, question: Question) -> Contribution | None:
         """Answer a question by what was foreseen, and let the client go on from there; None if something else was.
 
-        Whatever is asked next begins with another client, so no forecast is left of it.
+        The next question begins with another client, so no forecast is left of this one.
         """
         made = self._made.get(question.client)
         if made is None:

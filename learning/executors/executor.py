@@ -141,7 +141,7 @@ class Foreseeing(Protocol):
     """A backend whose workers compute ahead what they may be asked, while nobody waits for anything else."""
 
     forecasts: Counts
-    """What was foreseen, and what came of it."""
+    """Forecasts by their outcome."""
 
     def foresee(self, question: Question) -> None:
         """This may be the next that its client is asked. There is no answer, and nothing has to come of it: the client

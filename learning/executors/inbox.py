@@ -19,11 +19,11 @@ class Addressed(Protocol):
 
     @property
     def method(self) -> str:
-        """What is called."""
+        """Name of the method."""
 
     @property
     def client(self) -> int:
-        """For which client."""
+        """Place of the client among the members."""
 
 
 Item = TypeVar("Item", bound=Addressed)

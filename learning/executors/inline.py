@@ -54,7 +54,7 @@ class InlineExecutor:
     def __init__(self, plan: LearnerPlan, report: Callable[[Exception, str], Exception] = told) -> None:
         self.learner, self._report = build_learner(plan), report
         self.ahead = Forecasts(self.learner)
-        """What this process has computed ahead, as somebody had it do while nothing was asked."""
+        """Forecasts of this process; its owner has it make them while nothing is asked."""
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """See :class:`Clients`."""

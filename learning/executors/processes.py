@@ -79,7 +79,7 @@ class ProcessExecutor(CallingExecutor):
         if clients_max is not None:
             learner.limit_clients(clients_max, self.folder)
         self.forecasts = Counts()
-        """What was foreseen, and what came of it."""
+        """Forecasts by their outcome."""
         self._ahead: dict[int, tuple[str, Any]] = {}  # phase and knowledge of forecasts that have not ended
         self._not_foreseen: set[str] = set()  # phases that a worker has refused to foresee
         self._processes: list[BaseProcess] = []

@@ -18,10 +18,10 @@ from fedchain.node.core.following.announcing import Announcing
 from fedchain.node.core.following.catching_up import CatchingUp
 from fedchain.node.core.following.gathering import Gathering
 from fedchain.node.core.following.refill import Refill
-from fedchain.node.core.foreseeing import Foreseeing
 from fedchain.node.core.mining import Mining
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import NO_GOOD_POSTS, GoodPosts, Posts
+from fedchain.node.core.voting.foreseeing import Foreseeing
 from fedchain.node.core.voting.sessions import Sessions
 from fedchain.node.core.voting.twins import KeyGuard, Twins
 from fedchain.node.core.voting.voting import Voting

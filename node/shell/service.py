@@ -372,7 +372,7 @@ class Service:
             self._start(self._training.foresee, self._question(name, state.round, knowledge, state))
 
     def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> TrainingQuestion:
-        """What this member is asked for a phase that is open at a state."""
+        """The question to this member for a phase that is open at a state."""
         roster = state.roster
         return TrainingQuestion(roster.seats[self.me], phase_name, round_number, knowledge, clients=roster.clients)
 

@@ -278,7 +278,7 @@ def _log_lines(worker: str, reader: int) -> None:
 
 
 def _order(question: Question, *, is_ahead: bool = False) -> list[Any]:
-    """What the process is sent."""
+    """The frame of a question."""
     return [int(is_ahead), question.phase, question.round, question.knowledge, question.clients]
 
 

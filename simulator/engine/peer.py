@@ -452,7 +452,7 @@ class SimulatedPeer:
             self._around.executor.foresee(self._question(name, state.round, knowledge, state))
 
     def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> Question:
-        """What this peer's client is asked for a phase that is open at a state."""
+        """The question to this peer's client for a phase that is open at a state."""
         evaluate_test = self._around.evaluates(round_number)
         return Question(self.number, phase_name, round_number, knowledge, evaluate_test, state.roster.clients)
 

@@ -1,6 +1,6 @@
 """A node foresees the state after the candidate that it would vote for, or is locked on, and says nothing of it."""
 
-from fedchain.node.core.foreseeing import Foreseeing
+from fedchain.node.core.voting.foreseeing import Foreseeing
 from tests.support.chain.builders import UPDATE, genesis
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import PREVOTE, Stage, asked_to_contribute, votes
