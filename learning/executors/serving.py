@@ -1,6 +1,5 @@
 """A training process's life: it takes calls, and answers them in their order."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -20,6 +19,7 @@ from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE, Inbox
 from fedchain.learning.executors.inline import answer
 from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.executors.packing import Reply, pack_reply, unpack
+from fedchain.learning.executors.parent import wait_for_the_end_of_the_parent
 from fedchain.learning.executors.pipes import Inlet, Outlet
 from fedchain.learning.worker.client_state import restore_client
 from fedchain.learning.worker.contribution import Contribution
@@ -166,8 +166,5 @@ def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, A
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that forked it is gone, which, if it was killed, could not say so."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "only a child waits for its parent"
-    parent.join()
+    wait_for_the_end_of_the_parent()
     os._exit(1)

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from fedchain.learning.executors.packing import portable
+from fedchain.learning.executors.parent import wait_for_the_end_of_the_parent
 from fedchain.learning.executors.workers import Gone, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.scenario import Scenario
@@ -169,7 +170,5 @@ def _result(begin: Begin, pipe: Connection) -> dict[str, Any] | Exception:
 
 def _end_with_parent() -> None:
     """Have this process end as if it were told to when the one that began it is gone."""
-    parent = parent_process()
-    assert parent is not None, "only a child waits for its parent"
-    parent.join()
+    wait_for_the_end_of_the_parent()
     os.kill(os.getpid(), signal.SIGTERM)

@@ -7,7 +7,7 @@ from types import FrameType
 
 
 @contextmanager
-def no_hang(limit_s: float = 60.0) -> Iterator[None]:
+def no_hang(limit_s: float = 180.0) -> Iterator[None]:
     """Raise TimeoutError in the main thread if the block takes so long, which it does only if it hangs."""
 
     def end(number: int, frame: FrameType | None) -> None:
