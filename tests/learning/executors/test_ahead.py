@@ -1,20 +1,15 @@
 """Forecasts: adopted, they are the contribution; thrown away, they leave the client as it was."""
 
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.executors.ahead import Forecasts
 from fedchain.learning.executors.executor import Question
 from fedchain.learning.executors.outcomes import Outcome
-from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import METHODS
-from fedchain.learning.round import Round, Tensors
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.stores import Stores
@@ -84,24 +79,6 @@ def test_nothing_is_foreseen_that_a_ledger_or_secrets_would_remember() -> None:
     plain = Learner(chosen, stores=Stores(secrets_of, lambda client: others))
     assert learner.contribute(0, "update", 1, b"") == plain.contribute(0, "update", 1, b"")
     assert list(kept.entries()), "asked in earnest, the client has its ledger"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stubborn(FedAvg):
-    """It goes on without its secrets."""
-
-    def update(self, client: Client, round: Round) -> Tensors:
-        posted = super().update(client, round)
-        try:
-            return {**posted, "examples": np.array([len(client.secrets.root)])}
-        except Exception:
-            return posted
-
-
-def test_a_method_that_goes_on_without_its_secrets_is_not_foreseen() -> None:
-    learner = Learner(config(f"{__name__}:Stubborn"))
-    assert learner.foresee(0, "update", 1, b"") is None
-    assert not learner.can_foresee("update")
 
 
 @pytest.fixture

@@ -48,7 +48,10 @@ def test_a_candidate_with_a_wrong_knowledge_is_not_foreseen() -> None:
 
 def test_the_block_that_it_is_locked_on_counts_and_not_what_it_prefers() -> None:
     stage = Stage(genesis(4))
-    first, second = sorted((stage.block(), stage.block(payload_of=5)), key=lambda block: block.hash)
+    start = stage.node.head.block_hash
+    pairs = zip(stage.chain.posts(start), stage.chain.posts(start, payload_of=5), strict=True)
+    others = [usual if usual.sender == stage.me else changed for usual, changed in pairs]
+    first, second = sorted((stage.block(), stage.block(posts=others)), key=lambda block: block.hash)
     stage.candidate(second)
     assert votes(stage.victim.effects)[0] == (PREVOTE, 0, second.hash)
     stage.vote(second, stage.others)
