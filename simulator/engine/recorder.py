@@ -24,15 +24,16 @@ class Recorder:
         genesis: the federation's founding document.
         loop: the clock.
         witness: what the peers saw of each block.
+        peers: number of those that ever take part; 0: the founders.
     """
 
-    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness) -> None:
+    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness, peers: int = 0) -> None:
         self.rows: list[RoundMetrics] = []
         self.timeline: dict[tuple[int, int], Span] = {}
         self.evaluations = EvaluationLog()
         self._genesis, self._loop, self._witness = genesis, loop, witness
         self._sealed_s: dict[Hash, float] = {}
-        self._sent_bytes = self._received_bytes = [0] * len(genesis_state(genesis).roster)
+        self._sent_bytes = self._received_bytes = [0] * (peers or len(genesis_state(genesis).roster))
 
     def span(self, number: int, round_number: int) -> Span:
         """Times of a peer's work in a round."""
