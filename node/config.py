@@ -44,6 +44,9 @@ class NodeConfig:
     module:function."""
     device: str = "cpu"
     """Where this peer trains: cpu, cuda, cuda:1 (a graphics card by its number) or auto (a card, if there is one)."""
+    train_ahead: bool = True
+    """Train on the knowledge of the candidate that this peer votes for while votes travel; if another block is decided,
+    that was in vain."""
     listen: str = "/ip4/0.0.0.0/tcp/4001"
     """Address to listen on, as a multiaddr."""
     bootstrap: tuple[str, ...] = ()

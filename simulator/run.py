@@ -19,7 +19,9 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, describe_device
 from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.executors.executor import Foreseeing
 from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.outcomes import Counts
 from fedchain.learning.executors.remembering import Answers, Remembering
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.part_folder import PARTS
@@ -189,7 +191,7 @@ class Run:
         parts = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self._parts),))
         plan = replace(learner.plan, chain_id=chain_id, parts=parts)
         with STARTING:
-            backend = open_backend(self._training, plan, scenario, learner.source)
+            backend = self._backend = open_backend(self._training, plan, scenario, learner.source)
         self._opened.callback(backend.close)
         answers: Answers
         if isinstance(self._record, NoRecord):
@@ -201,6 +203,11 @@ class Run:
 
     def __exit__(self, *error: object) -> None:
         self._opened.close()
+
+    @property
+    def forecasts(self) -> Counts | None:
+        """Training ahead of the votes, by its outcome; None where the executor trains nothing ahead."""
+        return self._backend.forecasts if isinstance(self._backend, Foreseeing) else None
 
     def play(
         self,

@@ -82,6 +82,8 @@ class Scenario(Consensus):
     vectorize_clients: bool = False
     """Models of one architecture are trained as one batch of models, a cohort: same results to rounding, which workers
     and executor decide. On the processor that is done for small models without convolutions alone, which gain by it."""
+    train_ahead: bool = True
+    """Peers train on a candidate's knowledge while it is voted on; that changes the speed and nothing else."""
     test_every: Annotated[int, Range(0, 1_000_000)] = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""
     test_local: bool = True
@@ -217,8 +219,9 @@ class Scenario(Consensus):
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        if self.device == "cpu":  # a file without it says the same
-            del values["device"]
+        for name, usual in (("device", "cpu"), ("train_ahead", True)):  # a file without it says the same
+            if values[name] == usual:
+                del values[name]
         if not self.members_change:  # as before there were such settings
             for name in ("admission", "sponsors", "away_after", "changes"):
                 del values[name]

@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from fedchain.learning.executors.executor import Answer, Asked, InFile, Interrupted, Job, Question, Result
 from fedchain.learning.executors.handover import Handing
+from fedchain.learning.executors.inbox import CONTRIBUTE
 from fedchain.learning.executors.packing import Reply
 from fedchain.learning.executors.serving import Call
 from fedchain.learning.training.measured import Evaluation
@@ -45,9 +46,8 @@ class CallingExecutor(ABC):
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
-        arguments = question.phase, question.round, question.clients, question.knowledge
         pending: Pending[Answer | InFile] = Pending(self, question)
-        self._hold(pending, "contribute", question.client, arguments, question.evaluate_test, state)
+        self._hold(pending, CONTRIBUTE, question.client, arguments_of(question), question.evaluate_test, state)
         return pending
 
     def evaluate_received(
@@ -135,6 +135,11 @@ class CallingExecutor(ABC):
         for pending in sent:
             pending.together = together
         self._send(worker, calls)
+
+
+def arguments_of(question: Question) -> tuple[Any, ...]:
+    """A question as the arguments of a call."""
+    return question.phase, question.round, question.clients, question.knowledge
 
 
 class Pending(Generic[Result]):

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.executors.outcomes import Counts
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 
@@ -129,6 +130,22 @@ class Executor(Clients, Protocol):
         """Have a client contribute to a phase. Asked again, it gives the same answer.
 
         The job raises what :meth:`Backend.compute` raises.
+        """
+
+    def foresee(self, question: Question) -> None:
+        """See :class:`Foreseeing`; where the backend is none, nothing happens."""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A backend whose workers compute ahead what they may be asked, while nobody waits for anything else."""
+
+    forecasts: Counts
+    """Forecasts by their outcome."""
+
+    def foresee(self, question: Question) -> None:
+        """This may be the next that its client is asked. There is no answer, and nothing has to come of it: the client
+        is as it was until it is asked, and answers as if nothing had been foreseen.
         """
 
 

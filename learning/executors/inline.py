@@ -1,10 +1,12 @@
 """Training in this process, one question at a time: no process to start, and nothing to wait for."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Generic
 
 from fedchain.learning.exceptions import NothingToPost, told
+from fedchain.learning.executors.ahead import Forecasts
 from fedchain.learning.executors.executor import Answer, Asked, Job, Question, Result
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.building import build_learner
@@ -51,6 +53,8 @@ class InlineExecutor:
 
     def __init__(self, plan: LearnerPlan, report: Callable[[Exception, str], Exception] = told) -> None:
         self.learner, self._report = build_learner(plan), report
+        self.ahead = Forecasts(self.learner)
+        """Forecasts of this process; its owner has it make them while nothing is asked."""
 
     def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """See :class:`Clients`."""
@@ -58,7 +62,8 @@ class InlineExecutor:
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
-        return Done(self._attempt(question.client, lambda: answer(self.learner, question, state)), question)
+        work = partial(_answer, self.learner, self.ahead, question, state)
+        return Done(self._attempt(question.client, work), question)
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
@@ -78,6 +83,7 @@ class InlineExecutor:
 
     def restore(self, client: int, path: Path) -> Job[None]:
         """See :class:`Backend`."""
+        self.ahead.drop(client)
         return Done(self._attempt(client, lambda: restore_client(self.learner, client, path)))
 
     def flush(self) -> None:
@@ -91,6 +97,10 @@ class InlineExecutor:
             return work()
         except Exception as error:  # whoever waits for the job gets it
             return self._report(error, f"peer {client}")
+
+
+def _answer(learner: Learner, forecasts: Forecasts, question: Question, state: Path | None) -> Answer:
+    return answer(learner, question, state, forecasts.take(question))
 
 
 def answer(learner: Learner, question: Question, state: Path | None, made: Answer | Exception | None = None) -> Answer:

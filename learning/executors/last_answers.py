@@ -53,6 +53,10 @@ class LastAnswers:
         """See :class:`Answers`."""
         return None
 
+    def is_next_kept(self, client: int) -> bool:
+        """See :class:`Answers`: only what was asked before is kept."""
+        return False
+
     def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """See :class:`Answers`. The client's answer before this one is forgotten."""
         client = question.client

@@ -114,6 +114,12 @@ class Inlet:
         """Whether a message has begun that is not there yet."""
         return bool(self._held)
 
+    def has_more(self) -> bool:
+        """Whether :meth:`read` would not wait."""
+        readable = select.poll()
+        readable.register(self._descriptor, select.POLLIN)
+        return bool(readable.poll(0))
+
     def read(self) -> list[bytes]:
         """Wait for something, and return the messages that are whole now, if any.
 

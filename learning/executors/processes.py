@@ -17,10 +17,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from fedchain.learning.device import use_threads
-from fedchain.learning.executors.calling import CallingExecutor
+from fedchain.learning.executors.calling import CallingExecutor, arguments_of
+from fedchain.learning.executors.executor import Question
 from fedchain.learning.executors.handover import Outgoing
+from fedchain.learning.executors.inbox import FORESEE
+from fedchain.learning.executors.outcomes import Counts, Outcome
 from fedchain.learning.executors.packing import pack, unpack
 from fedchain.learning.executors.pipes import Inlet, Outlet
 from fedchain.learning.executors.serving import ENDING_SIGNALS, Call, serve
@@ -75,6 +79,10 @@ class ProcessExecutor(CallingExecutor):
             learner.histogram()
         if clients_max is not None:
             learner.limit_clients(clients_max, self.folder)
+        self.forecasts = Counts()
+        """Forecasts by their outcome."""
+        self._ahead: dict[int, tuple[str, Any]] = {}  # phase and knowledge of forecasts that have not ended
+        self._not_foreseen: set[str] = set()  # phases that a worker has refused to foresee
         self._processes: list[BaseProcess] = []
         self._calls: list[Outlet] = []
         self._replies: list[Inlet] = []
@@ -84,6 +92,17 @@ class ProcessExecutor(CallingExecutor):
         self._heard = selectors.PollSelector()
         for worker in range(workers):
             self._start(worker, learner)
+
+    def foresee(self, question: Question) -> None:
+        """See :class:`Foreseeing`. Alone a client's numbers are rounded in another way than among others."""
+        if self._together or question.phase in self._not_foreseen:
+            return
+        self.forecasts.foreseen += 1
+        number, handed = -self.forecasts.foreseen, self._outgoing.hand(question.knowledge)
+        self._ahead[number] = question.phase, handed
+        *others, _ = arguments_of(question)
+        call = Call(number, FORESEE, question.client, (*others, handed), question.evaluate_test)
+        self._calls[question.client % len(self._calls)].send(pack([call]))
 
     def close(self) -> None:
         """See :class:`Clients`."""
@@ -131,10 +150,22 @@ class ProcessExecutor(CallingExecutor):
         if not self._arrived:
             self._validate_alive()
             return False
-        worker, reply = self._arrived.popleft()
-        self._unanswered[worker] -= 1
-        self._take(unpack(reply))
+        worker, packed = self._arrived.popleft()
+        reply = unpack(packed)
+        if reply.number in self._ahead:
+            self._end(reply.number, reply.value)
+        else:
+            self._unanswered[worker] -= 1
+            self._take(reply)
         return True
+
+    def _end(self, number: int, outcome: Outcome) -> None:
+        """A forecast has ended."""
+        phase, handed = self._ahead.pop(number)
+        self._outgoing.done(handed)
+        self.forecasts.add(outcome)
+        if outcome is Outcome.REFUSED:
+            self._not_foreseen.add(phase)
 
     def _read(self, timeout_s: float) -> None:
         """Wait for something from any process, and take it. A process without a pipe is gone once its replies are."""

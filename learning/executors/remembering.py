@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fedchain.learning.executors.executor import Answer, Asked, Backend, InFile, Job, Question, QuestionId
+from fedchain.learning.executors.executor import Answer, Asked, Backend, Foreseeing, InFile, Job, Question, QuestionId
 from fedchain.learning.training.measured import Evaluation
 
 Kept = Callable[[], Answer]
@@ -23,6 +23,9 @@ class Answers(Protocol):
 
     def begin(self, question: QuestionId) -> Path | None:
         """A question is about to be answered. Return where its client is to be written down then; None: nowhere."""
+
+    def is_next_kept(self, client: int) -> bool:
+        """Whether the answer to a client's next question is kept, whatever it is asked."""
 
     def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """Keep a first answer, and return how it is read.
@@ -66,6 +69,12 @@ class Remembering:
         job = self._under_way[key] = Remembered(self._backend, work)
         work.add_done_callback(lambda _: self._keep(key, work))
         return job
+
+    def foresee(self, question: Question) -> None:
+        """See :class:`Executor`. Nothing is computed ahead for a client whose answers are still read from a record."""
+        if isinstance(self._backend, Foreseeing) and not self._answers.is_next_kept(question.client):
+            self._restore(question.client)
+            self._backend.foresee(question)
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool

@@ -12,9 +12,12 @@ from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import told
+from fedchain.learning.executors.ahead import Forecasts
 from fedchain.learning.executors.executor import Answer, InFile, Question
 from fedchain.learning.executors.handover import LARGE_SIZE, Incoming
+from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE, Inbox
 from fedchain.learning.executors.inline import answer
+from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.executors.packing import Reply, pack_reply, unpack
 from fedchain.learning.executors.parent import wait_for_the_end_of_the_parent
 from fedchain.learning.executors.pipes import Inlet, Outlet
@@ -31,6 +34,7 @@ class Call:
     """A call of a learner's method, on its way to a process."""
 
     number: int
+    """Below 0: of a forecast."""
     method: str
     client: int
     arguments: tuple[Any, ...]
@@ -56,14 +60,28 @@ def serve(learner: Learner, folder: Path, calls: int, replies: int) -> None:
     use_threads()
     return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
     incoming, asked, answered = Incoming(), Inlet(calls), Outlet(replies)
+
+    def end(number: int, outcome: Outcome) -> None:
+        answered.send(pack_reply(Reply(number, True, outcome), "a forecast"))
+
+    def receive() -> list[Sequence[Call]]:
+        return [unpack(message) for message in asked.read()]
+
+    forecasts = Forecasts(learner, end)
+    inbox = Inbox[Call](receive, asked.has_more, lambda call: end(call.number, Outcome.OVERTAKEN))
     while True:
-        for message in asked.read():
-            given: Sequence[Call] = unpack(message)
-            for call, reply in zip(given, replies_to(learner, folder, incoming, given), strict=True):
-                answered.send(pack_reply(reply, f"peer {call.client}"))
+        given = inbox.take()
+        if given[0].method == FORESEE:
+            call = _taken(given[0], incoming)
+            forecasts.make(call.number, question_of(call), inbox.is_asked)
+            continue
+        for call, reply in zip(given, replies_to(learner, folder, incoming, given, forecasts), strict=True):
+            answered.send(pack_reply(reply, f"peer {call.client}"))
 
 
-def replies_to(learner: Learner, folder: Path, incoming: Incoming, calls: Sequence[Call]) -> Iterator[Reply]:
+def replies_to(
+    learner: Learner, folder: Path, incoming: Incoming, calls: Sequence[Call], forecasts: Forecasts | None = None
+) -> Iterator[Reply]:
     """Answer calls in their order; those of several may be computed together.
 
     Args:
@@ -71,11 +89,17 @@ def replies_to(learner: Learner, folder: Path, incoming: Incoming, calls: Sequen
         folder: where large payloads are left.
         incoming: takes the knowledge that calls come with.
         calls: as they came.
+        forecasts: what was computed ahead; None: nothing was.
     """
     given = [_taken(call, incoming) for call in calls]
     made = _contribute_together(learner, given)
     for call in given:
         try:
+            if forecasts is not None and call.method == "restore":
+                forecasts.drop(call.client)
+            if forecasts is not None and call.method == CONTRIBUTE and call.number not in made:
+                foreseen = forecasts.take(question_of(call))
+                made |= {} if foreseen is None else {call.number: foreseen}
             reply = _reply(learner, call, folder, made.pop(call.number, None))
         except Exception as error:  # whatever it is belongs to who waits for the result
             reply = Reply(call.number, False, told(error, f"peer {call.client}"))
@@ -92,9 +116,7 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception 
             restore_client(learner, call.client, call.arguments[0])
             return Reply(call.number, True, None)
         case "contribute":
-            phase, round_number, clients, knowledge = call.arguments
-            question = Question(call.client, phase, round_number, knowledge, call.evaluate_test, clients)
-            made = answer(learner, question, call.state, made)
+            made = answer(learner, question_of(call), call.state, made)
             if not isinstance(made, Contribution) or len(made.payload) < LARGE_SIZE:
                 return Reply(call.number, True, made)
             path = folder / f"answer-{call.number}"
@@ -103,6 +125,12 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception 
         case method:
             compute = getattr(learner, method)
             return Reply(call.number, True, compute(call.client, *call.arguments, evaluate_test=call.evaluate_test))
+
+
+def question_of(call: Call) -> Question:
+    """The question that a call for a contribution asks, or that it foresees."""
+    phase, round_number, clients, knowledge = call.arguments
+    return Question(call.client, phase, round_number, knowledge, call.evaluate_test, clients)
 
 
 def _taken(call: Call, incoming: Incoming) -> Call:
@@ -120,7 +148,7 @@ def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, A
     alike: dict[tuple[Any, ...], dict[int, int]] = {}
     seen: set[int] = set()
     for call in given:
-        if call.method == "contribute" and call.client not in seen:
+        if call.method == CONTRIBUTE and call.client not in seen:
             alike.setdefault((*call.arguments, call.evaluate_test), {})[call.client] = call.number
         seen.add(call.client)
     made: dict[int, Answer | Exception] = {}

@@ -64,6 +64,8 @@ class Contributing:
         self.knowledge = KnowledgeReader(method, info, config.clients)
         """Reads what phases leave behind."""
         self._kinds = kinds_of(method, info)
+        self.has_parts = bool(self._kinds)
+        """Whether posts list parts, which are written while they are made."""
         self._payload_specs = [payload_specs(method, other, config.clients) for other in place.infos]
 
     def contribute(

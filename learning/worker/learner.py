@@ -36,6 +36,7 @@ from fedchain.learning.worker.clients import Clients
 from fedchain.learning.worker.cohorts import work_side_by_side
 from fedchain.learning.worker.contributing import Contributing, Place
 from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.foresight import Foreseen, only_what_is_restored
 from fedchain.learning.worker.measuring import Measuring
 from fedchain.learning.worker.model_file import ModelState, lent_model, state_of, write_model
 from fedchain.learning.worker.stores import NO_STORES, Stores
@@ -93,6 +94,7 @@ class Learner:
         self._contributing = Contributing(self._method, self._place, self._parts_of, self._measuring)
         self._clients = Clients(self._build_client)
         self._device, self._is_vectorized = find_device(DEVICE), False
+        self._not_foreseen: set[str] = set()  # phases whose work uses what is not put back
 
     def client(self, index: int) -> Client:
         """A client as it is now; what is done to it is done to its next contribution."""
@@ -183,6 +185,48 @@ class Learner:
         for start in range(0, len(indices), size):
             found += self._side_by_side(indices[start : start + size], work)
         return found
+
+    def can_foresee(self, phase: str) -> bool:
+        """Whether the work of a phase can be taken back, as far as is known."""
+        return phase not in self._not_foreseen and not self._contributing.has_parts
+
+    def foresee(
+        self,
+        index: int,
+        phase: str,
+        round_number: int,
+        knowledge: bytes,
+        *,
+        evaluate_test: bool = False,
+        clients_count: int = 0,
+    ) -> Foreseen | None:
+        """Do what `contribute` does, and put the client back to what it was.
+
+        None if the work fails, or cannot be taken back: see `only_what_is_restored`.
+        """
+        if not self.can_foresee(phase):
+            return None
+        with self._clients.use(index) as client, only_what_is_restored(client) as used:
+            before = copy_state(client)
+            try:
+                made = self.contribute(
+                    index, phase, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
+                )
+                found = Foreseen(made, copy_state(client))
+            except (Exception, SystemExit):  # asked in earnest, the client tells
+                found = None
+            finally:
+                restore_state(client, before)
+        if used:
+            self._not_foreseen.add(phase)
+            return None
+        return found
+
+    def adopt(self, index: int, foreseen: Foreseen) -> Contribution:
+        """Make what was foreseen a client's contribution; the client has not changed since."""
+        with self._clients.use(index) as client:
+            restore_state(client, foreseen.after)
+        return foreseen.made
 
     def evaluate_received(
         self, index: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False

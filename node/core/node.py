@@ -205,6 +205,11 @@ class Node:
         """The block that is being mined; None if there is none."""
         return self._parts.mining.draft
 
+    def foreseen(self) -> State | None:
+        """The state in which this peer expects to owe its next contribution, before it is decided; None if it expects
+        none. The knowledge in force there is held."""
+        return self._parts.foreseeing.look()
+
     def hold(self, content: bytes) -> Hash:
         """Hold a content for peers that ask for it by its hash; returns the hash."""
         content_hash = sha256(content)

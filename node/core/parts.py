@@ -22,6 +22,7 @@ from fedchain.node.core.membership.changes import Changes
 from fedchain.node.core.mining import Mining
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import NO_GOOD_POSTS, GoodPosts, Posts
+from fedchain.node.core.voting.foreseeing import Foreseeing
 from fedchain.node.core.voting.sessions import Sessions
 from fedchain.node.core.voting.twins import KeyGuard, Twins
 from fedchain.node.core.voting.voting import Voting
@@ -51,6 +52,8 @@ class Conduct:
     """Whether this peer has listened for its key until now; a simulated peer follows the chain asleep."""
     neighbours: int | None = None
     """Number of members that the network ever connects this peer to; None for all."""
+    foresees: bool = True
+    """Whether it looks ahead of the votes, so that its shell may train early."""
     guard: KeyGuard | None = None
     """Watches for another process with this key; None for the guard that every honest node has."""
 
@@ -76,6 +79,7 @@ class Parts:
         self.attendance = Attendance(context)
         self.contributing = Contributing(context, self.attendance, self.bulk, self.says_nothing)
         self.mining = Mining(context, self.attendance, self.crimes, self.blocks, self.says_nothing)
+        self.foreseeing = Foreseeing(context, self.voting, is_wanted=conduct.foresees)
         self.gathering = Gathering(context, conduct.wait_for)
         self.catching_up = CatchingUp(
             context, self.blocks, self.says_nothing, replays=conduct.replays, backfills=conduct.backfills

@@ -167,7 +167,10 @@ async def _serve(
                     network.blame(member, BLAME_REJECTED, reason)
 
                 conduct = Conduct(
-                    replays=config.replay, recent_size_max=config.recent_mib * 2**20, wait_for=config.wait_for
+                    replays=config.replay,
+                    recent_size_max=config.recent_mib * 2**20,
+                    wait_for=config.wait_for,
+                    foresees=config.train_ahead,
                 )
                 contact = Contact(network, network, blame)
                 service = Service(genesis, key, checks, disk, contact, training, conduct)

@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -82,6 +83,9 @@ class Training(Protocol):
 
     async def ask(self, question: TrainingQuestion) -> Answer:
         """Answer what this member is asked; raises WorkerFailed."""
+
+    async def foresee(self, question: TrainingQuestion) -> None:
+        """This may be the next question: begin with it while there is no other. Nothing has to come of it."""
 
 
 class SigningJournal(Protocol):
@@ -184,6 +188,7 @@ class Service:
         self._head_moved = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._training_turn = anyio.Lock()
+        self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
         self._sightings = Sightings(self.node.head.height + 1, now().ms)
 
     async def run(self) -> None:
@@ -223,6 +228,7 @@ class Service:
                 elif isinstance(effect, Compute) and not self._leaves_loop(effect.job):
                     events.append(Computed(effect.job, self._checks.run(effect.job)))
             self._queue.put(effect for effect in effects if not self._is_done(effect))
+        self._foresee()
         self.activity.validation_s += time.perf_counter() - begun
         if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
@@ -354,14 +360,27 @@ class Service:
             else:  # a peer that catches up passes phases faster than it could train
                 self.handle(NotContributed(effect.round, effect.phase, ""))
 
+    def _foresee(self) -> None:
+        """Train on what a candidate would leave behind while votes travel. Nothing is said of it until it is asked."""
+        state = self.node.foreseen()
+        if state is None or self._tasks is None:
+            return
+        key = state.round, state.phase, state.knowledge_root
+        if key != self._foreseen and (knowledge := self.node.content(state.knowledge_root)) is not None:
+            self._foreseen = key
+            name = phase_rule(self.genesis, state).name
+            self._start(self._training.foresee, self._question(name, state.round, knowledge, state))
+
+    def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> TrainingQuestion:
+        """The question to this member for a phase that is open at a state."""
+        roster = state.roster
+        return TrainingQuestion(roster.seats[self.me], phase_name, round_number, knowledge, clients=roster.clients)
+
     async def _train(self, effect: Contribute) -> None:
         begun = time.perf_counter()
         self.activity.training = True
         try:
-            roster = self.node.head.roster
-            question = TrainingQuestion(
-                roster.seats[self.me], effect.phase_name, effect.round, effect.knowledge, clients=roster.clients
-            )
+            question = self._question(effect.phase_name, effect.round, effect.knowledge, self.node.head)
             trained = await self._training.ask(question)
             if isinstance(trained, NothingToPost):
                 self._fail(effect, trained, is_fault=False)

@@ -18,11 +18,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from types import MappingProxyType
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, Self
 
 from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.chain.block import Header
@@ -33,6 +34,7 @@ from fedchain.chain.signatures import count_valid
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
 from fedchain.learning.executors.executor import Answer, Question
+from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE, Inbox
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.config import NodeConfigError
@@ -108,11 +110,43 @@ class Trainer:
         answers = KeptAnswer(folder / TRAINING_FILE, genesis.chain_id, member, lambda: learner.checkpoint(member))
         if answers.kept is not None:
             learner.restore(member, answers.kept.checkpoint)
+        self._answers, self._forecasts = answers, backend.ahead
+        self._forecasts.on_end = lambda number, outcome: print("trained ahead:", outcome.value, file=sys.stderr)
         self._executor = Remembering(backend, answers)
 
     def ask(self, question: Question) -> Answer:
         """Answer what the member is asked; the same if it is asked again. Raises what the work raises."""
         return self._executor.ask(question).result()
+
+    def foresee(self, question: Question, is_asked: Callable[[int], bool] = lambda member: False) -> None:
+        """Compute ahead what the member may be asked next. Nothing is kept of it on disk before it is asked.
+
+        Args:
+            question: what it may be asked.
+            is_asked: whether by now somebody waits for an answer; called when the work is done.
+        """
+        if self._answers.recall(question.id) is None:
+            self._forecasts.make(0, question, is_asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order to a trainer."""
+
+    method: str
+    question: Question
+
+    @classmethod
+    def read(cls, frame: Sequence[Any], member: int) -> Self:
+        """The order in a frame."""
+        is_ahead, phase, round_number, knowledge, clients = frame
+        question = Question(member, phase, round_number, knowledge, clients=clients)
+        return cls(FORESEE if is_ahead else CONTRIBUTE, question)
+
+    @property
+    def client(self) -> int:
+        """Place among the members."""
+        return self.question.client
 
 
 def train(
@@ -132,10 +166,14 @@ def train(
         write_frame(answers, ["failed", str(error)])
         return
     write_frame(answers, ["ready"])
+    inbox = Inbox[Order](lambda: [[Order.read(orders.get(), int(member))]], lambda: not orders.empty())
     while True:
-        phase, round_number, knowledge, clients = orders.get()
+        order = inbox.take()[0]
+        if order.method == FORESEE:
+            trainer.foresee(order.question, inbox.is_asked)
+            continue
         try:
-            made = trainer.ask(Question(int(member), phase, round_number, knowledge, clients=clients))
+            made = trainer.ask(order.question)
             answer = ["done", *write_answer(made)] if isinstance(made, Contribution) else _refusal(made)
         except LearningError as error:  # the client is unchanged
             answer = ["failed", f"{type(error).__name__}: {error}"]

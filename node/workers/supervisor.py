@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -83,8 +84,18 @@ class TrainingWorker:
         Raises:
             WorkerFailed: training itself failed, or the process died of it every time.
         """
-        kind, *answer = await self._ask([question.phase, question.round, question.knowledge, question.clients])
+        kind, *answer = await self._ask(_order(question))
         return NothingToPost(*answer) if kind == "refused" else read_answer(answer)
+
+    async def foresee(self, question: Question) -> None:
+        """Have the process begin with what may be its next question, if it runs; it is asked first for anything else.
+
+        A process that dies of it is noticed, and replaced, when it is asked.
+        """
+        async with self._lock:
+            if self._process is not None:
+                with suppress(PipeBroken):
+                    await self._process.send(_order(question, is_ahead=True))
 
     async def close(self) -> None:
         """End the process."""
@@ -264,6 +275,11 @@ def _log_lines(worker: str, reader: int) -> None:
         while line := said.readline(SAID_SIZE_MAX):
             named = {"worker": worker, "line": line.decode(errors="replace").rstrip()}
             log.info("worker=%(worker)s %(line)s", named)
+
+
+def _order(question: Question, *, is_ahead: bool = False) -> list[Any]:
+    """The frame of a question."""
+    return [int(is_ahead), question.phase, question.round, question.knowledge, question.clients]
 
 
 def _result(answer: list[Any]) -> list[Any]:

@@ -108,6 +108,10 @@ class KeptAnswer:
         """See :class:`Answers`."""
         return None
 
+    def is_next_kept(self, client: int) -> bool:
+        """See :class:`Answers`: only what was asked before is kept."""
+        return False
+
     def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """See :class:`Answers`. Also removes incomplete files that killed trainers have left. Raises OSError."""
         assert not isinstance(answer, InFile), "the trainer computes in its own process"

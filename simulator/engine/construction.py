@@ -79,6 +79,7 @@ class Construction:
             self.contents.intern,
             self._evaluates_test,
             observer,
+            self.scenario.train_ahead,
         )
 
     def peers(self, around: Surroundings, parts: Path | None) -> Iterator[SimulatedPeer]:

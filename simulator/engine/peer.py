@@ -19,7 +19,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import NONCE_MAX
-from fedchain.chain.state import State
+from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Content, Final, Record, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -126,6 +126,8 @@ class Surroundings:
     evaluates: Callable[[int], bool]
     """Whether models are measured on the whole test set in a round."""
     observer: Observer
+    trains_ahead: bool
+    """Whether peers train on a candidate's knowledge while it is voted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ class SimulatedPeer:
         """Whether the peer crashes between two effects of the next event that has several."""
         self.checks, self._clock, self._draw, self._around = checks, machine.clock, machine.draw, around
         self._parts, self._parts_needed = machine.parts, frozenset[Hash]()
+        self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
         self._training = 0  # contributions that are being computed, which may still read parts
         self._endpoint = around.network.endpoint(number)
         self._events: deque[Event] = deque()
@@ -223,6 +226,7 @@ class SimulatedPeer:
                 parts=self._parts,
                 has_listened=has_listened,
                 neighbours=len(around.network.neighbours(self.number)),
+                foresees=around.trains_ahead,
                 guard=None if self.behaviour is None else self.behaviour.guard,
             ),
             session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
@@ -341,6 +345,7 @@ class SimulatedPeer:
             if node.head.roster.reachable != old.roster.reachable:
                 self._track(node)
             self._around.observer.on_head(self, old)
+        self._foresee()
         return refused
 
     def _track(self, node: Node) -> None:
@@ -429,18 +434,27 @@ class SimulatedPeer:
         around, node = self._around, self.node
         assert node is not None, "it asks for this"
         self._training += 1
-        question = Question(
-            self.number,
-            effect.phase_name,
-            effect.round,
-            effect.knowledge,
-            around.evaluates(effect.round),
-            node.head.roster.clients,
-        )
-        job = around.executor.ask(question)
+        job = around.executor.ask(self._question(effect.phase_name, effect.round, effect.knowledge, node.head))
         steps = around.executor.planned_steps(self.number, effect.phase_name, effect.round)
         duration_s = around.pace.iteration_s * steps * self.slowness
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
+
+    def _foresee(self) -> None:
+        """Have a worker process train for the next phase while it has nothing else to do. Nothing depends on it."""
+        node = self.node
+        state = None if node is None else node.foreseen()
+        if node is None or state is None:
+            return
+        key = state.round, state.phase, state.knowledge_root
+        if key != self._foreseen and (knowledge := node.content(state.knowledge_root)) is not None:
+            self._foreseen = key
+            name = phase_rule(self._around.genesis, state).name
+            self._around.executor.foresee(self._question(name, state.round, knowledge, state))
+
+    def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> Question:
+        """The question to this peer's client for a phase that is open at a state."""
+        evaluate_test = self._around.evaluates(round_number)
+        return Question(self.number, phase_name, round_number, knowledge, evaluate_test, state.roster.clients)
 
     def _contributed(self, life: int, effect: Contribute, job: Job[Answer]) -> None:
         """Take the result of training: wait for it in real time, never in virtual time, even if it is dropped then."""

@@ -251,7 +251,7 @@ def key_of(scenario: Scenario) -> str:
     For an n-way partition that is the range of classes: FedProto's sampler treats (4, 2) and (3, 3) alike.
     """
     workers = scenario.workers if scenario.vectorize_clients else 1
-    values = replace(scenario, data_dir="", workers=workers, name="").to_dict()
+    values = replace(scenario, data_dir="", workers=workers, train_ahead=True, name="").to_dict()
     if scenario.partition == "n-way" and scenario.dataset in DATASETS:
         config = scenario.learning_config()
         values["classes_avg"], values["classes_std"] = class_range(config, config.dataset_info.classes)

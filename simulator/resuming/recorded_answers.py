@@ -68,6 +68,10 @@ class RecordedAnswers:
             self._begun[question] = _Begun(number)
         return self._record.state_path(question.client, self._begun[question].number)
 
+    def is_next_kept(self, client: int) -> bool:
+        """See :class:`Answers`."""
+        return self._next(client) <= self._taken.get(client, 0)
+
     def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
         """See :class:`Answers`. When all that were computed with it are kept, nobody needs the states before them."""
         begun, first = self._begun[question], together[0]

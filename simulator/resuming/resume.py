@@ -21,7 +21,7 @@ from fedchain.simulator.report import RunFolder, holds_finished, require_unfinis
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
-CHANGES_NOTHING = ("data_dir", "workers")
+CHANGES_NOTHING = ("data_dir", "workers", "train_ahead")
 """Settings that may differ when a run goes on. The workers may not where they decide who is in a cohort."""
 
 

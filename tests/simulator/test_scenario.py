@@ -22,6 +22,12 @@ def test_a_scenario_survives_its_file(tmp_path: Path) -> None:
     assert load_scenario(path, {}) == scenario
 
 
+def test_a_file_says_where_nothing_is_trained_ahead() -> None:
+    assert "train_ahead" not in Scenario().to_dict()
+    named = scenario_from_dict({"train_ahead": False})
+    assert not scenario_from_dict(named.to_dict()).train_ahead
+
+
 def test_a_file_names_the_device_where_it_is_no_processor() -> None:
     assert "device" not in Scenario().to_dict()
     named = scenario_from_dict({"device": "cuda:1"})

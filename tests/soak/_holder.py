@@ -31,6 +31,9 @@ class ToldTraining:
     async def prepare(self) -> None:
         """There is nothing to prepare."""
 
+    async def foresee(self, question: Question) -> None:
+        """It gives what it is told."""
+
     async def ask(self, question: Question) -> Answer:
         """Wait for a payload."""
         return Contribution(await self.take.receive(), 1, Evaluation(0.0, 0.0), None)

@@ -75,3 +75,12 @@ def test_nobody_who_reads_is_no_error_and_closing_does_not_wait_for_room(ends: t
         for message in MESSAGES:
             gone.send(message)
         gone.close()
+
+
+def test_a_reader_sees_whether_it_would_wait(ends: tuple[Outlet, Inlet]) -> None:
+    outlet, inlet = ends
+    assert not inlet.has_more()
+    outlet.send(b"message")
+    assert inlet.has_more()
+    assert inlet.read() == [b"message"]
+    assert not inlet.has_more()

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -17,19 +17,22 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, NothingToPost, OwnCodeFailed
-from fedchain.learning.executors import serving
+from fedchain.learning.executors import handover, serving
 from fedchain.learning.executors.executor import InFile, Question
 from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.outcomes import Counts
 from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import OffChain, Round, Tensors
+from fedchain.learning.worker.client_state import save_client
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
-from fedchain.learning.worker.plan import LearnerPlan
+from fedchain.learning.worker.plan import LearnerPlan, Named
 from tests.support.hanging import no_hang
+from tests.support.learning.federation import secrets_of
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
 
@@ -223,3 +226,67 @@ def test_a_process_that_holds_one_client_computes_the_same() -> None:
     finally:
         executor.close()
     assert not executor.folder.exists()
+
+
+def test_what_is_foreseen_is_the_answer_and_anything_else_leaves_no_trace(executor: ProcessExecutor) -> None:
+    executor.foresee(ask(0))
+    executor.foresee(ask(1, 2))
+    settle(executor, [0, 1])
+    found = [executor.compute(ask(client)).result() for client in (0, 1)]
+    here = Learner(CONFIG)
+    assert found == [here.contribute(client, "update", 1, b"") for client in (0, 1)]
+    again = [executor.compute(ask(client, 2)).result() for client in (0, 1)]
+    assert again == [here.contribute(client, "update", 2, b"") for client in (0, 1)], "they went on as if asked alone"
+    assert executor.forecasts == Counts(4, ready=1, thrown_away=3)
+    assert not executor._ahead
+
+
+def test_a_client_that_is_put_back_has_no_forecast_of_before(executor: ProcessExecutor, tmp_path: Path) -> None:
+    here = Learner(CONFIG)
+    here.contribute(0, "update", 1, b"")
+    save_client(here, 0, tmp_path / "state")
+    executor.foresee(ask(0, 2))
+    settle(executor, [0])
+    executor.restore(0, tmp_path / "state").result()
+    assert executor.compute(ask(0, 2)).result() == here.contribute(0, "update", 2, b"")
+
+
+def settle(executor: ProcessExecutor, clients: Sequence[int]) -> None:
+    """Wait until the clients' processes have made their forecasts: they fail with another, which they get after it."""
+    for client in clients:
+        executor.foresee(ask(client + 2, 1, b"damaged"))
+        while min(executor._ahead) == -executor.forecasts.foreseen:
+            executor.receive()
+
+
+def test_a_large_knowledge_goes_when_its_forecast_has_ended(
+    executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "LARGE_SIZE", 1)
+    executor.foresee(ask(0, 2, b"damaged"))
+    executor.foresee(ask(0, 2, b"damaged, too"))
+    assert len(list(executor.folder.glob("knowledge-*"))) == 2
+    assert isinstance(executor.compute(ask(0)).result(), Contribution)
+    executor.compute(ask(0, 2)).result()
+    assert executor.forecasts.open == 0
+    assert len(list(executor.folder.glob("knowledge-*"))) == 1, "the last one may be handed over again"
+
+
+def test_nothing_is_foreseen_where_clients_are_computed_together() -> None:
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG, vectorize_clients=True), 1, together=2)
+    executor.foresee(ask(0))
+    assert executor.forecasts.foreseen == 0
+    executor.close()
+
+
+def test_a_phase_that_cannot_be_foreseen_is_not_tried_again() -> None:
+    noisy = replace(CONFIG, hyperparameters={"local_steps": 2, "prototype_noise": 6.0})
+    plan = LearnerPlan(config=noisy, secrets=Named(f"{secrets_of.__module__}:{secrets_of.__name__}"))
+    executor = ProcessExecutor(plan, 1)
+    executor.foresee(ask(0))
+    while executor.forecasts.open:
+        executor.receive()
+    for client in (0, 1, 2):
+        executor.foresee(ask(client))
+    assert executor.forecasts == Counts(1, refused=1)
+    executor.close()

@@ -1,9 +1,14 @@
 """The first answer to a question is the answer: while it is computed, when it is there, and after a start anew."""
 
+from pathlib import Path
+
 import pytest
 
 from fedchain.learning.exceptions import DecryptionRefused, InvalidPayload
-from fedchain.learning.executors.executor import Answer, Question
+from fedchain.learning.executors.executor import Answer, Job, Question
+from fedchain.learning.executors.inline import Done
+from fedchain.learning.executors.last_answers import LastAnswers
+from fedchain.learning.executors.outcomes import Counts
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.contribution import Contribution
 from tests.support.learning.counting import Counting
@@ -58,3 +63,42 @@ def test_a_callback_comes_with_the_answer(executor: Remembering) -> None:
     answer = job.result()
     job.add_done_callback(lambda done: told.append(done.result()))
     assert told == [answer, answer]
+
+
+class Foretelling(Counting):
+    """Notes what it is to compute ahead, and what is put back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forecasts, self.noted = Counts(), list[object]()
+
+    def foresee(self, question: Question) -> None:
+        self.noted.append(question)
+
+    def restore(self, client: int, path: Path) -> Job[None]:
+        self.noted.append(path)
+        return Done(None)
+
+
+class Recorded(LastAnswers):
+    """The next answer of client 1 is kept, and client 2 has to be put back first."""
+
+    def is_next_kept(self, client: int) -> bool:
+        return client == 1
+
+    def left(self, client: int) -> Path | None:
+        return Path("state") if client == 2 else None
+
+
+def test_a_client_is_put_back_before_it_is_foreseen_and_not_foreseen_where_its_answer_is_kept(tmp_path: Path) -> None:
+    backend = Foretelling()
+    executor = Remembering(backend, Recorded(tmp_path))
+    for client in (0, 1, 2):
+        executor.foresee(Question(client, "update", 2, b"known"))
+    assert backend.noted == [Question(0, "update", 2, b"known"), Path("state"), Question(2, "update", 2, b"known")]
+    assert not LastAnswers(tmp_path).is_next_kept(1)
+
+
+def test_a_backend_that_foresees_nothing_is_told_nothing(executor: Remembering, backend: Counting) -> None:
+    executor.foresee(QUESTION)
+    assert backend.asked == []

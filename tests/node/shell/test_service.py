@@ -43,6 +43,8 @@ from tests.support.chain.builders import ChainBuilder, SumRules, genesis, payloa
 from tests.support.node.service import ME, OTHERS, Shell, serving, status_at
 from tests.support.node.shell import on_trio, until
 
+VOTERS = [other.public_key for other in OTHERS]
+
 
 def post_of(key: PrivateKey, document: Genesis, data: bytes, round_number: int = 1) -> Post:
     return sign_post(key, document.chain_id, round_number, 0, data)
@@ -398,3 +400,49 @@ async def test_peers_come_and_go_and_the_status_says_who_is_missing() -> None:
     assert status["peers"] == sorted(address(other.public_key) for other in OTHERS[1:])
     assert (status["electors"], status["quorum"], status["quorum_reachable"]) == (4, 3, True)
     assert status["electors_missing"] == [address(OTHERS[0].public_key)]
+
+
+@on_trio
+async def test_a_candidate_is_trained_on_while_votes_travel_and_nothing_is_said_of_it() -> None:
+    """Another block is decided, so what was foreseen of the first one is of no use; both are trained on in order."""
+    shell, chain = Shell(), ChainBuilder(genesis(4))
+    teacher, start = OTHERS[0].public_key, chain.genesis.chain_id
+    ours = next(post for post in chain.posts() if post.sender == ME.public_key)
+    shell.measured["payload"] = chain.contents[ours.payload_hash]
+    posts = [ours if post.sender == ME.public_key else post for post in chain.posts(payload_of=5)]
+    first, other = chain.extend(), chain.extend(start, posts=posts, miner=OTHERS[1])
+    shell.store.append([Content(key, data) for key, data in chain.contents.items()])
+    async with serving(shell, chain.genesis) as service:
+        await until(shell.published_posts, "it has trained")
+        shell.receiver(teacher, CandidateMessage(first))
+        await until(lambda: foreseen(shell) != [], "it trains ahead")
+        assert foreseen(shell) == [(2, chain.contents[first.header.knowledge_root])]
+        assert service.node.head.height == 0
+        assert [message.post.round for message in shell.published_posts()] == [1]
+        shell.receiver(teacher, CandidateMessage(other))
+        shell.receiver(teacher, FinalMessage(other, chain.certificate(other, VOTERS)))
+        await until(lambda: len(shell.published_posts()) == 2, "it contributes to the next round")
+        assert service.node.head.block_hash == other.hash
+    assert [how for how, what in shell.log if how == "train"] == ["train"] * 2, "it is asked as if nothing was foreseen"
+    assert [message.post.round for message in shell.published_posts()] == [1, 2]
+
+
+def foreseen(shell: Shell) -> list[tuple[int, bytes]]:
+    """Round and knowledge of what the trainer was to compute ahead."""
+    return [what for how, what in shell.log if how == "foresee"]
+
+
+@on_trio
+async def test_a_node_that_is_not_to_train_ahead_does_not() -> None:
+    shell, chain = Shell(), ChainBuilder(genesis(4))
+    ours = next(post for post in chain.posts() if post.sender == ME.public_key)
+    shell.measured["payload"] = chain.contents[ours.payload_hash]
+    block = chain.extend()
+    shell.store.append([Content(key, data) for key, data in chain.contents.items()])
+    async with serving(shell, chain.genesis, foresees=False) as service:
+        await until(shell.published_posts, "it has trained")
+        shell.receiver(OTHERS[0].public_key, CandidateMessage(block))
+        shell.receiver(OTHERS[0].public_key, FinalMessage(block, chain.certificate(block, VOTERS)))
+        await until(lambda: len(shell.published_posts()) == 2, "it contributes to the next round")
+        assert service.node.head.height == 1
+    assert foreseen(shell) == []

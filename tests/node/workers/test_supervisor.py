@@ -26,6 +26,7 @@ from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Question
+from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.payload.codec import pieces
 from fedchain.learning.round import OffChain
@@ -144,6 +145,46 @@ def test_a_file_without_the_knowledge_still_answers_its_phase(tmp_path: Path) ->
         whose, asked, answer, checkpoint = read_frame(file)
     path.write_bytes(to_frame([whose, asked[:2], answer, checkpoint]))
     assert Trainer(decoded, tmp_path, 1).ask(Question(1, "update", 1, b"")) == first
+
+
+def test_what_a_trainer_foresees_is_its_answer_or_leaves_no_trace(tmp_path: Path) -> None:
+    decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
+    rules, plain, ahead = Application(DIGITS), tmp_path / "plain", tmp_path / "ahead"
+    for folder in (plain, ahead):
+        folder.mkdir()
+    first = contributed(Trainer(decoded, plain, 1).ask(Question(1, "update", 1, b"")))
+    known = rules.aggregate(OffChain("update", 1), b"", [(b"a", first.payload)])
+    trainer, ended = Trainer(decoded, ahead, 1), list[Outcome]()
+    trainer._forecasts.on_end = lambda number, outcome: ended.append(outcome)
+    trainer.foresee(Question(1, "update", 1, known))
+    assert not (ahead / TRAINING_FILE).exists(), "it is on no disk before it is asked"
+    assert trainer.ask(Question(1, "update", 1, b"")) == first
+    trainer.foresee(Question(1, "update", 1, b""))  # it is answered
+    trainer.foresee(Question(1, "update", 2, known))
+    found = trainer.ask(Question(1, "update", 2, known))
+    assert found == Trainer(decoded, plain, 1).ask(Question(1, "update", 2, known))
+    assert ended == [Outcome.THROWN_AWAY, Outcome.READY]
+    assert (ahead / TRAINING_FILE).read_bytes() == (plain / TRAINING_FILE).read_bytes()
+
+
+@pytest.mark.long
+@on_trio
+async def test_a_process_that_dies_ahead_of_a_question_answers_it_all_the_same(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    question = Question(1, "update", 1, b"")
+    async with training(path, tmp_path) as worker:
+        await worker.foresee(question)  # nothing runs yet
+        await worker.prepare()
+        (process,) = workers_of(os.getpid(), "train")
+        os.kill(process, signal.SIGSTOP)
+        await worker.foresee(question)
+        await kill_worker("train")
+        await worker.foresee(question)
+        answer = await worker.ask(question)
+        await worker.foresee(Question(1, "update", 2, b""))
+        again = await worker.ask(Question(1, "update", 2, b""))
+    learner = Learner(learning_from_genesis(Genesis.decode(path.read_bytes())))
+    assert [answer, again] == [learner.contribute(1, "update", number, b"") for number in (1, 2)]
 
 
 def contributed(answer: Answer) -> Contribution:
@@ -372,7 +413,7 @@ def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Pa
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
         write_frame(orders, [])
         assert read_frame(answers) == ["ready"]
-        write_frame(orders, ["no such phase", 1, b"", 0])
+        write_frame(orders, [0, "no such phase", 1, b"", 0])
         assert read_frame(answers) == ["failed", "KeyError: 'no such phase'"]
         assert process.wait(TIMEOUT_S) == 1, "a signal would be below 0"
 
@@ -383,7 +424,7 @@ def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) 
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
         write_frame(orders, [])  # it was dealt nothing
         assert read_frame(answers) == ["ready"]
-        write_frame(orders, ["update", 1, b"", 0])
+        write_frame(orders, [0, "update", 1, b"", 0])
         orders.close()
         assert process.wait(TIMEOUT_S) == 0
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]

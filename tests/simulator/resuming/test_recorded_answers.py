@@ -67,6 +67,20 @@ def test_answers_are_given_again_and_the_client_goes_on_from_its_state(record: R
     assert record.states(1) == [3]
 
 
+def test_it_is_known_whether_the_next_answer_is_kept_whatever_is_asked(record: Record, tmp_path: Path) -> None:
+    """So nothing is computed ahead for a client whose answers come from the record."""
+    answers = again(record, tmp_path)
+    assert not answers.is_next_kept(1)
+    compute(answers, question(1), contribution(b"1"))
+    compute(answers, question(2), contribution(b"2"))
+    assert not answers.is_next_kept(1)
+    later = again(record, tmp_path)
+    found = [later.is_next_kept(1), recalled(later, question(1)), later.is_next_kept(1), recalled(later, question(2))]
+    assert found == [True, contribution(b"1"), True, contribution(b"2")]
+    assert not later.is_next_kept(1)
+    assert not later.is_next_kept(2), "another client"
+
+
 def test_a_payload_that_came_in_a_file_is_moved_into_the_record_once(record: Record, tmp_path: Path) -> None:
     for client in (0, 1):
         answers, path = again(record, tmp_path), tmp_path / f"answer-{client}"

@@ -85,6 +85,9 @@ class Shell:
         made = Contribution(payload(self.number, question.round), 20, None, None)
         return replace(made, **self.measured)
 
+    async def foresee(self, question: Question) -> None:
+        self.log.append(("foresee", (question.round, question.knowledge)))
+
     # the store
 
     def append(self, records: Sequence[Record]) -> None:
@@ -161,11 +164,12 @@ async def serving(
     hears: int = 1,
     timeline: TimelineFile | None = None,
     replays: bool = False,
+    foresees: bool = True,
 ) -> AsyncIterator[Service]:
     """A service that runs; ``hears`` others say that they are at the start, so that it may speak."""
     disk = Disk(shell, MemoryJournal(shell), timeline=timeline)
     contact = Contact(shell, blame=shell.blame)
-    checks, conduct = Checks(document, SumRules()), Conduct(replays=replays)
+    checks, conduct = Checks(document, SumRules()), Conduct(replays=replays, foresees=foresees)
     service = Service(document, ME, checks, disk, contact, shell, conduct)
     service._miner = miner or service._miner
     async with anyio.create_task_group() as tasks:

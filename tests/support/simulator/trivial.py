@@ -73,6 +73,9 @@ class TrivialExecutor:
         self.asked.append((question.client, question.round))
         return Done(contribution(question.client, question.round, question.knowledge))
 
+    def foresee(self, question: Question) -> None:
+        """It takes no time."""
+
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Evaluation | None]:

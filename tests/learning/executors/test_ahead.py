@@ -1,0 +1,147 @@
+"""Forecasts: adopted, they are the contribution; thrown away, they leave the client as it was."""
+
+from typing import Any
+
+import pytest
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.executors.ahead import Forecasts
+from fedchain.learning.executors.executor import Question
+from fedchain.learning.executors.outcomes import Outcome
+from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
+from fedchain.learning.registry import METHODS
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
+from tests.support.learning.federation import SPLITTING, Federation, config, secrets_of
+
+ROUNDS = 3
+PARTS = SPLITTING | {"fededs"}
+"""Methods whose posts list parts."""
+
+
+class Foreseeing:
+    """A learner of a federation whose clients 0 and 1 are foreseen: client 0 rightly, client 1 wrongly, with what was
+    known a phase before."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner, self._known = learner, [b"", b""]
+        self.ended: list[tuple[int, Outcome]] = []
+        self.forecasts = Forecasts(learner, lambda client, outcome: self.ended.append((client, outcome)))
+
+    def contribute(self, client: int, phase: str, number: int, knowledge: bytes) -> Contribution:
+        if knowledge != self._known[-1]:
+            self._known.append(knowledge)
+        question = Question(client, phase, number, knowledge)
+        if client < 2:
+            before = self._learner.checkpoint(client)
+            self.forecasts.make(client, Question(client, phase, number, self._known[-1 - client]))
+            assert self._learner.checkpoint(client) == before, f"client {client} has changed by a forecast"
+        return self.forecasts.take(question) or self._learner.contribute(client, phase, number, knowledge)
+
+    def checkpoint(self, client: int) -> bytes:
+        return self._learner.checkpoint(client)
+
+
+def play(chosen: LearningConfig) -> tuple[Foreseeing, Federation]:
+    """Rounds with forecasts, compared with as many without, contribution by contribution."""
+    plain, ahead = Federation(chosen), Federation(chosen)
+    foreseeing: Any = Foreseeing(ahead.learner)
+    ahead.learner = foreseeing
+    for _ in range(ROUNDS):
+        assert ahead.play() == plain.play()
+        assert ahead.knowledge == plain.knowledge
+        for client in range(len(plain.members)):
+            assert foreseeing.checkpoint(client) == plain.learner.checkpoint(client)
+    return foreseeing, plain
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_forecasts_change_neither_answers_nor_clients(method: str) -> None:
+    found, _ = play(config(method))
+    outcomes = {outcome for _, outcome in found.ended}
+    assert outcomes == ({Outcome.REFUSED} if method in PARTS else {Outcome.READY, Outcome.THROWN_AWAY})
+
+
+def test_nothing_is_foreseen_that_a_ledger_or_secrets_would_remember() -> None:
+    """The client has trained by the time its method asks for them: it is put back, and the phase not tried again."""
+    chosen = config("dfpl", gradient_noise=6.0, prototype_noise=6.0)
+    kept, others = PrivacyLedger(0, Memory()), PrivacyLedger(0, Memory())
+    learner = Learner(chosen, stores=Stores(secrets_of, lambda client: kept))
+    before, ended = learner.checkpoint(0), list[Outcome]()
+    forecasts = Forecasts(learner, lambda number, outcome: ended.append(outcome))
+    assert learner.can_foresee("update")
+    forecasts.make(0, Question(0, "update", 1, b""))
+    assert ended == [Outcome.REFUSED]
+    assert not learner.can_foresee("update")
+    assert (learner.checkpoint(0), list(kept.entries())) == (before, [])
+    assert forecasts.take(Question(0, "update", 1, b"")) is None
+    plain = Learner(chosen, stores=Stores(secrets_of, lambda client: others))
+    assert learner.contribute(0, "update", 1, b"") == plain.contribute(0, "update", 1, b"")
+    assert list(kept.entries()), "asked in earnest, the client has its ledger"
+
+
+@pytest.fixture
+def game() -> tuple[Forecasts, list[tuple[int, Outcome]], Learner]:
+    learner, ended = Learner(config("fedavg")), list[tuple[int, Outcome]]()
+    return Forecasts(learner, lambda number, outcome: ended.append((number, outcome))), ended, learner
+
+
+Game = tuple[Forecasts, list[tuple[int, Outcome]], Learner]
+
+
+def test_a_forecast_answers_the_same_question_alone(game: Game) -> None:
+    forecasts, ended, _ = game
+    for number, other in enumerate(
+        (
+            Question(0, "update", 2, b""),
+            Question(0, "update", 1, b"", evaluate_test=True),
+            Question(0, "update", 1, b"", clients=2),
+        )
+    ):
+        forecasts.make(number, other)
+        assert forecasts.take(Question(0, "update", 1, b"")) is None
+        assert ended[-1] == (number, Outcome.THROWN_AWAY)
+    forecasts.make(3, Question(0, "update", 1, b""))
+    assert forecasts.take(Question(1, "update", 1, b"")) is None, "another client's"
+    assert forecasts.take(Question(0, "update", 1, b"")) is not None
+    assert forecasts.take(Question(0, "update", 1, b"")) is None, "once: the client has gone on"
+
+
+def test_a_client_has_one_forecast_the_newest(game: Game) -> None:
+    forecasts, ended, _ = game
+    forecasts.make(0, Question(0, "update", 1, b""))
+    forecasts.make(1, Question(0, "update", 1, b""))
+    assert ended == [(1, Outcome.OVERTAKEN)], "the first one stands"
+    forecasts.make(2, Question(0, "update", 2, b""))
+    assert ended[1:] == [(0, Outcome.THROWN_AWAY)]
+    assert forecasts.take(Question(0, "update", 2, b"")) is not None
+
+
+def test_it_is_known_whether_somebody_waited(game: Game) -> None:
+    forecasts, ended, _ = game
+    forecasts.make(0, Question(0, "update", 1, b""), lambda client: client == 0)
+    forecasts.make(1, Question(1, "update", 1, b""), lambda client: client == 0)
+    for client in (0, 1):
+        forecasts.take(Question(client, "update", 1, b""))
+    assert ended == [(0, Outcome.RUNNING), (1, Outcome.READY)]
+
+
+def test_forecasts_that_are_held_are_bounded(game: Game) -> None:
+    _, ended, learner = game
+    forecasts = Forecasts(learner, lambda number, outcome: ended.append((number, outcome)), size_max=1)
+    forecasts.make(0, Question(0, "update", 1, b""))
+    forecasts.make(1, Question(1, "update", 1, b""))
+    assert ended == [(1, Outcome.OVERTAKEN)]
+    forecasts.drop(0)
+    forecasts.make(2, Question(1, "update", 1, b""))
+    assert ended[1:] == [(0, Outcome.THROWN_AWAY)]
+    assert forecasts.take(Question(1, "update", 1, b"")) is not None
+
+
+def test_work_that_fails_is_asked_for_in_earnest(game: Game) -> None:
+    forecasts, ended, learner = game
+    before = learner.checkpoint(0)
+    forecasts.make(0, Question(0, "update", 1, b"damaged"))
+    assert (ended, learner.checkpoint(0)) == ([(0, Outcome.THROWN_AWAY)], before)
+    assert learner.can_foresee("update")
