@@ -225,7 +225,7 @@ class Explorer:
                                 yield replace(base, votes=votes)
 
     def _proposals(self, attempt: int) -> Iterator[tuple[Vote, ...]]:
-        """What the leader may have prevoted by then."""
+        """Prevotes that the leader may have cast by then."""
         yield ()
         if attempt > 0 and self.traitors:
             yield from ((_vote(VoteKind.PREVOTE, attempt, block, self._leader),) for block in BLOCKS)

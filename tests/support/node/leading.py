@@ -41,14 +41,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What one attempt came to."""
+    """Outcome of one attempt."""
 
     polkas: tuple[Lock, ...]
     """Quorums of prevotes that exist, of earlier attempts."""
     proposed: Hash
     """The leader's prevote."""
     prevoted: frozenset[Hash]
-    """What the other members may prevote."""
+    """Blocks that the other members may prevote."""
 
 
 def attempts(kind: type[Agreement] = Agreement) -> Iterator[Attempt]:
@@ -83,7 +83,7 @@ def _prevote(
     preferred: Hash,
     proposed: Hash | None,
 ) -> Hash:
-    """What a member prevotes: the leader when it has gathered, another one at once, or when it is late for a leader."""
+    """A member's prevote: the leader's when it has gathered, another one's at once, or when it is late for a leader."""
     view = View((preferred, *(block for block in (A, B, FRESH) if block != preferred)))
     agreement = kind(view, MEMBERS, QUORUM, FAULTY, TIMEOUT_MS, lambda attempt: LEADER, me)
     agreement.resume(ATTEMPT - 1, lock, prevoted=True, precommitted=True)

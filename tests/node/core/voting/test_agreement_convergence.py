@@ -1,4 +1,4 @@
-"""Whatever candidates are mined meanwhile, a height is decided in the first calm attempt that an honest member leads.
+"""A height is decided in the first calm attempt that an honest member leads, whatever candidates are mined meanwhile.
 
 ``python -m tests.soak schedules`` runs thousands of schedules with ever better candidates.
 """
