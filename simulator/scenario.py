@@ -91,6 +91,8 @@ class Scenario(Consensus):
     """Virtual seconds of one local step (DFPL: α)."""
     mining_attempts: Annotated[int, Range(2, 2**40)] = 128
     """Real hashes per block, on average; peers' virtual hash rates follow from it and from mining_s."""
+    hash_rates: tuple[float, ...] = ()
+    """Hash rates of the peers by number, as multiples of the rate that each has otherwise; a missing one is 1."""
     idle_sleep: bool = False
     """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
 
@@ -142,6 +144,9 @@ class Scenario(Consensus):
         members = self.members
         _expect_range("committee_size", self.committee_size, 0, members)
         _expect_range("degree", self.degree, 0, max(0, members - 1))
+        _expect_range("length of hash_rates", len(self.hash_rates), 0, members)
+        for rate in self.hash_rates:
+            _expect_range("hash_rates", rate, 1e-6, 1e6)
         for table in ("faults", "clocks", "adversaries"):
             for place, row in enumerate(getattr(self, table)):
                 if not row.peers and getattr(row, "kind", "") != "heal":
@@ -176,6 +181,8 @@ class Scenario(Consensus):
         values["hyperparameters"] = dict(self.hyperparameters)
         if self.device == "cpu":  # a file without it says the same
             del values["device"]
+        if not self.hash_rates:
+            del values["hash_rates"]
         for name in ("faults", "clocks", "adversaries"):
             values[name] = [{item.name: getattr(row, item.name) for item in fields(row)} for row in values[name]]
         for row in values["adversaries"]:
