@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -22,6 +22,8 @@ THREADS = 1
 
 ASK_S = 20.0
 """How long a card's driver has to say what it is."""
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 class _Here:
@@ -85,16 +87,12 @@ def kept_generator() -> AbstractContextManager[None]:
 
 @contextmanager
 def as_training(device: torch.device) -> Iterator[None]:
-    """Compute as a training process does on a device, and leave torch's generator and its threads as they were.
+    """Compute as a training process does on a device, and leave torch's generator, threads and settings as they were.
 
     On a card the same numbers give the same sums each time.
     """
     threads, before = torch.get_num_threads(), _Here.device
-    if device.type != "cpu":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when the card is opened
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.allow_tf32 = False
-    with kept_generator():
+    with kept_generator(), nullcontext() if device.type == "cpu" else _repeating():
         use_threads()
         _Here.device = device
         try:
@@ -102,3 +100,20 @@ def as_training(device: torch.device) -> Iterator[None]:
         finally:
             _Here.device = before
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def _repeating() -> Iterator[None]:
+    """Have a card's kernels repeat. cuBLAS reads its setting when the card is opened."""
+    is_on, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    allow_tf32, workspace = torch.backends.cudnn.allow_tf32, os.environ.get(_WORKSPACE)
+    os.environ.setdefault(_WORKSPACE, ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = allow_tf32
+        torch.use_deterministic_algorithms(is_on, warn_only=warns)
+        if workspace is None:
+            os.environ.pop(_WORKSPACE, None)

@@ -8,7 +8,7 @@ class Limits:
     """Bounds of all resources; data from a peer are bounded before they are allocated."""
 
     connections_max: int = 256
-    """Connections open at a time, in both directions. A peer in all others' bootstrap lists needs one for each."""
+    """Connections open at a time, in both directions; a node of a larger federation has one for each other member."""
     handshakes_max: int = 256
     """Incoming connections at a time whose peers have not said yet who they are."""
     streams_per_peer_max: int = 32

@@ -1,8 +1,10 @@
 """The executor that has a run's clients train: one of ours, by its name, or one of the user's own."""
 
+from dataclasses import replace
 from functools import partial
 
 from fedchain.learning.config import OWN
+from fedchain.learning.device import DEVICE, find_device
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.executor import Backend
 from fedchain.learning.task.data_source import DataSource
@@ -36,6 +38,7 @@ def open_backend(training: Training, plan: LearnerPlan, scenario: Scenario, sour
     from fedchain.learning.executors.remote import RemoteExecutor
     from fedchain.learning.executors.remote_training import RemoteTraining, own_modules
 
-    train = partial(RemoteTraining, plan.encode(), clients_max, own_modules(plan))
-    workers = RayWorkers(train, members, executor.partition(":")[2])
+    device = find_device(scenario.device).type  # auto is what it is here, lest workers round in different ways
+    train = partial(RemoteTraining, replace(plan, device=device).encode(), clients_max, own_modules(plan))
+    workers = RayWorkers(train, members, executor.partition(":")[2], cards=device != DEVICE)
     return RemoteExecutor(plan, workers, together=together, source=source, stop=stop)

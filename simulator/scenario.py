@@ -80,8 +80,8 @@ class Scenario(Consensus):
     device: str = "cpu"
     """Where models are trained: cpu, cuda, cuda:1 (a graphics card by its number) or auto (a card, if there is one)."""
     vectorize_clients: bool = False
-    """Models of one architecture are trained as one batch of models, a cohort: same results to rounding. On the
-    processor that is done for small models without convolutions alone, which gain by it."""
+    """Models of one architecture are trained as one batch of models, a cohort: same results to rounding, which workers
+    and executor decide. On the processor that is done for small models without convolutions alone, which gain by it."""
     test_every: Annotated[int, Range(0, 1_000_000)] = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""
     test_local: bool = True

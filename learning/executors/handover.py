@@ -1,6 +1,6 @@
-"""Large contents between the simulating and the training processes: files, whose names go through the queues.
+"""Large contents between the simulating and the training processes: files, whose names go through the pipes.
 
-A queue would pickle a content for each call, and hold it until the other end reads it.
+A pipe would take a pickled copy for each call, and hold it until the other end reads it.
 """
 
 from collections import Counter

@@ -4,12 +4,13 @@ Nothing else knows Ray, which is an extra of the package.
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.workers import Gone, Work
@@ -63,9 +64,7 @@ class RayWorkers:
     ) -> None:
         self._build, self._pieces = build, pieces
         self._resource = "GPU" if cards else "CPU"
-        self._is_owner = not ray.is_initialized()
-        if self._is_owner:
-            _connect(address)
+        _join(self, address)
         self._actors: list[Any] = [self._start() for _ in range(min(count, self._room()))]
         self._actors = self._ready()
         self.count = len(self._actors)
@@ -122,8 +121,7 @@ class RayWorkers:
                 ray.wait([actor.close.remote() for actor in actors], num_returns=len(actors), timeout=CLOSE_S)
             for actor in actors:
                 ray.kill(actor)
-        if self._is_owner:
-            ray.shutdown()
+        _leave(self)
 
     def _next(self, worker: int) -> Any:
         """The reference to what a worker has said."""
@@ -170,6 +168,33 @@ class _Actor:
     def close(self) -> None:
         if self._work is not None:
             self._work.close()
+
+
+class _Connection:
+    """This process's connection to a cluster, if it was made here: those that use it may be in several threads."""
+
+    lock = threading.Lock()
+    users: ClassVar[set[RayWorkers]] = set()
+
+
+def _join(user: RayWorkers, address: str) -> None:
+    """Use the connection that is there, or else join a cluster or begin one on this machine."""
+    with _Connection.lock:
+        if not ray.is_initialized():
+            _Connection.users.clear()  # theirs was ended by somebody else
+            _connect(address)
+        elif not _Connection.users:
+            return  # it is the caller's own, who ends it
+        _Connection.users.add(user)
+
+
+def _leave(user: RayWorkers) -> None:
+    """End a connection that was made here when its last user leaves."""
+    with _Connection.lock:
+        if user in _Connection.users:
+            _Connection.users.remove(user)
+            if not _Connection.users:
+                ray.shutdown()
 
 
 def _connect(address: str) -> None:

@@ -6,16 +6,17 @@ to another one, and so do the calls that it has not answered. The results are th
 
 import tempfile
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.learning.executors.calling import CallingExecutor, Pending
 from fedchain.learning.executors.executor import Job
-from fedchain.learning.executors.processes import CallingExecutor, Pending
+from fedchain.learning.executors.packing import unpack
 from fedchain.learning.executors.remote_training import Answered, Sent, Written
-from fedchain.learning.executors.serving import Call, Reply
+from fedchain.learning.executors.serving import Call
 from fedchain.learning.executors.workers import Gone, Readable, SharingWorkers, WorkerDiedError
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.task.data_source import DataSource
@@ -26,7 +27,7 @@ SHARED_SIZE = 2**12
 """Size in bytes from which a knowledge is put where all workers read it, and not into each call."""
 
 LOSSES_MAX = 4
-"""Workers that may be lost without an answer in between; more are taken for the fault of what they are asked."""
+"""Workers that may be lost at the same task of a client; the next loss is taken for the fault of the task."""
 
 
 class RemoteExecutor(CallingExecutor):
@@ -58,9 +59,9 @@ class RemoteExecutor(CallingExecutor):
         self._stated: set[int] = set()  # clients with a state there
         self._serving = list(range(workers.count))  # which worker serves in the place of each
         self._lost: set[int] = set()  # workers that are gone for good
-        self._losses = 0  # one after the other
+        self._losses: Counter[tuple[str, int]] = Counter()  # by method and client, since its last answer
         self._sent: list[deque[tuple[int, Sequence[Call]]]] = [deque() for _ in range(workers.count)]
-        self._arrived: deque[tuple[Call, Reply, Written]] = deque()
+        self._arrived: deque[tuple[Call, bytes, Written]] = deque()
         self._parts_at: dict[int, set[Hash]] = {}  # by client: what its worker has
         self._put: dict[Hash, Readable] = {}
 
@@ -92,13 +93,13 @@ class RemoteExecutor(CallingExecutor):
                     self._move(heard)
                     return True
                 case Answered():
-                    self._losses = 0
                     _, calls = self._sent[heard.worker].popleft()
                     for call, reply in zip(calls, heard.replies, strict=True):
+                        self._losses.pop((call.method, call.client), None)
                         self._arrived.append((call, reply, heard.written[call.number]))
         call, reply, written = self._arrived.popleft()
         self._keep(call, written)
-        self._take(reply)
+        self._take(unpack(reply))
         return True
 
     def _keep(self, call: Call, written: Written) -> None:
@@ -133,10 +134,12 @@ class RemoteExecutor(CallingExecutor):
 
     def _move(self, gone: Gone) -> None:
         """Have others go on with what a worker that is gone was doing."""
-        self._losses += 1
-        if self._losses > LOSSES_MAX:
-            raise WorkerDiedError(f"{self._losses} workers were lost one after the other, the last one: {gone.reason}")
         unanswered = list(self._sent[gone.worker])
+        for call in unanswered[0][1] if unanswered else ():  # it was doing these, and had not begun with the others
+            self._losses[call.method, call.client] += 1
+            if (losses := self._losses[call.method, call.client]) > LOSSES_MAX:
+                what = f"{losses} workers were lost at the same task, {call.method} of peer {call.client}"
+                raise WorkerDiedError(f"{what}; the last one: {gone.reason}")
         self._sent[gone.worker].clear()
         moving = [place for place, worker in enumerate(self._serving) if worker == gone.worker]
         if not self._workers.replace(gone.worker):

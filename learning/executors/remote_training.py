@@ -13,7 +13,8 @@ from fedchain.crypto.hashing import Hash
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.executor import InFile
 from fedchain.learning.executors.handover import Incoming
-from fedchain.learning.executors.serving import Call, Reply, replies_to
+from fedchain.learning.executors.packing import Reply, pack_reply
+from fedchain.learning.executors.serving import Call, replies_to
 from fedchain.learning.executors.workers import Readable
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.registry import import_file
@@ -50,7 +51,8 @@ class Answered:
     """Replies on their way back, to all calls of one :class:`Sent`."""
 
     worker: int
-    replies: Sequence[Reply]
+    replies: Sequence[bytes]
+    """As :func:`fedchain.learning.executors.packing.pack_reply` makes them."""
     written: Mapping[int, Written] = field(repr=False)
     """By number of the call."""
 
@@ -86,7 +88,7 @@ class RemoteTraining:
         replies, written = [], {}
         for call, reply in zip(calls, replies_to(learner, self._folder, self._incoming, calls), strict=True):
             written[call.number] = self._written(call, reply)
-            replies.append(_whole(reply))
+            replies.append(pack_reply(_whole(reply), f"peer {call.client}"))
         return Answered(sent.worker, replies, written)
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """A training process's life: it takes calls, and answers them in their order."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -16,6 +15,9 @@ from fedchain.learning.exceptions import told
 from fedchain.learning.executors.executor import Answer, InFile, Question
 from fedchain.learning.executors.handover import LARGE_SIZE, Incoming
 from fedchain.learning.executors.inline import answer
+from fedchain.learning.executors.packing import Reply, pack_reply, unpack
+from fedchain.learning.executors.parent import wait_for_the_end_of_the_parent
+from fedchain.learning.executors.pipes import Inlet, Outlet
 from fedchain.learning.worker.client_state import restore_client
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
@@ -38,24 +40,14 @@ class Call:
     """Where the client is written down after a contribution; None: nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The outcome of a call."""
-
-    number: int
-    succeeded: bool
-    value: Any
-    """The result, or the error."""
-
-
-def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
-    """Take lists of calls from one queue and put replies into another until the process is ended.
+def serve(learner: Learner, folder: Path, calls: int, replies: int) -> None:
+    """Take lists of calls from one pipe and send replies through another until the process is ended.
 
     Args:
         learner: this process's copy.
         folder: where large payloads are handed over.
-        calls: queue of lists of :class:`Call`; those of one list may be computed together.
-        replies: queue of :class:`Reply`.
+        calls: descriptor of packed lists of :class:`Call`; those of one list may be computed together.
+        replies: descriptor for replies as :func:`pack_reply` makes them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -63,10 +55,12 @@ def serve(learner: Learner, folder: Path, calls: Any, replies: Any) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     use_threads()
     return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
-    incoming = Incoming()
+    incoming, asked, answered = Incoming(), Inlet(calls), Outlet(replies)
     while True:
-        for reply in replies_to(learner, folder, incoming, calls.get()):
-            replies.put(reply)
+        for message in asked.read():
+            given: Sequence[Call] = unpack(message)
+            for call, reply in zip(given, replies_to(learner, folder, incoming, given), strict=True):
+                answered.send(pack_reply(reply, f"peer {call.client}"))
 
 
 def replies_to(learner: Learner, folder: Path, incoming: Incoming, calls: Sequence[Call]) -> Iterator[Reply]:
@@ -144,8 +138,5 @@ def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, A
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that forked it is gone, which, if it was killed, could not say so."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "only a child waits for its parent"
-    parent.join()
+    wait_for_the_end_of_the_parent()
     os._exit(1)

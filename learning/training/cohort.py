@@ -1,45 +1,36 @@
 """Cohorts: models of one architecture, each client's own, trained as one batch of models on the processor or a card.
 
 Each client draws its batches, augmentation and dropout from its own generators, as if it were trained by itself: the
-results are the same but for rounding. On the processor they do not depend on who else is in the cohort, not by a bit.
+results are the same but for rounding. Their last bits depend on how many are in the cohort and on the place among them:
+kernels for batches add in other orders, and compute the end of a long vector otherwise than its middle.
 
-K clients, L lanes, B batch, D embedding, P scalars of the model.
+K clients, B batch, D embedding, P scalars of the model.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from functools import partial
-from typing import Any
+from operator import is_not
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.crypto.hashing import sha256
+from fedchain.learning.client import Forward
+from fedchain.learning.device import kept_generator
 from fedchain.learning.models.base import Model
-from fedchain.learning.training.given import Stacked, stack_given
-from fedchain.learning.training.loop import Correction, Through, Training, draw_batches, take_batch, take_step
+from fedchain.learning.training.given import Stack, Stacked, stack_given
+from fedchain.learning.training.kinds import attributes_of
+from fedchain.learning.training.lanes import InLanes
+from fedchain.learning.training.loop import Through, Training, draw_batches, take_batch, take_step
 
 SMALL = 1 << 16
 """Scalars of a fully connected model up to which a processor gains from a cohort. Larger models and convolutions are as
 fast, or faster, one by one."""
-
-Masks = Callable[[Sequence[int], float], torch.Tensor]
-"""masks(shape, share of ones) -> masks (L, *shape)."""
-
-_BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
-"""Kinds of dropout, and whether they drop whole channels."""
-
-
-def kind_of(training: Training) -> Hashable:
-    """Return what trainings have in common that can be one cohort."""
-    client, model = training.client, training.client.model
-    shapes = tuple((name, value.shape, value.requires_grad) for name, value in model.named_parameters())
-    batch = training.steps, min(training.schedule.batch_size, len(client.train_labels)), client.train_images.shape[1:]
-    extras = training.through, *(part is None for part in (training.correct, training.given, training.seen))
-    return type(model), repr(model), shapes, batch, training.loss, training.schedule, extras
 
 
 def pays(model: nn.Module, device: torch.device) -> bool:
@@ -52,75 +43,346 @@ def pays(model: nn.Module, device: torch.device) -> bool:
 
 def train_cohort(
     trainings: Sequence[Training], dropout: Sequence[torch.Generator], device: torch.device
-) -> torch.Tensor:
-    """Train the clients' models in place. Return each client's loss in each step, (K, steps).
+) -> list[torch.Tensor | Exception]:
+    """Train the clients' models in place. Return the loss in each step (steps,), or the error, of each client.
 
-    All are of one `kind_of`. `dropout` has the generator of each client's dropout. Raises `ConfigurationError` for a
-    model or a loss that cannot be in a cohort.
+    The model of a client whose code raised an error is of no use.
+
+    All are of one `kind_of`. `dropout` has torch's generator of each client, which goes on from there. Models that
+    torch cannot compute together take each step one by one.
     """
-    first, lanes = trainings[0], _Lanes(len(trainings), device)
-    models = _Models([training.client.model for training in trainings], first.through, lanes)
-    velocities = [torch.zeros_like(value) for value in models.trained]
-    batches = [draw_batches(len(a.client.train_labels), a.schedule.batch_size, a.client.generator) for a in trainings]
-    correct = _stacked_correction([a.correct for a in trainings if a.correct is not None], lanes)
-    losses = torch.empty(len(trainings), first.steps, device=device)
-    answers: list[Any] = []
-    for number in range(first.steps):
-        drawn = [next(of_client) for of_client in batches]
-        taken = [take_batch(a.client, batch) for a, batch in zip(trainings, drawn, strict=True)]
-        images, labels = (lanes.stack(parts) for parts in zip(*taken, strict=True))  # (L, B, ...), (L, B)
-        before, answers = answers, [a.given and a.given(batch) for a, batch in zip(trainings, drawn, strict=True)]
-        if number == 0 or any(now is not earlier for now, earlier in zip(answers, before, strict=True)):
-            given = stack_given(answers, lanes.stack)
-        with device if device.type != "cpu" else nullcontext(), _InLanes(dropout, lanes):
-            values, embeddings = _losses(first, models, images, labels, given)  # (L,), (L, B, D)
-        gradients = torch.autograd.grad(values.sum(), models.trained, materialize_grads=True)
-        if correct is not None:
-            gradients = correct(gradients, models.trained)
-        take_step(models.trained, gradients, velocities, first.schedule)
-        losses[:, number] = values.detach()[: len(trainings)]
-        for training, embedding in zip(trainings, embeddings, strict=False):
-            if training.seen is not None:
-                training.seen(embedding.detach().cpu())
-    models.write_back()
-    return losses.cpu()
+    with kept_generator():
+        return _Cohort(trainings, dropout, device).train()
 
 
-class _Lanes:
-    """A lane for each client. On the processor a client that is alone gets two, for the sums of one come otherwise."""
+class _Input(NamedTuple):
+    """A client's input of a step."""
 
-    def __init__(self, clients: int, device: torch.device) -> None:
-        self.count = max(2, clients) if device.type == "cpu" else clients
-        self._device = device
+    images: torch.Tensor
+    """(B, ...)."""
 
-    def stack(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return one tensor for each lane, (L, ...), on the device."""
-        return torch.stack([*tensors, *[tensors[-1]] * (self.count - len(tensors))]).to(self._device)
+    labels: torch.Tensor
+    """(B,)."""
+
+    answer: Any
+    """The loss is given it besides."""
+
+
+class _Found(NamedTuple):
+    """The outcome of a pass through the models."""
+
+    losses: torch.Tensor
+    """(K,)."""
+
+    gradients: Sequence[torch.Tensor]
+    """(K, ...) each, corrected."""
+
+    embeddings: Sequence[Sequence[torch.Tensor]]
+    """(B, D) of each client, and each time that the loss looked at its model."""
+
+
+class _Cohort:
+    """Trainings of one kind, on a device."""
+
+    def __init__(self, trainings: Sequence[Training], dropout: Sequence[torch.Generator], device: torch.device) -> None:
+        self._trainings, self._dropout, self._device = trainings, dropout, device
+        self._stack: Stack = partial(_stack, device)
+        self._models = _Models([training.client.model for training in trainings], trainings[0].through, self._stack)
+        corrections = [training.correct for training in trainings if training.correct is not None]
+        self._change: Callable[..., torch.Tensor] | None = corrections[0].change if corrections else None
+        self._values = [self._stack([*of_all]) for of_all in zip(*(one.values for one in corrections), strict=True)]
+        self._is_together = len(trainings) > 1
+        self._card_states: dict[int, torch.Tensor] = {}  # of a card's generator, by place
+        self._errors: dict[int, Exception] = {}  # of clients, by place; the others go on
+        self._answers: Sequence[Any] = ()
+        self._given = stack_given(None, self._stack)
+
+    def train(self) -> list[torch.Tensor | Exception]:
+        """See `train_cohort`."""
+        trainings, schedule, models = self._trainings, self._trainings[0].schedule, self._models
+        batches = [draw_batches(len(a.client.train_labels), schedule.batch_size, a.client.generator) for a in trainings]
+        velocities = [torch.zeros_like(value) for value in models.trained]
+        losses = torch.empty(len(trainings), trainings[0].steps, device=self._device)
+        inputs: list[_Input | None] = [None] * len(trainings)
+        for number in range(trainings[0].steps):
+            for place, training in self._going_on():
+                with self._told(place):
+                    inputs[place] = self._input(place, training, next(batches[place]))
+            going_on = [inputs[place] for place, _ in self._going_on()]
+            if not going_on:
+                break
+            for place in self._errors:
+                inputs[place] = going_on[0]  # a lane needs some
+            images, labels, answers = zip(*(one for one in inputs if one is not None), strict=True)
+            together = self._stack([*images]), self._stack([*labels]), answers  # (K, B, ...), (K, B), K
+            found = self._together(*together) or self._one_by_one(*together)
+            for place, training in self._going_on():
+                if training.seen is not None:
+                    with self._told(place), self._as_alone(place):
+                        for embedding in found.embeddings[place]:
+                            training.seen(embedding.cpu())
+            take_step(models.trained, found.gradients, velocities, schedule)
+            losses[:, number] = found.losses
+        for place in range(len(trainings)):
+            models.write_back(place)
+        return [self._errors.get(place, of_one) for place, of_one in enumerate(losses.cpu())]
+
+    def _going_on(self) -> list[tuple[int, Training]]:
+        """The trainings that have not failed, by place."""
+        return [(place, training) for place, training in enumerate(self._trainings) if place not in self._errors]
+
+    def _input(self, place: int, training: Training, batch: torch.Tensor) -> _Input:
+        """Look up and augment a batch (B,), and ask for what the loss is given."""
+        images, labels = take_batch(training.client, batch)
+        if training.given is None:
+            return _Input(images, labels, None)
+        with self._as_alone(place):
+            return _Input(images, labels, training.given(batch))
+
+    @contextmanager
+    def _as_alone(self, place: int) -> Iterator[None]:
+        """Have a client's own code draw its own numbers, and find its model as it is now."""
+        with self._drawing(place), _UpToDate(self._models, place) as look:
+            yield
+        look.take_over()
+
+    @contextmanager
+    def _told(self, place: int) -> Iterator[None]:
+        """Keep a client's error: it is its own."""
+        try:
+            yield
+        except Exception as error:
+            self._errors[place] = error
+
+    def _together(self, images: torch.Tensor, labels: torch.Tensor, answers: Sequence[Any]) -> _Found | None:
+        """Pass through all models at once. None, and all is as it was, if that cannot be done."""
+        models = self._models
+        if not self._is_together:
+            return None
+        lanes = InLanes(self._dropout, self._stack, models.has_channels_last)
+        try:
+            if any(map(is_not, answers, self._answers)) or not self._answers:
+                self._answers, self._given = answers, stack_given(answers, self._stack)
+            with models.kept_on_error(), models.unchanged(), _on(self._device), lanes:
+                losses, embeddings = _losses(self._trainings[0], models, images, labels, self._given)
+                found = torch.autograd.grad(losses.sum(), models.trained, materialize_grads=True)
+                gradients = self._corrected(found)
+            return _Found(losses.detach(), gradients, [*zip(*map(torch.Tensor.detach, embeddings), strict=True)])
+        except Exception:  # torch has many names for what it cannot do; any other fault shows again one by one
+            lanes.undo()
+            self._is_together = False
+        return None
+
+    def _one_by_one(self, images: torch.Tensor, labels: torch.Tensor, answers: Sequence[Any]) -> _Found:
+        """Pass through one model after the other."""
+        models = self._models
+        losses = torch.zeros(len(answers), device=self._device)
+        gradients = [torch.zeros_like(value) for value in models.trained]
+        embeddings: list[Sequence[torch.Tensor]] = [()] * len(answers)
+        failed = len(self._errors)
+        for place, training in self._going_on():
+            lane = InLanes([torch.default_generator], self._stack, models.has_channels_last)
+            with self._told(place), self._drawing(place), models.one(place) as (forward, trained, seen):
+                with self._drawing_on_card(place), _on(self._device), lane:
+                    given = _given_to_one(answers[place], self._stack)
+                    loss = training.loss(forward, images[place], labels[place], given)
+                    found = torch.autograd.grad(loss, trained, materialize_grads=True)
+                for of_all, gradient in zip(gradients, self._corrected(found, place), strict=True):
+                    of_all[place] = gradient
+                losses[place] = loss.detach()
+                embeddings[place] = [value.detach() for value in seen]
+        self._is_together = len(self._errors) > failed  # it may have been on account of these
+        return _Found(losses, gradients, embeddings)
+
+    @torch.no_grad()
+    def _corrected(self, gradients: Sequence[torch.Tensor], place: int | None = None) -> Sequence[torch.Tensor]:
+        """Return the gradients that SGD takes: (K, ...) each, or those of one client, (...) each."""
+        if self._change is None:
+            return gradients
+        parameters: list[torch.Tensor] = self._models.trained
+        if place is not None:
+            gradients, parameters = [value[None] for value in gradients], [value[place][None] for value in parameters]
+        flat = [torch.cat([value.flatten(1) for value in values], 1) for values in (gradients, parameters)]  # (K, P)
+        if place is None:
+            changed = vmap(self._change)(*flat, *self._values)
+        else:
+            changed = self._change(*(values[0] for values in flat), *(values[place] for values in self._values))[None]
+        parts = torch.split(changed, [value[0].numel() for value in parameters], 1)
+        shaped = [part.reshape(value.shape) for part, value in zip(parts, parameters, strict=True)]
+        return shaped if place is None else [value[0] for value in shaped]
+
+    @contextmanager
+    def _drawing(self, place: int) -> Iterator[None]:
+        """Have torch draw from a client's generator."""
+        own = self._dropout[place]
+        torch.default_generator.set_state(own.get_state())
+        try:
+            yield
+        finally:
+            own.set_state(torch.default_generator.get_state())
+
+    @contextmanager
+    def _drawing_on_card(self, place: int) -> Iterator[None]:
+        """Have a card draw a client's numbers, which follow from its generator as it was at first."""
+        if self._device.type == "cpu":
+            yield
+            return
+        with torch.random.fork_rng(devices=[self._device]), torch.cuda.device(self._device):
+            if place in self._card_states:
+                torch.cuda.set_rng_state(self._card_states[place], self._device)
+            else:
+                state = self._dropout[place].get_state().numpy().tobytes()
+                torch.cuda.manual_seed(int.from_bytes(sha256(state)[:6]))
+            yield
+            self._card_states[place] = torch.cuda.get_rng_state(self._device)
+
+
+def _stack(device: torch.device, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return each client's tensor in a lane of its own, (K, ...), on the device; each in the order of its shape."""
+    return torch.stack(tensors).contiguous().to(device)
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """Make new tensors on a device."""
+    return nullcontext() if device.type == "cpu" else device
+
+
+def _given_to_one(answer: Any, stack: Stack) -> Any:
+    """Return what a client's loss is given, on the device."""
+    alone = stack_given([answer], stack)
+    fields = zip(alone.fields, alone.dimensions, strict=True)
+    return alone.rebuild(tuple(value if place is None else value[0] for value, place in fields))
 
 
 class _Models:
     """The clients' models, stacked."""
 
-    def __init__(self, models: Sequence[Model], through: Through | None, lanes: _Lanes) -> None:
+    def __init__(self, models: Sequence[Model], through: Through | None, stack: Stack) -> None:
         self._states = [_state(model) for model in models]
-        self.values = {name: lanes.stack([state[name].detach() for state in self._states]) for name in self._states[0]}
-        self.trained = [
-            self.values[name].requires_grad_() for name, value in self._states[0].items() if value.requires_grad
-        ]
-        """The parameters that training moves, (L, ...) each, in the model's order."""
-        self._template = _Template(models[0].train(), through)
+        self.values = {name: stack([state[name].detach() for state in self._states]) for name in self._states[0]}
+        self._trained = [name for name, value in self._states[0].items() if value.requires_grad]
+        self.trained = [self.values[name].requires_grad_() for name in self._trained]
+        """The parameters that training moves, (K, ...) each, in the model's order."""
+        self._buffers = [f"model.{name}" for name, _ in models[0].named_buffers()]
+        self.memory = [{_address(value) for value in state.values()} - {0} for state in self._states]
+        """Where the numbers of each client's own model are."""
+        for model in models:
+            model.train()
+        self._templates = [_Template(model, through) for model in models]
+        self._keeps_attributes = False
+        self.has_channels_last = any(_has_channels_last(value) for value in self._states[0].values())
+        """Whether convolutions of such a model by itself give images whose channels come last in memory."""
 
     def of_lane(self, values: dict[str, torch.Tensor], images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, D) and logits (B, C) under one lane's values; running means move in place."""
-        found: tuple[torch.Tensor, torch.Tensor] = functional_call(self._template, values, (images,))
+        """Return embedding (B, D) and logits (B, C) under one lane's values; running means move in place.
+
+        Raises an error for a model that puts other tensors in place of its buffers.
+        """
+        given = dict(values)
+        found: tuple[torch.Tensor, torch.Tensor] = functional_call(self._templates[0], given, (images,))
+        if any(given[name] is not values[name] for name in self._buffers):
+            raise _NotInLanes("its buffers are replaced")
         return found
 
+    @contextmanager
+    def kept_on_error(self) -> Iterator[None]:
+        """Leave buffers as they were after any error."""
+        before = {name: self.values[name].clone() for name in self._buffers}
+        try:
+            yield
+        except Exception:
+            for name, value in before.items():
+                self.values[name].copy_(value)
+            raise
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Raise an error for a model that sets attributes, and put them back. The first step shows which one does."""
+        if self._keeps_attributes:
+            yield
+            return
+        model = self._templates[0].model
+        before, known = [(module, _copied(vars(module))) for module in model.modules()], attributes_of(model)
+        try:
+            yield
+            if attributes_of(model) != known:
+                raise _NotInLanes("its attributes change")
+            self._keeps_attributes = True
+        except Exception:
+            for module, attributes in before:
+                vars(module).clear()
+                vars(module).update(attributes)
+            raise
+
+    @contextmanager
+    def one(self, place: int) -> Iterator[tuple[Forward, list[torch.Tensor], list[torch.Tensor]]]:
+        """Give one client's model by itself, its trained parameters, and a list of the embeddings that it gives."""
+        own = {name: value.detach()[place] for name, value in self.values.items()}
+        trained, seen = [own[name].requires_grad_() for name in self._trained], list[torch.Tensor]()
+        given = dict(own)
+
+        def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            embedding, logits = functional_call(self._templates[place], given, (images,))
+            seen.append(embedding)
+            return embedding, logits
+
+        yield forward, trained, seen
+        for name in self._buffers:
+            if given[name] is not own[name]:
+                own[name].copy_(given[name].detach())
+
     @torch.no_grad()
-    def write_back(self) -> None:
-        """Give each model its own values, and leave it in training mode."""
+    def write_back(self, place: int) -> None:
+        """Give a client's own model its values."""
         for name, values in self.values.items():
-            for state, value in zip(self._states, values.cpu(), strict=False):
-                state[name].copy_(value)
+            self._states[place][name].copy_(values[place])
+
+    @torch.no_grad()
+    def take_over(self, place: int) -> None:
+        """Take a client's values from its own model."""
+        for name, value in self._states[place].items():
+            self.values[name][place].copy_(value)
+
+
+class _UpToDate(TorchFunctionMode):
+    """Brings a client's own model up to date when torch is first asked about a tensor of it."""
+
+    def __init__(self, models: _Models, place: int) -> None:
+        super().__init__()
+        self._models, self._place, self._is_read = models, place, False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not self._is_read and self._reads((args, kwargs)):
+            self._is_read = True
+            self._models.write_back(self._place)
+        return func(*args, **(kwargs or {}))
+
+    def take_over(self) -> None:
+        """Take over what was done to it."""
+        if self._is_read:
+            self._models.take_over(self._place)
+
+    def _reads(self, value: Any) -> bool:
+        """Whether a tensor of the model is among the arguments."""
+        if isinstance(value, torch.Tensor):
+            return _address(value) in self._models.memory[self._place]
+        if isinstance(value, dict):
+            return self._reads([*value.values()])
+        return isinstance(value, tuple | list) and any(map(self._reads, value))
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where a tensor's numbers are; 0 for one that has none of its own, as within `vmap`."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
+class _NotInLanes(Exception):
+    """A model does what no batch of models does."""
 
 
 class _Template(nn.Module):
@@ -139,14 +401,24 @@ def _state(model: nn.Module) -> dict[str, torch.Tensor]:
     return {f"model.{name}": value for name, value in (*model.named_parameters(), *model.named_buffers())}
 
 
+def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Copy attributes, and lists, dictionaries and sets among them."""
+    return {name: copy(value) if type(value) in (list, dict, set) else value for name, value in attributes.items()}
+
+
+def _has_channels_last(value: torch.Tensor) -> bool:
+    """Whether it lies in memory so, and not in the order of its shape."""
+    return value.ndim == 4 and not value.is_contiguous() and value.is_contiguous(memory_format=torch.channels_last)
+
+
 def _losses(
     training: Training, models: _Models, images: torch.Tensor, labels: torch.Tensor, given: Stacked
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each lane's loss (L,) and embeddings (L, B, D)."""
+) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+    """Return each lane's loss (K,), and the embeddings (K, B, D) of each time that it looks at the model."""
 
     def of_one(
         values: dict[str, torch.Tensor], images: torch.Tensor, labels: torch.Tensor, fields: tuple[Any, ...]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         seen: list[torch.Tensor] = []
 
         def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,99 +426,9 @@ def _losses(
             seen.append(embedding)
             return embedding, logits
 
-        return training.loss(forward, images, labels, given.rebuild(fields)), seen[-1]
+        return training.loss(forward, images, labels, given.rebuild(fields)), tuple(seen)
 
-    try:
-        found = vmap(of_one, (0, 0, 0, given.dimensions), randomness="error")(
-            models.values, images, labels, given.fields
-        )
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
-        why = str(error).splitlines()[0].rstrip(".")
-        raise ConfigurationError(f"models cannot be trained at once, set vectorize_clients = false: {why}") from error
-    return found[0], found[1]
-
-
-def _stacked_correction(
-    corrections: Sequence[Correction], lanes: _Lanes
-) -> Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], tuple[torch.Tensor, ...]] | None:
-    """Return (gradients, parameters) -> the corrected gradients, (L, ...) each; None where nobody corrects."""
-    if not corrections:
-        return None
-    own = [lanes.stack(values) for values in zip(*(correction.values for correction in corrections), strict=True)]
-    change = vmap(corrections[0].change)
-
-    @torch.no_grad()
-    def correct(gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        flat = (torch.cat([value.flatten(1) for value in values], 1) for values in (gradients, parameters))  # (L, P)
-        parts = torch.split(change(*flat, *own), [value[0].numel() for value in parameters], 1)
-        return tuple(part.reshape(value.shape) for part, value in zip(parts, parameters, strict=True))
-
-    return correct
-
-
-class _InLanes(TorchFunctionMode):
-    """Does what torch does otherwise, or not at all, in lanes: each client's dropout, and group normalization."""
-
-    def __init__(self, generators: Sequence[torch.Generator], lanes: _Lanes) -> None:
-        super().__init__()
-        self._generators, self._lanes = generators, lanes
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is F.group_norm:
-            func = _group_norm
-        elif func in _BY_CHANNEL:
-            func = partial(self._drop, _BY_CHANNEL[func])
-        return func(*args, **(kwargs or {}))
-
-    def _drop(
-        self, by_channel: bool, value: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-    ) -> torch.Tensor:
-        if not training or p == 0:
-            return value
-        result: torch.Tensor = _Masked.apply(value, p, by_channel, self._masks)  # type: ignore[no-untyped-call]
-        return value.copy_(result) if inplace else result
-
-    def _masks(self, shape: Sequence[int], kept: float) -> torch.Tensor:
-        """Draw a mask (L, *shape) from each client's generator, as where it is alone: zeros, and ones over `kept`."""
-        drawn = [torch.empty(shape, device="cpu").bernoulli_(kept, generator=own) for own in self._generators]
-        return self._lanes.stack(drawn).div_(kept)
-
-
-class _Masked(torch.autograd.Function):
-    """Multiplies by masks, which are drawn where all lanes are in sight."""
-
-    @staticmethod
-    def forward(value: torch.Tensor, p: float, by_channel: bool, masks: Masks) -> torch.Tensor:
-        raise AssertionError("masks are drawn for lanes")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: the gradient is that of the multiplication."""
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], value: torch.Tensor, p: float, by_channel: bool, masks: Masks
-    ) -> tuple[torch.Tensor, int]:
-        assert dims[0] is not None, "what a model makes of a lane's images is the lane's"
-        value = value.movedim(dims[0], 0)
-        shape = (*value.shape[1:3], *(1,) * (value.ndim - 3)) if by_channel else value.shape[1:]
-        return value * masks(shape, 1.0 - p), 0
-
-
-def _group_norm(
-    value: torch.Tensor,
-    num_groups: int,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    eps: float = 1e-5,
-) -> torch.Tensor:
-    """Compute F.group_norm, which asks lanes for their layout, by layer normalization, which does not."""
-    flat = value.reshape(len(value), num_groups, -1)
-    normal = F.layer_norm(flat, flat.shape[2:], eps=eps).reshape(value.shape)
-    shape = (-1, *(1,) * (value.ndim - 2))
-    normal = normal if weight is None else normal * weight.view(shape)
-    return normal if bias is None else normal + bias.view(shape)
+    found: tuple[torch.Tensor, Sequence[torch.Tensor]] = vmap(of_one, (0, 0, 0, given.dimensions), randomness="error")(
+        models.values, images, labels, given.fields
+    )
+    return found

@@ -31,7 +31,7 @@ Seen = Callable[[torch.Tensor], None]
 Given = Callable[[torch.Tensor], Any]
 """given(batch) -> the loss's inputs in this step besides images and labels, by default None; batch (B,) are positions
 among the client's examples. A tuple's type, and what of it is no tensor, are the same in every step. Called once a
-step, in the order of the steps."""
+step, in the order of the steps, before the step's pass through the model, which it may read."""
 
 Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """step(images, labels, given) -> loss: moves the client's model by one minibatch."""

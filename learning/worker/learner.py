@@ -1,7 +1,8 @@
 """The private side of a learning task: clients with their models and data, as a worker process holds them.
 
 A client's contribution depends on the configuration, the client's own past and the knowledge given, and on
-nothing else: not on the process, nor on which other clients it serves, nor on their order.
+nothing else: not on the process, nor on which other clients it serves, nor on their order. Clients that are trained as
+one batch depend on each other by rounding alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -164,7 +165,7 @@ class Learner:
         """Do the work of several clients, and return what `contribute` would return or raise for each.
 
         With `train_on(vectorize_clients=True)` models of one architecture are trained as one batch: the same results
-        but for rounding.
+        but for rounding, which depends on who is in it.
         """
         which = self._contributing.phases[phase]
 
@@ -180,9 +181,7 @@ class Learner:
         found: list[Contribution | Exception] = []
         size = COHORT_MAX if self._is_vectorized else 1
         for start in range(0, len(indices), size):
-            with ExitStack() as held, as_training(self._device):
-                clients = [held.enter_context(self._clients.use(index)) for index in indices[start : start + size]]
-                found += work_side_by_side(clients, work, self._device)
+            found += self._side_by_side(indices[start : start + size], work)
         return found
 
     def evaluate_received(
@@ -284,6 +283,22 @@ class Learner:
         a round it is the model that the client trained and posted.
         """
         path.write_bytes(write_model(state_of(self._clients.get(index).model)))
+
+    def _side_by_side(
+        self, indices: Sequence[int], work: Callable[[Client], Contribution]
+    ) -> list[Contribution | Exception]:
+        """Have clients work beside each other; one that cannot be built leaves its error."""
+        found: dict[int, Contribution | Exception] = {}
+        with ExitStack() as held, as_training(self._device):
+            clients: list[Client] = []
+            for index in indices:
+                try:
+                    clients.append(held.enter_context(self._clients.use(index)))
+                except Exception as error:
+                    found[index] = error
+            made = work_side_by_side(clients, work, self._device)
+            found |= zip((client.index for client in clients), made, strict=True)
+        return [found[index] for index in indices]
 
     def _attempt(self, index: int, work: Callable[[Client], Contribution]) -> Contribution | Exception:
         """Have a client work by itself."""

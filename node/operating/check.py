@@ -89,9 +89,9 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     if status is not None:
         held = "its journal, port and metrics are not tried; `fedchain node status` asks it"
         yield Finding(Outcome.WARN, "running", f"a node runs in {folder} already, at height {status['height']}: {held}")
-    yield _try("libraries", _check_libraries)
-    yield _try("clock", _check_clock)
     genesis, finding = _read_genesis(Path(config.genesis))
+    yield _try("libraries", partial(_check_libraries, 0 if genesis is None else len(genesis.members)))
+    yield _try("clock", _check_clock)
     yield finding
     keys: list[PrivateKey] = []
     yield from _check_key(config, unlock, genesis, keys, is_running)
@@ -121,10 +121,10 @@ def _try(name: str, look: Callable[[], Finding | str]) -> Finding:
     return Finding(Outcome.OK, name, found) if isinstance(found, str) else found
 
 
-def _check_libraries() -> str:
+def _check_libraries(members: int) -> str:
     check_libp2p()
     check_signatures()
-    raise_file_limit()
+    raise_file_limit(members)
     return f"libp2p {LIBP2P_VERSION}, libsodium and the limit of open files are as they have to be"
 
 

@@ -99,15 +99,18 @@ def check_signatures() -> None:
         raise NodeConfigError(f"signatures cannot be judged with this libsodium: {error}; reinstall PyNaCl") from None
 
 
-def raise_file_limit() -> None:
+def raise_file_limit(members: int = 0) -> None:
     """Raise this process's limit of open files to a node's needs; raises NodeConfigError if the system does not let it.
 
     A node that runs out of descriptors drops connections and cannot open its own files.
+
+    Args:
+        members: of the federation, each of which may be connected; 0: they are not known yet, and taken for few.
     """
     from fedchain.network.limits import Limits
 
     limits = Limits()
-    needed = limits.connections_max + limits.handshakes_max + FILES_BESIDE_CONNECTIONS
+    needed = max(limits.connections_max, members) + limits.handshakes_max + FILES_BESIDE_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -40,7 +40,7 @@ from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
 from fedchain.node.operating.member_numbers import number_members
 from fedchain.node.operating.metrics import answer_metrics
-from fedchain.node.operating.preflight import secure_folder
+from fedchain.node.operating.preflight import raise_file_limit, secure_folder
 from fedchain.node.operating.service_manager import ServiceManager
 from fedchain.node.operating.status import answer_status
 from fedchain.node.shell.ending import Departure, Ending
@@ -77,6 +77,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     if key.public_key not in genesis.index:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     validate_choice(learning_from_genesis(genesis), config.task)
+    raise_file_limit(len(genesis.members))
     if config.wait_for > len(genesis.members):
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
     checks = Checks(genesis, rules_of(genesis), failures=LoggedFailures())
@@ -207,13 +208,15 @@ def limits_of(genesis: Genesis, rules: Rules) -> Limits:
 
     A node signs once f + 1 members have announced their heads; 2 f + 1 connected members are as many without the f that
     may lie. If posts list parts, every node dials all members, since only a part's author and its readers have it, and
-    nobody passes it on.
+    nobody passes it on. There is room for a connection with each member, whichever are up and whoever dials.
     """
     usual, others = Limits(), len(genesis.members) - 1
     wanted = min(others, 2 * genesis.fault_model.faulty(len(genesis.members)) + 1)
     if lists_parts(genesis, rules):
         wanted = others
-    return replace(usual, peers_wanted=max(usual.peers_wanted, wanted))
+    return replace(
+        usual, peers_wanted=max(usual.peers_wanted, wanted), connections_max=max(usual.connections_max, others)
+    )
 
 
 async def _stop_on_signal(

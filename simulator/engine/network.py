@@ -120,6 +120,8 @@ class SimulatedNetwork:
         share: Share = lambda content_hash, start, data: data,
     ) -> None:
         self.sent_bytes, self.received_bytes = [0] * len(members), [0] * len(members)
+        self.sent_kinds: dict[type[Message], list[int]] = {}
+        """By kind: messages and bytes that were sent so far, each copy counted."""
         is_counted = len(members) <= LINKED_MAX
         self._links = [[[0, 0, 0] for _ in members] for _ in members] if is_counted else []  # bytes, arrivals, delays
         self.conditions = conditions
@@ -286,6 +288,9 @@ class SimulatedNetwork:
         min_ms, spread_ms = conditions.delay_min_ms, conditions.delay_max_ms - conditions.delay_min_ms
         bandwidth, replay, loss = conditions.bandwidth_mbit_s, conditions.replay, conditions.loss
         self.sent_bytes[sender] += parcel.size_bytes * len(receivers)
+        kind = self.sent_kinds.setdefault(type(parcel.message), [0, 0])
+        kind[0] += len(receivers)
+        kind[1] += parcel.size_bytes * len(receivers)
         now_ms = self._loop.now_ms()
         start_ms = float(now_ms)
         links = self._links[sender] if self._links else None

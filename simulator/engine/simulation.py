@@ -355,6 +355,7 @@ class Simulation:
                 "mined": [mined[number] for number in range(len(self.peers))],
                 "height": head.height,
                 "bytes_sent_per_peer": sum(self.network.sent_bytes) // len(self.peers),
+                "messages_sent": {kind.__name__: counts for kind, counts in self.network.sent_kinds.items()},
                 "posts_sent": inclusion.posts_due,
                 "posts_lost": inclusion.posts_lost,
                 "convicted": sorted(head.roster.seats[crime.culprit] for crime in head.convicted),

@@ -247,9 +247,11 @@ _LATER = {
 def key_of(scenario: Scenario) -> str:
     """Name of a simulation: 16 hexadecimal digits of a hash over all settings that affect its result.
 
+    The number of workers does where they decide which clients are trained as one batch.
     For an n-way partition that is the range of classes: FedProto's sampler treats (4, 2) and (3, 3) alike.
     """
-    values = replace(scenario, data_dir="", workers=1, name="").to_dict()
+    workers = scenario.workers if scenario.vectorize_clients else 1
+    values = replace(scenario, data_dir="", workers=workers, name="").to_dict()
     if scenario.partition == "n-way" and scenario.dataset in DATASETS:
         config = scenario.learning_config()
         values["classes_avg"], values["classes_std"] = class_range(config, config.dataset_info.classes)

@@ -1,6 +1,7 @@
 """The table of an experiment for a paper: booktabs, mean ± standard deviation, the best in bold, and a paired test."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,14 +19,39 @@ EXACT_MAX = 14
 _LOWER = re.compile(r"tal|loss|bytes|scalars|epsilon|forgetting|_s$|not_taken")
 """Metrics of which less is better."""
 
-_GREEK = ("alpha", "beta", "gamma", "delta", "varepsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu")
+_COMMANDS = {
+    "αβγδεζηθικλμ": "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu",
+    "νξπρστυφχψω": "nu xi pi rho sigma tau upsilon varphi chi psi omega",
+    "ΓΔΘΛΞΠΣΥΦΨΩ": "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
+    "ςϵϑϕ": "varsigma epsilon vartheta phi",
+    "×÷±∓·∘∗√": "times div pm mp cdot circ ast surd",
+    "≤≥≠≈≡∼∝≪≫": "leq geq neq approx equiv sim propto ll gg",
+    "←→↑↓↔⇐⇒⇔↦": "leftarrow rightarrow uparrow downarrow leftrightarrow Leftarrow Rightarrow Leftrightarrow mapsto",
+    "∞∂∇∑∏∫∈∉⊂⊆∩∪∅∀∃": "infty partial nabla sum prod int in notin subset subseteq cap cup emptyset forall exists",
+}
+"""Letters and signs of mathematics, and the names of their commands."""
+
+_MATHS = {
+    letter: f"$\\{name}$"
+    for letters, names in _COMMANDS.items()
+    for letter, name in zip(letters, names.split(), strict=True)
+}
 
 _SPECIAL = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
     **{letter: f"{{{letter}}}" for letter in "[*"},  # else they are arguments of the end of the row before
-    **{letter: f"$\\{name}$" for letter, name in zip("αβγδεζηθικλμ", _GREEK, strict=True)},
+    **{letter: f"${letter}$" for letter in "<>|"},  # in LaTeX's usual font they are other characters
+    **_MATHS,
+    **{"−": "$-$", "–": "--", "—": "---", "…": r"\ldots{}", "⁄": "/", "‘": "`", "’": "'", "“": "``", "”": "''"},
+    **{"ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ø": r"\o{}", "Ø": r"\O{}", "œ": r"\oe{}", "Œ": r"\OE{}"},
+    **{"ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}", "°": r"$^\circ$", "†": r"\dag{}", "§": r"\S{}", "\u00a0": "~"},
 }
+
+_ACCENTS = dict(
+    zip("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327", "`'^~=u.\"rHvc", strict=True)
+)
+"""Marks that a letter can have, and their commands."""
 
 
 def to_latex(experiment: Experiment, entries: Sequence[Entry]) -> str:
@@ -129,4 +155,26 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+    """A text as LaTeX sets it without further packages; a letter that it has not is told by its number."""
+    return "".join(map(_letter, unicodedata.normalize("NFC", text)))
+
+
+def _letter(letter: str) -> str:
+    if letter in _SPECIAL:
+        return _SPECIAL[letter]
+    if " " <= letter <= "~":
+        return letter
+    if letter.isspace():
+        return " "
+    parts = unicodedata.normalize("NFKD", letter)
+    first, others = parts[0], parts[1:]
+    if parts == letter:
+        return f"U+{ord(letter):04X}"
+    kind, _, _ = unicodedata.decomposition(letter).partition(" ")
+    raised = parts.replace("−", "-")
+    if kind in ("<super>", "<sub>") and raised.isascii():
+        return f"${'^' if kind == '<super>' else '_'}{{{raised}}}$"
+    found = _letter(first)
+    for other in others:
+        found = f"\\{_ACCENTS[other]}{{{found}}}" if other in _ACCENTS else found + _letter(other)
+    return found

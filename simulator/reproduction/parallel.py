@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedchain.learning.device import DEVICE, find_device
 from fedchain.learning.executors.workers import Gone, WorkerDiedError, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -59,6 +60,7 @@ def run_all(
     if not scenarios:
         return
     load_learner(scenarios[0])  # report bad data once, not for each run
+    cards = any(find_device(scenario.device).type != DEVICE for scenario in scenarios)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -67,7 +69,7 @@ def run_all(
         TimeRemainingColumn(),
     )
     with (
-        closing(open_run_workers(executor, min(jobs, len(scenarios)))) as workers,
+        closing(open_run_workers(executor, min(jobs, len(scenarios)), cards=cards)) as workers,
         Progress(*columns, console=console, speed_estimate_period=ESTIMATE_S) as progress,
     ):
         shown = RunsProgress(progress, scenarios)
@@ -114,11 +116,16 @@ class _Runs:
                     self._begin_again(gone)
 
     def _begin_again(self, gone: Gone) -> None:
-        """Have a run whose worker is gone go on with another one, from its record if it has one."""
-        place = self._running.pop(gone.worker)
-        self._losses[place] += 1
+        """Have a run whose worker is gone go on with another one, from its record if it has one. A worker may be lost
+        while it has none."""
+        place = self._running.pop(gone.worker, None)
+        if place is None:
+            self._idle.remove(gone.worker)
         if self._workers.replace(gone.worker):
             self._idle.append(gone.worker)
+        if place is None:
+            return
+        self._losses[place] += 1
         if self._losses[place] > LOSSES_MAX or not (self._idle or self._running):
             raise WorkerDiedError(
                 "a simulation's process was killed, perhaps for want of memory; what is finished is kept, and the same "

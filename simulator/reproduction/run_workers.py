@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from fedchain.learning.executors.packing import portable
+from fedchain.learning.executors.parent import wait_for_the_end_of_the_parent
 from fedchain.learning.executors.workers import Gone, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.scenario import Scenario
@@ -51,18 +53,19 @@ class Finished:
     """Plain values, or the error that ended it."""
 
 
-def open_run_workers(executor: str, count: int) -> Workers:
+def open_run_workers(executor: str, count: int, *, cards: bool = False) -> Workers:
     """Workers for whole runs, which are told :class:`Begin`. Raises ConfigurationError where Ray is missing.
 
     Args:
         executor: ``"processes"``, ``"ray"`` or ``"ray:ADDRESS"``.
         count: their number at most.
+        cards: whether each worker of a cluster gets a graphics card for itself.
     """
     if executor == PROCESSES:
         return SpawnedWorkers(count)
     from fedchain.learning.executors.on_ray import RayWorkers
 
-    return RayWorkers(RunWork, count, executor.partition(":")[2], pieces=True)
+    return RayWorkers(RunWork, count, executor.partition(":")[2], cards=cards, pieces=True)
 
 
 class SpawnedWorkers:
@@ -91,7 +94,7 @@ class SpawnedWorkers:
             worker = by_pipe[pipe]  # type: ignore[index]
             try:
                 return self._processes[worker][1].recv()
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):  # even in the middle of a word
                 process, _ = self._processes.pop(worker)
                 process.join()
                 return Gone(worker, f"its process ended with exit code {process.exitcode}")
@@ -162,12 +165,10 @@ def _result(begin: Begin, pipe: Connection) -> dict[str, Any] | Exception:
     except ConnectionError:  # nobody wants the result any more
         raise
     except Exception as error:
-        return error
+        return portable(error)
 
 
 def _end_with_parent() -> None:
     """Have this process end as if it were told to when the one that began it is gone."""
-    parent = parent_process()
-    assert parent is not None, "only a child waits for its parent"
-    parent.join()
+    wait_for_the_end_of_the_parent()
     os.kill(os.getpid(), signal.SIGTERM)

@@ -22,7 +22,7 @@ from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
 CHANGES_NOTHING = ("data_dir", "workers")
-"""Settings that may differ when a run goes on."""
+"""Settings that may differ when a run goes on. The workers may not where they decide who is in a cohort."""
 
 
 def resumed_run(scenario_file: Path | None, overrides: Mapping[str, Any], out: Path | None) -> tuple[Scenario, Path]:
@@ -102,8 +102,7 @@ def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str,
 def require_same(folder: Path, asked: Scenario) -> None:
     """Raise ScenarioError unless a folder's run is of this scenario, except for settings without effect."""
     begun = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError))
-    on_card_together = begun.vectorize_clients and begun.device != "cpu"  # where sums depend on who else is there
-    free = () if on_card_together else CHANGES_NOTHING
+    free = {*CHANGES_NOTHING} - ({"workers"} if begun.vectorize_clients else set())
     values, before = asked.to_dict(), begun.to_dict()
     for name in before | values:
         if name not in free and values.get(name) != before.get(name):

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from tests.bench.processes import machine_text, measure
 from tests.bench.scale import bench_scale
+from tests.bench.scale_law import bench_scale_law
 from tests.bench.training import CNN, DIGITS, LOGISTIC, bench_training
 
 PROTOCOL = {
@@ -164,6 +165,7 @@ PARTS = (
     "payload",
     "idle",
     "scale",
+    "scale-law",
     "training",
     "small-training",
     "logistic",
@@ -207,6 +209,8 @@ def main() -> None:
                 bench_idle(table, quick=quick)
             case "scale":
                 tables += bench_scale(quick=quick)
+            case "scale-law":
+                tables += bench_scale_law(quick=quick)
             case "training" | "small-training" | "logistic":
                 tables += _training(name, data_dir, quick=quick)
             case "memory":

@@ -112,6 +112,52 @@ def rounds(scenario: Scenario) -> dict[str, list[float]]:
     return {"cpu_s": [after - before for before, after in pairwise(marks)]}
 
 
+def traffic(scenario: Scenario, payload: int, shares_checks: bool) -> dict[str, Any]:
+    """Bytes by kind and CPU of every round but the first of the protocol alone, with the run's shape."""
+    from tests.support.simulator.scale import padded_simulation, sent_by_name, shape_of
+
+    marks: list[float] = []
+    simulation = padded_simulation(
+        scenario, payload, on_round=lambda row: marks.append(time.process_time()), shares_checks=shares_checks
+    )
+    outcome = simulation.run()
+    assert not outcome.violations, outcome.violations
+    return {
+        "cpu_s": [after - before for before, after in pairwise(marks)],
+        "virtual_s": outcome.virtual_s,
+        "began_s": outcome.rows[0].virtual_s,
+        "voting_s": [row.voting_s for row in outcome.rows],
+        "trace": outcome.trace_hash,
+        "sent": sent_by_name(outcome),
+        "shape": asdict(shape_of(scenario, simulation, outcome, payload)),
+    }
+
+
+def roster(scenario: Scenario) -> dict[str, float]:
+    """CPU seconds and bytes of the state after a block, whose hash draws a committee."""
+    from fedchain.chain.roster import draw_roster
+    from fedchain.chain.state import genesis_state
+    from tests.support.simulator.trivial import trivial_genesis
+
+    genesis = trivial_genesis(replace(scenario, peers=scenario.committee_size))
+    members = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(scenario.peers))
+    first, seed, spent = genesis_state(genesis), hashlib.sha256(), list[float]()
+    for _ in range(5):
+        seed.update(b"next")
+        begun = time.process_time()
+        drawn = draw_roster(genesis, members, frozenset(), (1, 0), (seed.digest(), seed.digest()))
+        state = replace(first, roster=drawn, punctuality=bytes(len(members)))
+        spent.append(time.process_time() - begun)
+    return {"state_s": sorted(spent)[2], "bytes": len(state.encode())}
+
+
+def sockets(scenario: Scenario) -> dict[str, Any]:
+    """Traffic of node processes on loopback; ``rounds`` are those that are counted."""
+    from tests.bench.sockets import run
+
+    return run(scenario)
+
+
 def local_steps(scenario: Scenario) -> dict[str, list[float]]:
     """The cost of a local step in every method; ``rounds`` are the repetitions."""
     from tests.bench.local_steps import run

@@ -82,16 +82,33 @@ def test_a_card_is_described_by_its_name_and_its_driver(monkeypatch: pytest.Monk
     assert describe_device(torch.device("cpu")) == {"device": "cpu"} | torch_is
 
 
-def test_on_a_card_kernels_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_on_a_card(workspace: str) -> None:
+    with as_training(torch.device("cuda", 0)):
+        assert device_in_use() == torch.device("cuda", 0)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == workspace
+        assert not torch.backends.cudnn.allow_tf32
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("workspace", [None, ":16:8"])
+@pytest.mark.parametrize("is_on", [False, True])
+def test_on_a_card_kernels_repeat_and_afterwards_all_is_as_it_was(
+    workspace: str | None, is_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    if workspace is not None:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", workspace)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     try:
-        with as_training(torch.device("cuda", 0)):
-            assert device_in_use() == torch.device("cuda", 0)
-            assert torch.are_deterministic_algorithms_enabled()
-            assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-            assert not torch.backends.cudnn.allow_tf32
+        torch.use_deterministic_algorithms(is_on, warn_only=True)
+        with pytest.raises(ZeroDivisionError):
+            fail_on_a_card(workspace or ":4096:8")
         assert device_in_use() == torch.device("cpu")
+        assert torch.are_deterministic_algorithms_enabled() == is_on
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == workspace
+        assert torch.backends.cudnn.allow_tf32
     finally:
         torch.use_deterministic_algorithms(False)
-        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)

@@ -1,6 +1,7 @@
 """Where clients train: a run finds its executor by name, takes the user's own, and says what is missing."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from fedchain.learning.executors.remote_training import RemoteTraining
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.simulator.choices import Training
 from fedchain.simulator.executors import open_backend
+from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.learning.workers import WorkersHere
 from tests.support.simulator.relayed import SCENARIO as BULK
@@ -96,3 +98,28 @@ def test_a_task_that_no_name_leads_to_stays_on_this_machine() -> None:
     nothing: Any = SimpleNamespace()
     with pytest.raises(ConfigurationError, match="no name leads to"):
         open_backend(Training("ray"), plan, Scenario(), nothing)
+
+
+@pytest.mark.parametrize(
+    ("device", "present", "trained_on"),
+    [("cpu", 1, "cpu"), ("auto", 0, "cpu"), ("auto", 1, "cuda"), ("cuda:1", 2, "cuda")],
+)
+def test_each_of_ray_s_workers_gets_a_card_where_the_run_trains_on_one(
+    device: str, present: int, trained_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[RemoteTraining, bool]] = []
+
+    def workers(build: Callable[[], RemoteTraining], count: int, address: str, *, cards: bool) -> WorkersHere:
+        opened.append((build(), cards))
+        return WorkersHere(build, count)
+
+    module: Any = SimpleNamespace(RayWorkers=workers)
+    monkeypatch.setitem(sys.modules, "fedchain.learning.executors.on_ray", module)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: present)
+    scenario = Scenario(method="fedavg", peers=2, device=device)
+    learner = load_learner(scenario)
+    open_backend(Training("ray"), learner.plan, scenario, learner.source).close()
+    ((work, cards),) = opened
+    assert cards == (trained_on == "cuda")
+    assert LearnerPlan.decode(work._plan).device == trained_on, "a worker sees no other card than its own"
+    work.close()

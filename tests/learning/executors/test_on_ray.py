@@ -111,5 +111,38 @@ def test_the_run_goes_on_when_a_node_is_lost(expected: str) -> None:
         assert trace(RAY, on_round=at(2, nodes.remove)) == expected
 
 
+def test_workers_of_one_process_share_a_cluster_until_the_last_of_them_are_closed() -> None:
+    from fedchain.learning.executors.on_ray import RayWorkers
+
+    class Echo:
+        def do(self, message: Any) -> Any:
+            return message
+
+        def close(self) -> None:
+            pass
+
+    ray.shutdown()
+    first = RayWorkers(Echo, 1)
+    second = RayWorkers(Echo, 1)
+    first.close()
+    first.close()
+    second.send(0, "still there")
+    assert second.receive(60) == "still there"
+    third = RayWorkers(Echo, 1)
+    second.close()
+    third.send(0, "still there")
+    assert third.receive(60) == "still there"
+    third.close()
+    assert not ray.is_initialized()
+
+
+def test_a_cluster_that_the_caller_has_joined_is_left_to_it() -> None:
+    from fedchain.learning.executors.on_ray import RayWorkers
+
+    with cluster(1):
+        RayWorkers(list, 1).close()  # type: ignore[arg-type]
+        assert ray.is_initialized()
+
+
 def read(path: Path) -> Any:
     return json.loads(path.read_text())

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.exceptions import InvalidPayload, NothingToPost, OwnCodeFailed
 from fedchain.learning.executors import serving
 from fedchain.learning.executors.executor import InFile, Question
 from fedchain.learning.executors.inline import InlineExecutor
@@ -26,6 +29,7 @@ from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.plan import LearnerPlan
+from tests.support.hanging import no_hang
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
 
@@ -82,7 +86,8 @@ def test_calls_that_wait_are_computed_together(tmp_path: Path) -> None:
         damaged = executor.ask(ask(1, 2, b"damaged"))
         again = executor.ask(ask(2))
         found = [job.result() for job in jobs]
-        assert found == here.contribute_together(range(4), "update", 1, b""), "whoever else is in the cohort"
+        expected = [here.contribute_together(cohort, "update", 1, b"") for cohort in ((0, 2), (1, 3))]
+        assert [found[0::2], found[1::2]] == expected, "each process has a cohort"
         assert again.result() == found[2]
         with pytest.raises(InvalidPayload):
             damaged.result()
@@ -133,6 +138,70 @@ def test_a_killed_process_is_noticed(executor: ProcessExecutor) -> None:
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match="train-1 ended with exit code -9"):
         executor.compute(ask(1)).result()
+
+
+def test_a_process_that_is_killed_in_the_middle_of_its_reply_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Contribution(b"x" * 2**19, 0, None, None)
+    monkeypatch.setattr(Learner, "contribute", lambda *args, **options: large)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 2)
+    try:
+        with no_hang():
+            job = executor.compute(ask(1))
+            wait([executor._replies[1].fileno()])  # the pipe has room for a part of it
+            os.kill(executor._processes[1].pid or 0, signal.SIGKILL)
+            with pytest.raises(WorkerDiedError, match="train-1 ended with exit code -9 in the middle of a reply"):
+                job.result()
+    finally:
+        executor.close()
+
+
+def test_a_process_whose_pipe_another_one_holds_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def leave_a_process(learner: Learner, client: int, *args: Any, **options: Any) -> None:
+        holder = os.fork()
+        if holder == 0:
+            signal.pause()
+        (tmp_path / "holder").write_text(str(holder))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(Learner, "contribute", leave_a_process)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 1)
+    try:
+        with no_hang(), pytest.raises(WorkerDiedError, match="train-0 ended with exit code -9"):
+            executor.compute(ask(0)).result()
+    finally:
+        executor.close()
+        os.kill(int((tmp_path / "holder").read_text()), signal.SIGKILL)
+
+
+class Locked(NothingToPost):
+    """A refusal that cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def test_what_cannot_be_pickled_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def contribute(learner: Learner, client: int, *args: Any, **options: Any) -> Any:
+        if client == 0:
+            return Contribution(b"", 0, None, None, skipped=threading.Lock())  # type: ignore[arg-type]
+        if client == 1:
+            raise Locked("member 1 keeps its post")
+        raise OSError(threading.Lock())
+
+    monkeypatch.setattr(Learner, "contribute", contribute)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 2)
+    try:
+        jobs = [executor.compute(ask(client)) for client in range(3)]
+        with no_hang():
+            with pytest.raises(OwnCodeFailed, match="peer 0: an answer cannot be sent"):
+                jobs[0].result()
+            refusal = jobs[1].result()
+            assert (type(refusal), str(refusal)) == (NothingToPost, "member 1 keeps its post")
+            with pytest.raises(OSError, match="lock"):
+                jobs[2].result()
+    finally:
+        executor.close()
 
 
 def test_clients_are_sticky_and_closing_ends_the_processes(executor: ProcessExecutor) -> None:

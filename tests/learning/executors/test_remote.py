@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from fedchain.learning.executors import remote, serving
 from fedchain.learning.executors.executor import Backend, Question
 from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.remote import LOSSES_MAX, RemoteExecutor
-from fedchain.learning.executors.remote_training import RemoteTraining
+from fedchain.learning.executors.remote_training import RemoteTraining, Sent
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.worker.plan import LearnerPlan
+from tests.support.hanging import no_hang
 from tests.support.learning.workers import WorkersHere
 
 CONFIG = LearningConfig(clients=4, method="scaffold", hyperparameters={"local_steps": 2})
@@ -72,9 +74,32 @@ def test_the_loss_of_the_last_worker_is_an_error() -> None:
 
 
 def test_a_task_that_kills_all_its_workers_is_an_error() -> None:
-    with opened(fatal=lambda sent: True) as (executor, workers), pytest.raises(WorkerDiedError, match="one after the"):
-        played(executor)
-    assert workers.room == 9 - LOSSES_MAX
+    with opened(fatal=lambda sent: True, count=1) as (executor, workers):
+        with pytest.raises(WorkerDiedError, match="the same task, contribute of peer 0; the last one: worker 0 was"):
+            played(executor)
+        assert workers.room == 9 - LOSSES_MAX
+
+
+@pytest.mark.parametrize("method", ["contribute", "restore"])
+def test_a_client_that_kills_its_workers_is_an_error_though_others_are_answered(method: str) -> None:
+    def kills(sent: Sent) -> bool:
+        return any((call.method, call.client) == (method, 3) and call.number > 4 for call in sent.calls)
+
+    with opened(fatal=kills) as (executor, workers), no_hang():
+        with pytest.raises(WorkerDiedError, match=rf"{LOSSES_MAX + 1} .* the same task, {method} of peer [13];"):
+            played(executor, lambda number: None if number == 1 else workers.kill(1))
+        assert workers.room < 9
+
+
+def test_many_workers_may_be_lost_at_once() -> None:
+    config = replace(CONFIG, clients=LOSSES_MAX + 2)
+    questions = [Question(client, "update", 1, b"") for client in range(config.clients)]
+    here = InlineExecutor(LearnerPlan(config=config))
+    with opened(config, count=config.clients) as (executor, workers):
+        jobs = [executor.compute(question) for question in questions]
+        for worker in range(workers.count):
+            workers.kill(worker)
+        assert [job.result() for job in jobs] == [here.compute(question).result() for question in questions]
 
 
 def test_a_client_that_was_put_back_is_put_back_again(expected: list[Any], tmp_path: Path) -> None:

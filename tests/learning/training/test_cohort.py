@@ -1,21 +1,22 @@
 """Cohorts: every built-in model learns in a batch of models what it learns by itself, but for rounding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.client import Client, Forward
-from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
-from fedchain.learning.models.registry import MODELS, build_model, describe
+from fedchain.learning.models.registry import MODELS, build_model
 from fedchain.learning.models.vectors import read_state
-from fedchain.learning.training.cohort import SMALL, kind_of, pays, train_cohort
-from fedchain.learning.training.loop import Training, train
-from fedchain.learning.worker.client_examples import as_seen
+from fedchain.learning.training.cohort import SMALL, pays, train_cohort
+from fedchain.learning.training.loop import Correction, Training, train
+from tests.support.learning.cohorts import dropout_of, new_clients, shape_of, training_of
 from tests.support.learning.linear_client import schedule
 
 CPU = torch.device("cpu")
@@ -31,41 +32,10 @@ LARGE = {"resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", "covid-c
 LAZY = [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in MODELS]
 
 
-def shape_of(name: str) -> dict[str, int]:
-    size, channels = (8, 1) if name.startswith(("digits", "split-mlp", "frozen")) else (28, 1)
-    if "resnet" in name:
-        size, channels = 32 if "18" in name or "fixup" in name else 8, 3
-    if name == "covid-cnn":
-        size, channels = 3, 3
-    return {"classes": 3, "channels": channels, "size": size, "features": channels * size * size}
-
-
-def new_clients(name: str, count: int) -> list[Client]:
-    """Clients with models of one seed and nine examples each."""
-    shape, made = shape_of(name), list[Client]()
-    for index in range(count):
-        model, drawn = build_model(name, seed=1, **shape), torch.Generator().manual_seed(index)
-        images = torch.rand(9, shape["channels"], shape["size"], shape["size"], generator=drawn)
-        labels = torch.randint(0, 3, (9,), generator=drawn)
-        seen, order = as_seen(model, images), torch.Generator().manual_seed(index)
-        made.append(Client(index, model, describe(model), seen, labels, seen, labels, (0, 1, 2), order))
-    return made
-
-
-def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
-    return F.cross_entropy(forward(images)[1], labels)
-
-
-def training_of(client: Client, **changes: Any) -> Training:
-    return Training(client, cross_entropy, schedule(steps=2, momentum=0.5, weight_decay=1e-3), 1, **changes)
-
-
-def dropout_of(client: Client) -> torch.Generator:
-    return torch.Generator().manual_seed(100 + client.index)
-
-
 def at_once(clients: Sequence[Client], **changes: Any) -> torch.Tensor:
-    return train_cohort([training_of(client, **changes) for client in clients], [*map(dropout_of, clients)], CPU)
+    """The losses of each client in each step, (K, steps)."""
+    found = train_cohort([training_of(client, **changes) for client in clients], [*map(dropout_of, clients)], CPU)
+    return torch.stack([losses for losses in found if isinstance(losses, torch.Tensor)])
 
 
 @pytest.mark.parametrize("name", LAZY)
@@ -87,13 +57,60 @@ def test_a_model_learns_in_a_cohort_what_it_learns_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["logistic", "digits-mlp", "digits-mlp-bn", "frozen-2", "split-mlp-2", "cnn-narrow"])
-def test_it_does_not_matter_who_else_is_in_a_cohort(name: str) -> None:
-    states = []
-    for size in (1, 2, 3, 7):
+def test_who_else_is_in_a_cohort_changes_rounding_alone(name: str) -> None:
+    found = dict[int, list[torch.Tensor]]()
+    for size in (1, 2, 3, 7, 7):
         clients = new_clients(name, size)
         at_once(clients)
-        states.append(read_state(clients[0].model))
-    assert all(torch.equal(state, states[0]) for state in states)
+        states = [read_state(client.model) for client in clients]
+        assert all(map(torch.equal, states, found.get(size, states))), "the same cohort, the same bits"
+        found[size] = states
+    for states in found.values():
+        for state, expected in zip(states, found[7], strict=False):
+            tolerance = NORMALIZED if name == "digits-mlp-bn" else TOLERANCE
+            torch.testing.assert_close(state, expected, rtol=0, atol=tolerance)
+
+
+class Dropping(Model):
+    """Drops some of what a convolution gives, in its own order, by channel, with channels last, and in a row."""
+
+    embedding_size, classes = 16, 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Linear(16, 3)
+        self.body = nn.Conv2d(4, 4, 3, stride=2, padding=1)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        value = F.dropout2d(F.dropout(self.conv(images), 0.3, self.training), 0.3, self.training)
+        last = F.dropout(value.permute(0, 2, 3, 1), 0.3, self.training)  # (B, H, W, C)
+        value = self.body(last.permute(0, 3, 1, 2))
+        embedding = F.dropout(value.flatten(1), 0.3, self.training)
+        return embedding, self.fc(embedding)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_dropout_draws_what_it_draws_alone_whatever_the_order_in_memory(layout: torch.memory_format) -> None:
+    alone, cohort = new_clients("digits-mlp", 3), new_clients("digits-mlp", 3)
+    for client in (*alone, *cohort):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(client.index)
+            client.model = Dropping().to(memory_format=layout)  # type: ignore[call-overload]
+    with torch.random.fork_rng(devices=[]):
+        for client in alone:
+            torch.default_generator.set_state(dropout_of(client).get_state())
+            train(training_of(client))
+    at_once(cohort)
+    for one, other in zip(alone, cohort, strict=True):
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+
+
+def test_all_models_of_a_cohort_are_left_in_training_mode() -> None:
+    clients = new_clients("digits-mlp", 3)
+    for client in clients:
+        client.model.eval()
+    at_once(clients)
+    assert all(client.model.training for client in clients)
 
 
 class Weighted(NamedTuple):
@@ -125,38 +142,201 @@ def test_each_client_is_given_its_own() -> None:
         torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
 
 
-class Noisy(Model):
-    """Draws numbers that nobody can tell apart by client."""
+class Linear(Model):
+    """A model that does something which torch cannot do in a batch of models."""
 
     embedding_size = classes = 3
+    mean: torch.Tensor
+    largest: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Linear(64, 3)
+        self.calls = 0
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("largest", torch.zeros(()))
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = self.fc(images.flatten(1) + torch.rand(64))
+        with torch.no_grad():
+            self.mean += images.mean()
+        logits = F.dropout(self.own(self.fc(images.flatten(1))), 0.3, self.training)
         return logits, logits
 
-
-def test_a_model_with_other_randomness_than_dropout_is_refused_in_one_sentence() -> None:
-    client = new_clients("digits-mlp", 1)[0]
-    client.model = Noisy()
-    with pytest.raises(ConfigurationError, match=r"^models cannot be trained at once, set vectorize_clients = false: "):
-        at_once([client])
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
 
 
-def test_a_cohort_is_of_one_kind() -> None:
-    first, second = new_clients("digits-mlp", 2)
-    (wide,) = new_clients("cnn-wide", 1)
-    assert kind_of(training_of(first)) == kind_of(training_of(second))
-    assert kind_of(training_of(first)) != kind_of(training_of(wide))
-    assert kind_of(training_of(first)) != kind_of(training_of(second, given=lambda batch: batch))
-    second.train_images, second.train_labels = second.train_images[:3], second.train_labels[:3]
-    assert kind_of(training_of(first)) != kind_of(training_of(second)), "its batches are smaller"
-    dropping = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1)), nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.2))
-    first.model, second.model = dropping  # type: ignore[assignment]
-    assert kind_of(training_of(first)) != kind_of(training_of(second))
+class Noisy(Linear):
+    """Draws numbers that nobody can tell apart by client."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits + torch.rand(3)
+
+
+class Deciding(Linear):
+    """Takes its way by what it sees."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits * 2 if F.dropout(logits).mean() > 0 else logits
+
+
+class Unbatched(Linear):
+    """Uses an operation that has no rule for batches."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        order = torch.as_tensor(np.argsort(logits.detach().numpy(), axis=1))
+        return logits.gather(1, order)
+
+
+class Counting(Linear):
+    """Changes with each call, by an attribute."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return logits / self.calls
+
+
+class Replacing(Linear):
+    """Puts another tensor in a buffer's place."""
+
+    def own(self, logits: torch.Tensor) -> torch.Tensor:
+        self.largest = torch.maximum(self.largest, logits.detach().max())
+        return logits + self.largest
+
+
+@pytest.mark.parametrize("kind", [Noisy, Deciding, Unbatched, Counting, Replacing])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_model_that_cannot_be_in_a_batch_learns_as_it_would_by_itself(kind: type[Linear], size: int) -> None:
+    alone, cohort = new_clients("digits-mlp", size), new_clients("digits-mlp", size)
+    for client in (*alone, *cohort):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(client.index)
+            client.model = kind()
+    change = Correction(lambda gradient, parameters, own: gradient + 0.1 * parameters - own, (torch.ones(195) * 0.01,))
+    found, expected = list[torch.Tensor](), list[torch.Tensor]()
+    with torch.random.fork_rng(devices=[]):
+        for client in alone:
+            torch.default_generator.set_state(dropout_of(client).get_state())
+            train(training_of(client, correct=change, seen=expected.append))
+    at_once(cohort, correct=change, seen=found.append)
+    for one, other in zip(alone, cohort, strict=True):
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+        for name, buffer in one.model.named_buffers():
+            torch.testing.assert_close(dict(other.model.named_buffers())[name], buffer, rtol=0, atol=TOLERANCE)
+        assert vars(other.model)["calls"] == vars(one.model)["calls"]
+    in_steps = [*expected[0::2], *expected[1::2]]
+    torch.testing.assert_close(found, in_steps, rtol=0, atol=TOLERANCE)
+
+
+Code = Callable[[Client], Callable[[torch.Tensor], torch.Tensor]]
+"""code(client) -> a function of a step's batch, or its embedding."""
+
+
+def read_by_itself(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda _: client.model.fc.weight[:, :4].mean(1)  # type: ignore[union-attr, index]
+
+
+def read_as_it_was_named(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    state = client.model.state_dict()
+    return lambda _: torch.stack([state["fc.bias"], state["fc.bias"]]).sum(0)
+
+
+def ask_the_model(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    model = client.model
+    return lambda _: model(client.train_images[:3])[1].mean(1)
+
+
+def draw(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda _: torch.rand(3)
+
+
+def move(client: Client) -> Callable[[torch.Tensor], torch.Tensor]:
+    def moved(_: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            client.model.fc.bias.mul_(0.5)  # type: ignore[union-attr, operator]
+        return torch.zeros(3)
+
+    return moved
+
+
+@pytest.mark.parametrize("code", [read_by_itself, read_as_it_was_named, ask_the_model, draw, move])
+@pytest.mark.parametrize("where", ["given", "seen"])
+def test_own_code_between_the_steps_finds_its_own_numbers_and_its_model_as_it_is(code: Code, where: str) -> None:
+    def asked(client: Client) -> Training:
+        does, said = code(client), [torch.zeros(3)]
+
+        def given(batch: torch.Tensor) -> Weighted:
+            if where == "given":
+                said.append(does(batch).detach())
+            return Weighted(said[-1].expand(4, 3), 0.5, 3)
+
+        def seen(embedding: torch.Tensor) -> None:
+            if where == "seen":
+                said.append(does(embedding).detach())
+
+        return Training(client, weighted, schedule(steps=3), 1, given=given, seen=seen)
+
+    alone, cohort = new_clients("digits-mlp", 3), new_clients("digits-mlp", 3)
+    for client in (*alone, *cohort):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(client.index)
+            client.model = Linear()
+    generators = [dropout_of(client) for client in cohort]
+    with torch.random.fork_rng(devices=[]):
+        ends = []
+        for client in alone:
+            torch.default_generator.set_state(dropout_of(client).get_state())
+            train(asked(client))
+            ends.append(torch.get_rng_state())
+        state = torch.get_rng_state()
+        train_cohort([asked(client) for client in cohort], generators, CPU)
+        assert torch.equal(torch.get_rng_state(), state), "nobody else's numbers are drawn"
+    for one, other, end, generator in zip(alone, cohort, ends, generators, strict=True):
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+        assert torch.equal(generator.get_state(), end)
+
+
+def failing(client: Client, what: str, when: int) -> Training:
+    """A training whose own code raises an error in a step, counted from 0; a negative one never comes."""
+    given_steps, seen_steps = count(), count()
+
+    def given(batch: torch.Tensor) -> Weighted:
+        is_now = next(given_steps) == when
+        if is_now and what == "given":
+            raise ZeroDivisionError
+        return Weighted(torch.zeros(4, 5 if is_now and what == "loss" else 3), 0.1, 3)
+
+    def seen(embedding: torch.Tensor) -> None:
+        if next(seen_steps) == when and what == "seen":
+            raise ZeroDivisionError
+
+    return Training(client, weighted, schedule(steps=3), 1, given=given, seen=seen)
+
+
+@pytest.mark.parametrize("kind", [Linear, Noisy])
+@pytest.mark.parametrize("what", ["given", "seen", "loss"])
+@pytest.mark.parametrize("when", [0, 1])
+def test_an_error_is_that_of_the_client_whose_code_raised_it(kind: type[Linear], what: str, when: int) -> None:
+    """The others learn what they learn without it."""
+    models = list[torch.Tensor]()
+    for is_failing in (True, False):
+        clients = new_clients("digits-mlp", 3)
+        for client in clients:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(client.index)
+                client.model = kind()
+        trainings = [failing(client, what, when if is_failing and client.index == 1 else -1) for client in clients]
+        found = train_cohort(trainings, [*map(dropout_of, clients)], CPU)
+        assert [isinstance(one, Exception) for one in found] == [False, is_failing, False]
+        models += [read_state(clients[place].model) for place in (0, 2)]
+    for one, other in zip(models[:2], models[2:], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE)
+
+
+def test_a_cohort_whose_clients_all_fail_ends() -> None:
+    clients = new_clients("digits-mlp", 2)
+    found = train_cohort([failing(one, "given", 0) for one in clients], [*map(dropout_of, clients)], CPU)
+    assert [type(one) for one in found] == [ZeroDivisionError] * 2
 
 
 def test_a_processor_takes_small_models_without_convolutions_and_a_card_all() -> None:

@@ -1,5 +1,6 @@
 """Clients side by side: every method that allows it learns in cohorts what its clients learn one by one."""
 
+import signal
 import threading
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from fedchain.learning.registry import METHODS, HyperparameterValue, build_metho
 from fedchain.learning.round import OffChain
 from fedchain.learning.training import cohort
 from fedchain.learning.training.loop import Training, train
+from fedchain.learning.worker import learner as learner_module
 from fedchain.learning.worker.cohorts import work_side_by_side
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
@@ -46,7 +48,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the cohorts that are trained from now on."""
     found, real = list[int](), cohort.train_cohort
 
-    def counting(trainings: Any, *arguments: Any) -> torch.Tensor:
+    def counting(trainings: Any, *arguments: Any) -> list[torch.Tensor | Exception]:
         found.append(len(trainings))
         return real(trainings, *arguments)
 
@@ -119,13 +121,31 @@ def test_a_client_that_diverges_or_fails_fails_alone() -> None:
     expected, learner = Learner(config()), Learner(config())
     for one in (expected, learner):
         one.train_on("cpu", vectorize_clients=True)
-        one.client(1).train_images[:] = 1e30
+    learner.client(1).train_images[:] = 1e30
     before = learner.checkpoint(1)
     found = learner.contribute_together(CLIENTS, "update", 1, b"")
     assert isinstance(found[1], TrainingDiverged)
     assert learner.checkpoint(1) == before
-    assert [found[0], found[2]] == [expected.contribute(client, "update", 1, b"") for client in (0, 2)]
+    as_if_well = expected.contribute_together(CLIENTS, "update", 1, b"")
+    assert [found[0], found[2]] == [as_if_well[0], as_if_well[2]]
     assert all(isinstance(one, InvalidPayload) for one in learner.contribute_together(CLIENTS, "update", 2, b"damaged"))
+
+
+@pytest.mark.parametrize("at_once", [256, 2])
+def test_a_client_that_cannot_be_built_leaves_the_others_what_they_made(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_module, "COHORT_MAX", at_once)
+    learner = Learner(config())
+    learner.train_on("cpu", vectorize_clients=True)
+    found = learner.contribute_together((0, 1, 9, 2), "update", 1, b"")
+    assert isinstance(found[2], ConfigurationError)
+    assert str(found[2]) == "client must be between 0 and 2, not 9"
+    assert [isinstance(one, Contribution) for one in found] == [True, True, False, True]
+
+
+def mean_of_logits(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+    return forward(images)[1].mean()
 
 
 def test_work_draws_beside_others_the_numbers_that_it_would_draw_alone() -> None:
@@ -133,13 +153,10 @@ def test_work_draws_beside_others_the_numbers_that_it_would_draw_alone() -> None
     schedule = learner.method.schedule
     assert schedule is not None
 
-    def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
-        return forward(images)[1].mean()
-
     def work(client: Client) -> str:
         torch.default_generator.manual_seed(client.index)
         drawn[client.index] = [float(torch.rand(()))]
-        train(Training(client, loss, schedule, 1))
+        train(Training(client, mean_of_logits, schedule, 1))
         drawn[client.index].append(float(torch.rand(())))
         return f"client {client.index}"
 
@@ -163,6 +180,52 @@ def test_an_end_from_outside_ends_all_work_and_puts_clients_back(monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         learner.contribute_together(CLIENTS, "update", 1, b"")
     assert [learner.checkpoint(index) for index in CLIENTS] == before
+    assert threading.active_count() == threads
+
+
+def test_an_end_from_outside_interrupts_a_clients_own_code() -> None:
+    """Ctrl-C comes while the second client's code goes on for ever, and the first waits for its training."""
+    learner, ended, threads = Learner(config()), list[int](), threading.active_count()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def work(client: Client) -> None:
+        try:
+            if client.index == 1:
+                signal.pthread_kill(main, signal.SIGINT)
+                while True:
+                    torch.rand(3)
+            train(Training(client, mean_of_logits, learner.method.schedule, 1))  # type: ignore[arg-type]
+        finally:
+            ended.append(client.index)
+
+    clients = [learner.client(index) for index in CLIENTS]
+    with torch.random.fork_rng(devices=[]), pytest.raises(KeyboardInterrupt):
+        work_side_by_side(clients, work, torch.device("cpu"))
+    assert sorted(ended) == [0, 1], "the third had not begun"
+    assert threading.active_count() == threads
+    assert [client.trainer for client in clients] == [None] * 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_an_exit_in_a_clients_own_code_ends_all_work(end: type[BaseException], when: str) -> None:
+    learner, ended, threads = Learner(config()), list[int](), threading.active_count()
+
+    def work(client: Client) -> None:
+        try:
+            if client.index == 1 and when == "before":
+                raise end("enough")
+            train(Training(client, mean_of_logits, learner.method.schedule, 1))  # type: ignore[arg-type]
+            if client.index == 1:
+                raise end("enough")
+        finally:
+            ended.append(client.index)
+
+    clients = [learner.client(index) for index in CLIENTS]
+    with torch.random.fork_rng(devices=[]), pytest.raises(end, match=r"^enough$"):
+        work_side_by_side(clients, work, torch.device("cpu"))
+    assert sorted(ended) == ([0, 1] if when == "before" else [0, 1, 2])
     assert threading.active_count() == threads
 
 

@@ -147,6 +147,19 @@ def test_the_limit_of_open_files_is_raised_or_both_numbers_are_told(
     assert python(code) == said
 
 
+def test_a_large_federation_needs_a_file_for_each_member() -> None:
+    needed = 2_000 + Limits().handshakes_max + FILES_BESIDE_CONNECTIONS
+    code = (
+        "import resource; from fedchain.node.operating.preflight import raise_file_limit\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (64, {needed}))\n"
+        "raise_file_limit(2_000)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < needed:
+        pytest.skip("this machine's own limit is lower")
+    assert python(code) == f"({needed}, {needed})"
+
+
 def python(code: str) -> str:
     """Output of a fresh process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

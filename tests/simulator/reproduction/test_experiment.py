@@ -25,6 +25,8 @@ def test_a_run_is_named_by_what_it_computes_and_not_by_where_it_runs(tmp_path: P
     keys = [run.key for run in experiment.runs({})]
     assert [run.key for run in experiment.runs({"data_dir": "elsewhere", "workers": 2})] == keys
     assert not {run.key for run in experiment.runs({"rounds": 2})} & set(keys)
+    first, second = ({run.key for run in experiment.runs({"vectorize_clients": True, "workers": n})} for n in (1, 2))
+    assert not first & second, "workers decide which clients are one batch, and so the last bits"
 
 
 def test_settings_of_one_meaning_are_one_run() -> None:

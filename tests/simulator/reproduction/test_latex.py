@@ -16,7 +16,7 @@ from fedchain.simulator.reproduction.latex import EXACT_MAX, SEEDS_MIN, paired_p
 from fedchain.simulator.reproduction.table import Entry
 from tests.support.simulator.tiny_experiment import TABLE, load
 
-ODD = "*50 % of A_1 & B #2 {x} [α, λ] ~ ^ \\ $"
+ODD = "*50 % of A_1 & B #2 {x} [α, λ] ~ ^ \\ $ <ρ> | σ×2 → Ω ≥ 1 ± … “é” ö² x₂ ﬁ µ ế 中 \u0323"
 
 REACH = """
 [[columns]]
@@ -55,6 +55,22 @@ def test_latex_takes_the_table(tmp_path: Path, seeds: int) -> None:
     assert re.findall(r"\\begin\{(\w+)\}", text) == re.findall(r"\\end\{(\w+)\}", text)[::-1]
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ρ → σ × Ω ≥ −1 ± ∞", r"$\rho$ $\rightarrow$ $\sigma$ $\times$ $\Omega$ $\geq$ $-$1 $\pm$ $\infty$"),
+        ("a<b|c>d…", r"a$<$b$|$c$>$d\ldots{}"),
+        ("Gómez, e\u0301, Łódź, ß, ế", r"G\'{o}mez, \'{e}, \L{}\'{o}d\'{z}, \ss{}, \'{\^{e}}"),
+        ("10⁻² x² x₂ ½ ﬁ µ", r"10$^{-}$$^{2}$ x$^{2}$ x$_{2}$ 1/2 fi $\mu$"),
+        ("“so” – 5\u00a0°\n中", r"``so'' -- 5~$^\circ$ U+4E2D"),
+    ],
+)
+def test_names_are_told_in_letters_that_latex_has(name: str, text: str, tmp_path: Path) -> None:
+    found = to_latex(load(tmp_path), [Entry(name, "", "", None, {0: 1.0}, "count")])
+    assert f"\n{text} & $1$ \\\\\n" in found
+    assert found.isascii()
 
 
 def test_the_best_is_bold_and_the_others_have_a_p_if_there_are_seeds_enough(tmp_path: Path) -> None:

@@ -1,11 +1,18 @@
-"""Messages about the progress of runs, on a terminal and in a log file."""
+"""Messages about the progress of runs, on a terminal and in a log file; workers that are lost while they are idle."""
 
+from collections import deque
+from dataclasses import dataclass
 from io import StringIO
+from typing import Any
 
+import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from fedchain.simulator.reproduction.parallel import RunsProgress
+from fedchain.learning.executors.workers import Gone, WorkerDiedError
+from fedchain.simulator.reproduction import parallel
+from fedchain.simulator.reproduction.parallel import RunsProgress, run_all
+from fedchain.simulator.reproduction.run_workers import Begin, Finished
 from fedchain.simulator.scenario import Scenario
 
 LABELS = ["  dfpl, seed 0", "  fedavg, seed 3"]
@@ -45,3 +52,81 @@ def _said(console: Console) -> list[str]:
     assert task.finished
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().splitlines()
+
+
+@dataclass
+class Told:
+    """Two workers that say what a list has: the number of one that finishes its run, or the loss of one."""
+
+    said: deque[int | Gone]
+    has_room: bool = True
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        self.begun: dict[int, Begin] = {}
+        self.sent: list[int] = []
+
+    def send(self, worker: int, message: Begin) -> None:
+        self.sent.append(worker)
+        self.begun[worker] = message
+
+    def receive(self, timeout_s: float) -> Finished | Gone:
+        match self.said.popleft():
+            case Gone() as gone:
+                self.begun.pop(gone.worker, None)
+                return gone
+            case worker:
+                begin = self.begun.pop(worker)
+                return Finished(begin.place, {"seed": begin.scenario.seed})
+
+    def replace(self, worker: int) -> bool:
+        return self.has_room
+
+    def close(self) -> None:
+        pass
+
+
+def _carried_out(workers: Told, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Carry out two runs; returns their seeds in the order of completion."""
+    done: list[int] = []
+    monkeypatch.setattr(parallel, "open_run_workers", lambda *args, **options: workers)
+
+    def keep(place: int, result: dict[str, Any]) -> str:
+        done.append(result["seed"])
+        return ""
+
+    scenarios = [Scenario(method="solo", peers=2, rounds=1, seed=seed) for seed in range(2)]
+    run_all(scenarios, 2, keep, Console(file=StringIO()))
+    return done
+
+
+def test_an_idle_worker_that_is_lost_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Told(deque([0, Gone(0, "power"), Gone(1, "power"), 0]))
+    assert _carried_out(workers, monkeypatch) == [0, 1]
+    assert workers.sent == [0, 1, 0]
+
+
+def test_an_idle_worker_that_cannot_be_replaced_gets_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Told(deque([1, Gone(1, "power"), 0]), has_room=False)
+    assert _carried_out(workers, monkeypatch) == [1, 0]
+    workers = Told(deque([0, Gone(0, "power"), Gone(1, "power")]), has_room=False)
+    with pytest.raises(WorkerDiedError):
+        _carried_out(workers, monkeypatch)
+    assert workers.sent == [0, 1]
+
+
+@pytest.mark.parametrize(("device", "present", "cards"), [("cpu", 1, False), ("auto", 0, False), ("auto", 1, True)])
+def test_runs_that_train_on_cards_get_one_each(
+    device: str, present: int, cards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def opened(executor: str, count: int, *, cards: bool) -> Told:
+        asked.append(cards)
+        return Told(deque([0]))
+
+    monkeypatch.setattr(parallel, "open_run_workers", opened)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: present)
+    scenario = Scenario(method="solo", peers=2, rounds=1, device=device)
+    run_all([scenario], 1, lambda place, result: "", Console(file=StringIO()))
+    assert asked == [cards]

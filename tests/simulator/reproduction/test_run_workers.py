@@ -1,10 +1,15 @@
 """Whole runs by workers: each has a process, a lost one is replaced, and an error is the caller's."""
 
 import os
+import signal
+from array import array
 from collections.abc import Sequence
+from fcntl import ioctl
 from functools import partial
 from io import StringIO
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from termios import FIONREAD
 from typing import Any
 
 import pytest
@@ -12,9 +17,10 @@ from rich.console import Console
 
 from fedchain.learning.executors.workers import Gone, WorkerDiedError
 from fedchain.simulator.reproduction.parallel import LOSSES_MAX, run_all
-from fedchain.simulator.reproduction.run_workers import Begin, Closed, Finished, RunWork
+from fedchain.simulator.reproduction.run_workers import Begin, Closed, Finished, RunWork, SpawnedWorkers
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from tests.support.simulator.dying import carry_out
+from tests.support.hanging import no_hang
+from tests.support.simulator.dying import carry_out, say_much
 
 SCENARIOS = [Scenario(method="solo", peers=2, rounds=2, seed=seed) for seed in range(3)]
 
@@ -46,9 +52,31 @@ def test_a_run_that_kills_its_processes_is_given_up(tmp_path: Path) -> None:
     assert len((tmp_path / "1").read_text().split()) == LOSSES_MAX + 1
 
 
-def test_an_error_of_a_run_ends_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [-1, -2])
+def test_an_error_of_a_run_ends_all_even_if_it_cannot_be_pickled(deaths: int, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="no such thing"):
-        carried_out(tmp_path, -1)
+        carried_out(tmp_path, deaths)
+
+
+def readable(pipe: Connection) -> int:
+    """Bytes that wait in a pipe."""
+    found = array("i", [0])
+    ioctl(pipe.fileno(), FIONREAD, found)
+    return found[0]
+
+
+def test_a_process_that_is_killed_in_the_middle_of_its_word_is_noticed() -> None:
+    workers = SpawnedWorkers(1)
+    try:
+        with no_hang():
+            workers.send(0, Begin(0, 2, say_much, SCENARIOS[2]))
+            process, pipe = workers._processes[0]
+            while readable(pipe) < 2**12:  # its length is there, and a part of it
+                wait([pipe])
+            os.kill(process.pid or 0, signal.SIGKILL)
+            assert workers.receive(60) == Gone(0, "its process ended with exit code -9")
+    finally:
+        workers.close()
 
 
 def test_an_actor_says_what_becomes_of_its_runs(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fedchain.node.shell.timeline import SeenBlock, newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
-from fedchain.simulator.resuming.resume import identity
+from fedchain.simulator.resuming.resume import identity, require_same
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.support.simulator.interruptions import found, play, scenario_of
@@ -110,6 +110,19 @@ def test_what_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     (folder.path / "result.json").touch()
     assert "holds a finished run" in refused("--resume", "--set", "name=trivial")
+
+
+def test_other_workers_than_those_of_a_run_of_cohorts_are_refused(tmp_path: Path) -> None:
+    """They would make other cohorts, whose sums have other last bits."""
+    for is_vectorized in (False, True):
+        scenario = trivial_scenario(vectorize_clients=is_vectorized, workers=2)
+        folder = RunFolder(tmp_path / str(is_vectorized), scenario).path
+        require_same(folder, replace(scenario, data_dir="elsewhere"))
+        if not is_vectorized:
+            require_same(folder, replace(scenario, workers=3))
+            continue
+        with pytest.raises(ScenarioError, match=r"its workers is 2, not 3$"):
+            require_same(folder, replace(scenario, workers=3))
 
 
 def test_a_folder_that_is_there_is_refused_before_the_data_are_read(tmp_path: Path) -> None:

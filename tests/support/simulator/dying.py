@@ -1,12 +1,21 @@
-"""A run that needs neither data nor torch, and kills the process that carries it out."""
+"""Runs that need neither data nor torch: one kills the process that carries it out, one says more than a pipe holds."""
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 from fedchain.simulator.reproduction.run_workers import OnRound
 from fedchain.simulator.scenario import Scenario, ScenarioError
+
+
+class Locked(ScenarioError):
+    """An error that cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
 
 
 def carry_out(folder: Path, deaths: int, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
@@ -19,6 +28,11 @@ def carry_out(folder: Path, deaths: int, scenario: Scenario, on_round: OnRound) 
     if scenario.seed == 1 and len(before) < deaths:
         os.kill(os.getpid(), signal.SIGKILL)
     if scenario.seed == 2 and deaths < 0:
-        raise ScenarioError("no such thing")
+        raise ScenarioError("no such thing") if deaths == -1 else Locked("no such thing")
     on_round(2)
     return {"seed": scenario.seed, "processes": [*before, str(os.getpid())]}
+
+
+def say_much(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+    """A result that no pipe has room for."""
+    return {"rows": "x" * 2**20}

@@ -22,7 +22,8 @@ from fedchain.node.core.voting.twins import (
     SILENT_HEIGHTS,
     SILENT_TIMEOUTS,
 )
-from tests.support.chain.builders import UPDATE, genesis, keys, payload, post
+from fedchain.node.shell.run import limits_of
+from tests.support.chain.builders import UPDATE, SumRules, genesis, keys, payload, post
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, asked_to_mine, published, refused, votes
 from tests.support.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
 
@@ -109,6 +110,16 @@ def test_where_the_network_connects_to_few_they_are_enough() -> None:
     stage = Stage(genesis(10), is_heard=False, neighbours=4)
     assert not _says(stage.wait(60))
     assert _says(stage.receive(stage.status(), stage.others[0])), "three of the four may be down"
+
+
+def test_a_node_of_a_large_federation_has_room_for_all_the_members_that_it_waits_for() -> None:
+    document = genesis(800)
+    room = limits_of(document, SumRules()).connections_max
+    stage = Stage(document, is_heard=False)
+    up = stage.others[document.fault_model.faulty(800) :]
+    for other in up[:room]:
+        stage.receive(stage.status(), other)
+    assert not stage.node.is_silent()
 
 
 def test_where_a_chain_has_begun_a_restarted_node_listens_for_its_own_key() -> None:

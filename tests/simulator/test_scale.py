@@ -1,0 +1,167 @@
+"""The law of scale: its sizes are those of encoded messages, small runs send what it says, and its page quotes it."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedchain.chain.block import Block, sign_block
+from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.genesis import FaultModel
+from fedchain.chain.post import Post, sign_post
+from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.crypto.hashing import sha256
+from fedchain.network.limits import Limits
+from fedchain.network.messages import (
+    CandidateMessage,
+    Chunk,
+    FinalMessage,
+    GetContent,
+    HeldVotes,
+    PostMessage,
+    Status,
+    VoteMessage,
+    encode_message,
+)
+from tests.bench.processes import Cost
+from tests.bench.scale_law import Found, Setting, fit, predicted_cpu_s
+from tests.support.chain import builders
+from tests.support.paths import ROOT
+from tests.support.simulator import scale
+from tests.support.simulator.scale import Shape, bytes_of_run, padded_simulation, sent_by_name, shape_of
+from tests.support.simulator.trivial import trivial_scenario
+
+HASH, CLOCK_MS, MINING_MS = sha256(b"block"), 1_700_000_000_000, 4_000
+
+RUNS: dict[str, tuple[dict[str, Any], int]] = {
+    "all post and vote": ({"peers": 8}, 12),
+    "some post and some vote": ({"peers": 24, "contributors_per_round": 10, "committee_size": 7}, 700),
+    "a mesh": ({"peers": 24, "degree": 4, "committee_size": 10}, 300),
+    "payloads that are fetched": ({"peers": 6}, 300_000),
+}
+
+
+def shape(members: int, **values: Any) -> Shape:
+    return Shape(**({"members": members, "contributors": members, "committee": members, "payload": 12} | values))
+
+
+def posts(count: int, payload: int) -> tuple[Post, ...]:
+    """Posts of the right size; nobody looks at their signatures."""
+    (key,) = builders.keys(1)
+    return (sign_post(key, HASH, 1, 0, bytes(payload)),) * count
+
+
+def certificate(votes: int) -> Certificate:
+    slot = 7, 0, VoteKind.PRECOMMIT
+    signed = (sign_vote(key, HASH, slot, HASH, clock_ms=CLOCK_MS, mining_ms=MINING_MS) for key in builders.keys(votes))
+    return certify(signed)
+
+
+def block(count: int, votes: int, payload: int) -> Block:
+    header = builders.ChainBuilder(builders.genesis()).extend().header
+    header = type(header)(*[*header.to_record()[:-1], 2**63])
+    key = builders.keys(1)[0]
+    return sign_block(key, HASH, header, posts(count, payload), certificate(votes) if votes else None)
+
+
+@pytest.mark.parametrize("payload", [12, 200, 4_000, 70_000])
+def test_posts_have_the_sizes_of_the_law(payload: int) -> None:
+    (post,) = posts(1, payload)
+    inline = bytes(payload) if payload <= 2**16 else None
+    assert len(encode_message(PostMessage(post, inline))) == scale.post_size(payload)
+
+
+def test_votes_have_the_sizes_of_the_law() -> None:
+    key = builders.keys(1)[0]
+    prevote = sign_vote(key, HASH, (7, 0, VoteKind.PREVOTE), HASH)
+    precommit = certificate(1).votes[0]
+    assert len(encode_message(VoteMessage(prevote))) == scale.prevote_size()
+    assert len(encode_message(VoteMessage(precommit))) == scale.precommit_size(MINING_MS)
+
+
+@pytest.mark.parametrize(("count", "votes"), [(3, 0), (3, 3), (40, 20)])
+def test_blocks_have_the_sizes_of_the_law(count: int, votes: int) -> None:
+    candidate = block(count, votes, 12)
+    assert len(encode_message(CandidateMessage(candidate))) == scale.block_size(count, votes, 12)
+    if votes:
+        final = FinalMessage(candidate, certificate(votes))
+        assert len(encode_message(final)) == scale.final_size(count, votes, 12)
+
+
+@pytest.mark.parametrize("members", [5, 400, 65_000])
+def test_statuses_have_the_sizes_of_the_law(members: int) -> None:
+    marked = bytes((members + 7) // 8)
+    quiet = Status(7, HASH, marked, (), (), None)
+    votes = HeldVotes(VoteKind.PREVOTE, 0, marked), HeldVotes(VoteKind.PRECOMMIT, 0, marked)
+    voting = Status(7, HASH, marked, (HASH,), votes, (0, HASH))
+    sizes = len(encode_message(quiet)), len(encode_message(voting)) - len(encode_message(quiet))
+    assert sizes == (scale.status_size(shape(members)), scale.status_extra(shape(members)))
+
+
+def test_fetching_has_the_size_of_the_law() -> None:
+    sent = 0
+    for offset, part in ((0, 2**18), (2**18, 2**18), (2**19, 75_712)):
+        sent += len(encode_message(GetContent(HASH, offset))) + len(encode_message(Chunk(HASH, offset, bytes(part))))
+    assert sent == scale.chunks_size(600_000)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_sends_what_the_law_says(name: str) -> None:
+    values, payload = RUNS[name]
+    scenario = trivial_scenario(**values)
+    simulation = padded_simulation(scenario, payload)
+    outcome = simulation.run()
+    sent = sent_by_name(outcome)
+    law = bytes_of_run(shape_of(scenario, simulation, outcome, payload), scenario.rounds, outcome.virtual_s)
+    assert sum(sent.values()) == sum(simulation.network.sent_bytes)
+    assert sum(law.values()) == pytest.approx(sum(sent.values()), rel=0.02)
+    for kind in ("posts", "payloads", "votes", "candidates", "sessions", "statuses"):
+        assert law[kind] == pytest.approx(sent[kind], rel=0.06), kind
+
+
+def test_the_limits_are_the_last_sizes_that_fit() -> None:
+    assert scale.largest(lambda number: number <= 768) == 768
+    assert scale.largest(lambda number: number <= 1) == 1
+    walls = scale.walls()
+    assert (FaultModel.BYZANTINE.faulty(768) + 1, FaultModel.BYZANTINE.faulty(769) + 1) == (256, 257)
+    assert walls["a node hears from f + 1 members"] == 768 == 3 * Limits().connections_max
+    most = walls["the same where 32 vote"]
+    sizes = [len(encode_message(CandidateMessage(block(count, 22, 2**18)))) for count in (1_800, 1_850)]
+    assert sizes[0] < Limits().gossip_size_max < sizes[1]
+    assert 1_800 < most < 1_850
+
+
+def test_constants_are_those_of_the_runs_to_fit() -> None:
+    true = np.array([2e-3, 5e-5, 7e-6])
+    shapes = [shape(20), shape(100), shape(60, degree=6.0), shape(50)]
+    runs = [found(item, predicted_cpu_s(item, true), is_fitted=True) for item in shapes[:3]]
+    held_out = found(shapes[3], 1e9, is_fitted=False)
+    assert fit([*runs, held_out]) == pytest.approx(true)
+
+
+def test_a_constant_that_would_be_negative_is_left_out() -> None:
+    shapes = [shape(20), shape(40), shape(100)]
+    runs = [found(item, item.members**3 * 1e-6, is_fitted=True) for item in shapes]
+    peer, message, copy = fit(runs)
+    assert (peer, copy) == (0, 0)
+    assert message > 0
+
+
+def test_the_page_quotes_the_sizes_and_limits() -> None:
+    text = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    rows = {name.strip(): said.strip() for name, said in re.findall(r"^\| ([^|]+)\| ([^|]+)\|", text, re.MULTILINE)}
+    per_post, per_vote = scale.block_size(101, 0, 12) - scale.block_size(100, 0, 12), 113
+    sizes = {
+        "post": f"{scale.post_size(4_000) - 4_000} + p",
+        "prevote; precommit": f"{scale.prevote_size()}; {scale.precommit_size()}",
+        "candidate": f"{scale.block_size(100, 22, 12) - 100 * per_post - 22 * per_vote} + {per_post} m + {per_vote} q",
+        "status": f"{scale.status_size(shape(400)) - 50} + n ⁄ 8",
+        "session": "126",
+    }
+    assert {name: rows[name] for name in sizes} == sizes
+    assert {name: rows[name] for name in scale.walls()} == {name: f"{count:,}" for name, count in scale.walls().items()}
+
+
+def found(item: Shape, cpu_s: float, *, is_fitted: bool) -> Found:
+    return Found(Setting({}, is_fitted=is_fitted), Cost(0.0, 0.0, 0.0, 0.0, {"cpu_s": [cpu_s]}), item)
