@@ -19,7 +19,18 @@ from fedchain.simulator.scenario import Scenario, ScenarioError
 SWEPT_MAX = 1_000
 """Largest number of cells: more are taken for a mistake."""
 
-_NOT_SWEPT = ("name", "method", "seed", "hyperparameters", "faults", "clocks", "adversaries", "data_dir", "workers")
+_NOT_SWEPT = (
+    "name",
+    "method",
+    "seed",
+    "hyperparameters",
+    "hash_rates",
+    "faults",
+    "clocks",
+    "adversaries",
+    "data_dir",
+    "workers",
+)
 
 _FIELDS = tuple(item.name for item in fields(Scenario) if item.name not in _NOT_SWEPT)
 

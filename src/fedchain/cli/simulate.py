@@ -45,7 +45,7 @@ PANELS = {
     "Federation": "peers rounds seed",
     "Learning": "method",
     "Data": "dataset task download partition",
-    "Settings (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
+    "Settings (only in a file: hash_rates, [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
     "Machine": "workers executor",
     "Output": "out open keep_models track resume draw record",
 }
