@@ -11,14 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import CHANGES_VERSION, Change
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.merkle import merkle_root
 from fedchain.chain.post import Post
-from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
-
-BLOCK_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Header:
     """The part of a block that the proof of work seals. The fields are encoded in this order."""
 
     version: int
-    """Format of the block."""
+    """Format of the block: the founding document's version."""
     parent_hash: Hash
     """32 bytes: the block before this one; the chain id for the first block."""
     height: int
@@ -51,6 +50,8 @@ class Header:
     """32 bytes: the member that mined the block."""
     nonce: int
     """The number that mining searches for, below 2⁶⁴."""
+    changes_root: Hash = ZERO_HASH
+    """32 bytes: Merkle root over the changes of the membership; not written before version 3."""
     hash: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: SHA-256 of the encoded header; the identity of the block."""
 
@@ -62,7 +63,8 @@ class Header:
         return sha256(encode(self.to_record()[:-1]))
 
     def to_record(self) -> list[Any]:
-        """The canonical fields."""
+        """The canonical fields; those of version 3 have the root of the changes before the nonce."""
+        changes = [self.changes_root] if self.version >= CHANGES_VERSION else []
         return [
             self.version,
             self.parent_hash,
@@ -76,18 +78,28 @@ class Header:
             self.knowledge_root,
             self.bits,
             self.miner,
+            *changes,
             self.nonce,
         ]
 
     @classmethod
     def from_record(cls, value: Any) -> "Header":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (int, bytes, int, int, int, bytes, bytes, bytes, bytes, bytes, int, bytes, int)
+        kinds: tuple[type, ...] = (int, bytes, int, int, int, bytes, bytes, bytes, bytes, bytes, int, bytes, int)
+        hashes: tuple[int, ...] = (1, 5, 6, 7, 8, 9)
+        if type(value) is list and value and type(value[0]) is int and value[0] >= CHANGES_VERSION:
+            kinds, hashes = (*kinds[:-1], bytes, int), (*hashes, 12)
         fields = expect_record(value, "header", kinds)
-        for position in (1, 5, 6, 7, 8, 9):
+        for position in hashes:
             expect_size(fields[position], HASH_SIZE, f"header field {position}")
         expect_size(fields[11], PUBLIC_KEY_SIZE, "header miner")
-        return cls(*fields)
+        return cls.from_fields(fields)
+
+    @classmethod
+    def from_fields(cls, fields: Sequence[Any]) -> "Header":
+        """Take canonical fields that were read before."""
+        before, changes, nonce = fields[:12], fields[12:-1], fields[-1]
+        return cls(*before, nonce, *changes)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,8 @@ class Block:
     """Precommits that made the parent final; None for the first block."""
     evidence: tuple[Evidence, ...] = ()
     """Crimes that this block proves, in the order of their hashes."""
+    changes: tuple[Change, ...] = ()
+    """Changes of the membership that this block counts, in the order of their hashes."""
 
     @property
     def hash(self) -> Hash:
@@ -110,27 +124,29 @@ class Block:
         return self.header.hash
 
     def to_record(self) -> list[Any]:
-        """The canonical fields; an optional one is a list of none or one."""
+        """The canonical fields; an optional one is a list of none or one. Changes are not written before version 3."""
+        changes = [change.to_record() for change in self.changes]
         return [
             self.header.to_record(),
             self.signature,
             [post.to_record() for post in self.transactions],
             [] if self.certificate is None else [self.certificate.to_record()],
             [evidence.to_record() for evidence in self.evidence],
+            *([changes] if self.header.version >= CHANGES_VERSION else []),
         ]
 
     @classmethod
     def from_record(cls, value: Any) -> "Block":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (list, bytes, list, list, list)
-        header, signature, transactions, certificate, evidence = expect_record(value, "block", kinds)
+        header, signature, transactions, certificate, evidence, changes = read_parts(value)
         parent = expect_record(certificate, "block certificate", (list,)) if certificate else [None]
         return cls(
-            Header.from_record(header),
+            header,
             expect_size(signature, SIGNATURE_SIZE, "block signature"),
             tuple(Post.from_record(record) for record in transactions),
             None if parent[0] is None else Certificate.from_record(parent[0]),
             tuple(Evidence.from_record(record) for record in evidence),
+            tuple(Change.from_record(record) for record in changes),
         )
 
     def encode(self) -> bytes:
@@ -141,6 +157,20 @@ class Block:
     def decode(cls, data: bytes, size_max: int) -> "Block":
         """Read :meth:`encode`'s bytes; raises InvalidEncoding."""
         return cls.from_record(decode(data, size_max))
+
+
+def read_parts(value: Any) -> tuple[Header, bytes, list[Any], list[Any], list[Any], list[Any]]:
+    """Header, signature, and the records of posts, certificate (none or one), evidence and changes of a block's record.
+
+    Raises InvalidEncoding.
+    """
+    kinds: tuple[type, ...] = (list, bytes, list, list, list)
+    # The header, which says what belongs to the body, comes first.
+    header = Header.from_record(value[0] if type(value) is list and value else value)
+    if header.version >= CHANGES_VERSION:
+        kinds = (*kinds, list)
+    _, signature, transactions, certificate, evidence, *changes = expect_record(value, "block", kinds)
+    return header, signature, transactions, certificate, evidence, changes[0] if changes else []
 
 
 def transactions_root(transactions: Sequence[Post]) -> Hash:
@@ -171,7 +201,8 @@ def sign_block(
     transactions: tuple[Post, ...],
     certificate: Certificate | None,
     evidence: tuple[Evidence, ...] = (),
+    changes: tuple[Change, ...] = (),
 ) -> Block:
     """Join a sealed header and its body, and sign the block as its miner."""
     signature = key.sign(block_signing_message(chain_id, header.hash))
-    return Block(header, signature, transactions, certificate, evidence)
+    return Block(header, signature, transactions, certificate, evidence, changes)

@@ -11,6 +11,7 @@
     │   │   ├── InvalidPayload        │
     │   │   ├── InvalidVote           │ its author signed what breaks a rule: the author is blamed,
     │   │   ├── InvalidBlock          ┘ a relay may not have been able to know
+    │   │   ├── InvalidChange         a change of the membership that can never be counted
     │   │   ├── InvalidCertificate    ┐ nobody signs these as a whole: by itself, its sender's fault;
     │   │   └── InvalidEvidence       ┘ in a block, its miner's
     │   └── Unready               may heal by waiting or asking                     -> IGNORE
@@ -68,6 +69,10 @@ class InvalidVote(Invalid):
 
 class InvalidCertificate(Invalid):
     """Votes that do not prove the claim that they were sent for."""
+
+
+class InvalidChange(Invalid):
+    """A change of the membership that no block can count any more."""
 
 
 class InvalidEvidence(Invalid):

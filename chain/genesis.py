@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
@@ -17,6 +18,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey, is_valid_public_key
 
 GENESIS_VERSION = 2
+"""Version of documents whose members are the same for ever."""
 GENESIS_SIZE_MAX = 16 * 2**20
 
 KNOWLEDGE_SIZE_MAX = 2**28
@@ -49,6 +51,17 @@ class AggregatorRule(Enum):
     """The members in turn, round by round."""
     DEDICATED = "dedicated"
     """The last of the genesis document's members, which does nothing else: it posts in no phase of the participants."""
+
+
+class Admission(Enum):
+    """The approvals that a change of the membership takes."""
+
+    CLOSED = "closed"
+    """Nobody is added or removed."""
+    QUORUM = "quorum"
+    """A quorum of the active members has to approve."""
+    SPONSORS = "sponsors"
+    """As many active members as ``sponsors`` says have to approve."""
 
 
 class FaultModel(Enum):
@@ -138,7 +151,14 @@ class Genesis:
     """A peer does not vote for a block that omits a post which the peer had held for this long when the block came."""
     round_interval_ms: int = 0
     """Least time from the end of a round to the beginning of the next, in milliseconds; 0: none. The field was added
-    later than the others, and is not written if it is 0."""
+    later than the others, and version 2 does not write it if it is 0."""
+    admission: Admission = Admission.CLOSED
+    """Approvals that adding or removing a member takes. This field and those below are written from version 3 on."""
+    sponsors: int = 0
+    """Members that have to approve, if ``admission`` says so; otherwise 0."""
+    away_after: int = 0
+    """Rounds in whose phases and votes a member is due and silent, after which it counts no more until it is back; 0:
+    never."""
 
     chain_id: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: hash of the document."""
@@ -166,9 +186,8 @@ class Genesis:
 
     def encode(self) -> bytes:
         """The document's one byte string."""
-        names = [item.name for item in fields(self) if item.init]
-        written = names if getattr(self, LATER) else names[:-1]
-        return encode([_to_record(getattr(self, name)) for name in written])
+        names = _fields_of(self.version, has_later=bool(getattr(self, LATER)))
+        return encode([_to_record(getattr(self, name)) for name in names])
 
     @classmethod
     def decode(cls, data: bytes) -> "Genesis":
@@ -178,23 +197,31 @@ class Genesis:
             InvalidEncoding: not the canonical form of a genesis document.
             InvalidGenesis: it contradicts itself.
         """
-        items = [item for item in fields(cls) if item.init]
         value = decode(data, GENESIS_SIZE_MAX)
         _expect_version(value)
-        if type(value) is list and len(value) < len(items):
-            items = items[:-1]
-        kinds = [_record_kind(item.name) for item in items]
-        record = expect_record(value, "genesis", kinds)
-        if items[-1].name == LATER and record[-1] == 0:
+        version = value[0] if type(value) is list and value and type(value[0]) is int else GENESIS_VERSION
+        names = _fields_of(version, has_later=True)
+        if type(value) is list and version == GENESIS_VERSION and len(value) < len(names):
+            names = names[:-1]
+        record = expect_record(value, "genesis", [_record_kind(name) for name in names])
+        if version == GENESIS_VERSION and names[-1] == LATER and record[-1] == 0:
             raise InvalidEncoding(LATER, "0 is not written")
-        return cls(**{item.name: _from_record(item.name, entry) for item, entry in zip(items, record, strict=True)})
+        return cls(**{name: _from_record(name, entry) for name, entry in zip(names, record, strict=True)})
+
+
+def _fields_of(version: int, *, has_later: bool) -> list[str]:
+    """Names of the fields that a document writes, in order."""
+    names = [item.name for item in fields(Genesis) if item.init]
+    if version >= CHANGES_VERSION:
+        return names
+    return names[: names.index(LATER) + has_later]
 
 
 def _expect_version(value: Any) -> None:
     """Check the version first: another version has other fields."""
-    if type(value) is list and value and type(value[0]) is int and value[0] != GENESIS_VERSION:
+    if type(value) is list and value and type(value[0]) is int and value[0] not in _VERSIONS:
         raise InvalidGenesis(
-            f"version is {value[0]}, this program speaks {GENESIS_VERSION}: "
+            f"version is {value[0]}, this program speaks {_SPOKEN}: "
             "a chain of another version is not carried over, found a new one"
         )
 
@@ -212,7 +239,7 @@ def _to_record(value: Any) -> Any:
 def _record_kind(name: str) -> type:
     if name in ("members", "learning", "setup", "phases"):
         return list
-    return str if name in ("name", "aggregator", "proof_function", "fault_model") else int
+    return str if name in ("name", "aggregator", "proof_function", "fault_model", "admission") else int
 
 
 def _from_record(name: str, value: Any) -> Any:
@@ -222,8 +249,8 @@ def _from_record(name: str, value: Any) -> Any:
         return tuple(tuple(expect_record(item, "genesis learning", (str, str))) for item in value)
     if name == "members":
         return tuple(expect_record(value, "genesis members", [bytes] * len(value)))
-    if name in ("aggregator", "fault_model"):
-        return _read_choice(AggregatorRule if name == "aggregator" else FaultModel, value, name)
+    if name in _CHOICES:
+        return _read_choice(_CHOICES[name], value, name)
     if name == "centralized":
         _expect(value in (0, 1), f"centralized is {value}, it must be 0 or 1")
         return bool(value)
@@ -245,7 +272,7 @@ def _validate(genesis: Genesis) -> None:
     """One rule a line; the message names the field and both values."""
     g, count = genesis, len(genesis.members)
     needs_aggregator = any(phase.by is Contributor.AGGREGATOR for phase in (*g.setup, *g.phases))
-    _expect(g.version == GENESIS_VERSION, f"version is {g.version}, this program speaks {GENESIS_VERSION}")
+    _expect(g.version in _VERSIONS, f"version is {g.version}, this program speaks {_SPOKEN}")
     _expect(count >= 1, "members is empty, a federation has at least 1")
     twice = next((member for member, times in Counter(g.members).items() if times > 1), b"")
     _expect(not twice, f"members holds {twice.hex()} more than once")
@@ -288,6 +315,19 @@ def _validate(genesis: Genesis) -> None:
     _expect_range(g, "round_interval_ms", 0, 2**40)
     _expect_range(g, "created_ms", 0, 2**48)
     _expect_range(g, "rounds", 0, 2**32)
+    _validate_admission(g)
+
+
+def _validate_admission(genesis: Genesis) -> None:
+    g, by_sponsors = genesis, genesis.admission is Admission.SPONSORS
+    says_more = g.admission is not Admission.CLOSED or g.sponsors or g.away_after
+    _expect(g.version >= CHANGES_VERSION or not says_more, "members of a version 2 document are the same for ever")
+    _expect_range(g, "sponsors", int(by_sponsors), len(g.members) if by_sponsors else 0)
+    _expect_range(g, "away_after", 0, 2**16)
+    _expect(
+        g.admission is Admission.CLOSED or g.aggregator is not AggregatorRule.DEDICATED,
+        f"admission is {g.admission.value}, but the last place is the dedicated aggregator's",
+    )
 
 
 def _expect_range(genesis: Genesis, name: str, low: int, high: int) -> None:
@@ -298,3 +338,12 @@ def _expect_range(genesis: Genesis, name: str, low: int, high: int) -> None:
 def _expect(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidGenesis(message)
+
+
+_VERSIONS = (GENESIS_VERSION, CHANGES_VERSION)
+_SPOKEN = f"{GENESIS_VERSION} and {CHANGES_VERSION}"
+_CHOICES: Mapping[str, type[Enum]] = {
+    "aggregator": AggregatorRule,
+    "fault_model": FaultModel,
+    "admission": Admission,
+}

@@ -11,6 +11,7 @@ from heapq import nsmallest
 from typing import assert_never
 
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
+from fedchain.chain.member import Member, Standing
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
@@ -20,11 +21,15 @@ class Roster:
     """The members at one height."""
 
     members: tuple[PublicKey, ...]
-    """Public keys of 32 bytes, by seat; a member's seat is its place in the partition, and never changes."""
+    """Public keys of 32 bytes, by seat: all that were ever members. A seat is a place in the partition, and stays."""
     rule: AggregatorRule
     """The rule that determines the designated aggregator from the seats."""
     culprits: frozenset[PublicKey]
     """Convicted members, which may not vote, post or mine any more."""
+    absent: frozenset[PublicKey]
+    """Members that do not count: they are still coming, away, or gone for good."""
+    gone: frozenset[PublicKey]
+    """Those of them that are gone for good since an earlier round; until then they learn that they are."""
     contributors: frozenset[PublicKey]
     """Members that may post in the phase that the next block closes."""
     electors: frozenset[PublicKey]
@@ -40,16 +45,26 @@ class Roster:
 
     @property
     def clients(self) -> int:
-        """Number of members with data: all but a dedicated aggregator."""
-        return len(self) - (self.rule is AggregatorRule.DEDICATED)
+        """Number of members with data: all that count but a dedicated aggregator, those counted that were convicted."""
+        return len(self) - len(self.absent) - (self.rule is AggregatorRule.DEDICATED)
+
+    @property
+    def reachable(self) -> tuple[PublicKey, ...]:
+        """Members that may be connected: all that are not gone for good."""
+        return tuple(member for member in self.members if member not in self.gone) if self.gone else self.members
+
+    @property
+    def active(self) -> int:
+        """Number of members that may vote, post and mine."""
+        return len(self) - len(self.absent | self.culprits)
 
     def is_active(self, member: PublicKey) -> bool:
-        """Whether ``member`` is a member and was not convicted."""
-        return member in self.seats and member not in self.culprits
+        """Whether ``member`` is a member that counts and was not convicted."""
+        return member in self.seats and member not in self.culprits and member not in self.absent
 
     def aggregator_of(self, round_number: int) -> PublicKey | None:
         """The designated aggregator of a round; None if the federation has none."""
-        return _aggregator(self.rule, self.members, round_number)
+        return _aggregator(self.rule, self.members, self.absent, round_number)
 
 
 def draw_roster(
@@ -58,6 +73,7 @@ def draw_roster(
     culprits: Set[PublicKey],
     phase: tuple[int, int],
     seeds: tuple[Hash, Hash],
+    records: tuple[Member, ...] = (),
 ) -> Roster:
     """The roster of a state: contributors and electors are drawn from the active members.
 
@@ -68,14 +84,19 @@ def draw_roster(
         phase: (round, phase) that the next block closes.
         seeds: hash of the block that closed the last round, which draws the contributors, and hash of the head, which
             draws the electors.
+        records: the members' records; empty where members are the same for ever.
     """
-    active = tuple(member for member in members if member not in culprits) if culprits else members
+    absent = frozenset(record.key for record in records if record.standing is not Standing.ACTIVE)
+    without = culprits | absent
+    active = tuple(member for member in members if member not in without) if without else members
     round_seed, head = seeds
     return Roster(
         members=members,
         rule=genesis.aggregator,
         culprits=frozenset(culprits),
-        contributors=_contributors(genesis, members, active, phase, round_seed),
+        absent=absent,
+        gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
+        contributors=_contributors(genesis, members, absent, active, (*phase, round_seed)),
         electors=draw(active, genesis.committee_size, head + b"committee"),
         seats=_seats(members),
     )
@@ -89,12 +110,12 @@ def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[P
 def _contributors(
     genesis: Genesis,
     members: tuple[PublicKey, ...],
+    absent: frozenset[PublicKey],
     active: tuple[PublicKey, ...],
-    phase: tuple[int, int],
-    seed: Hash,
+    drawn_by: tuple[int, int, Hash],
 ) -> frozenset[PublicKey]:
-    round_number, place = phase
-    aggregator = _aggregator(genesis.aggregator, members, round_number)
+    round_number, place, seed = drawn_by
+    aggregator = _aggregator(genesis.aggregator, members, absent, round_number)
     if genesis.phases_of(round_number)[place].by is Contributor.AGGREGATOR:
         return frozenset(member for member in active if member == aggregator)
     if genesis.aggregator is AggregatorRule.DEDICATED:
@@ -102,14 +123,17 @@ def _contributors(
     return draw(active, genesis.contributors_per_round, seed + b"contributors")
 
 
-def _aggregator(rule: AggregatorRule, members: tuple[PublicKey, ...], round_number: int) -> PublicKey | None:
+def _aggregator(
+    rule: AggregatorRule, members: tuple[PublicKey, ...], absent: frozenset[PublicKey], round_number: int
+) -> PublicKey | None:
     match rule:
         case AggregatorRule.NONE:
             return None
         case AggregatorRule.FIXED:
             return members[0]
         case AggregatorRule.ROTATING:
-            return members[round_number % len(members)]
+            present = [member for member in members if member not in absent] if absent else members
+            return present[round_number % len(present)] if present else None
         case AggregatorRule.DEDICATED:
             return members[-1]
         case _:

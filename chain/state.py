@@ -4,18 +4,21 @@ It is bounded, and the next header commits to it by hash. A peer that holds a fi
 before it can therefore go on without any older block.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import compress
 from typing import Any
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import CHANGES_VERSION, ROUNDS_AHEAD, ChangeKind
 from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bits
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import Contributor, FaultModel, Genesis, PhaseRule
+from fedchain.chain.member import Member, Standing
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
@@ -78,6 +81,8 @@ class State:
     """Members whose precommits made, or will make, this state's block final."""
     roster: Roster
     """The members and their rights; except for the keys it follows from the other fields and the genesis document."""
+    records: tuple[Member, ...] = ()
+    """Every member's record, by seat; empty where the genesis document says that members are the same for ever."""
     root: Hash = field(init=False, compare=False)
     """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
 
@@ -89,6 +94,7 @@ class State:
         roster, deciders = self.roster, bytearray(len(self.roster))
         for member in self.deciders:
             deciders[roster.seats[member]] = 1
+        members = [record.to_record() for record in self.records] if self.records else b"".join(roster.members)
         return encode(
             [
                 self.block_hash,
@@ -103,7 +109,7 @@ class State:
                 self.settled_time_ms,
                 [list(delays) for delays in self.delays_ms],
                 self.round_seed,
-                b"".join(roster.members),
+                members,
                 self.punctuality,
                 [crime.to_record() for crime in self.convicted],
                 bytes(deciders),
@@ -116,15 +122,14 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
 
     Only a header with a quorum's certificate proves that the state is the chain's: see ``judge_joined``.
     """
-    kinds = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes, bytes, bytes, list, bytes)
+    kinds: tuple[type, ...] = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes)
+    kinds += (list if genesis.version >= CHANGES_VERSION else bytes, bytes, list, bytes)
     values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
     block_hash, height, round_number, phase, finished, knowledge_root, work, bits, posts, time_ms, delays = values[:11]
     round_seed, keys, punctuality, crimes, deciders = values[11:]
     for item in (block_hash, knowledge_root, round_seed):
         expect_size(item, HASH_SIZE, "state hash")
-    members = genesis.members
-    if keys != b"".join(members):
-        raise InvalidEncoding("state", f"its {len(keys)} bytes of keys are not the {len(members)} members'")
+    members, records = _read_members(genesis, keys)
     for name, marks in (("state punctuality", punctuality), ("state deciders", deciders)):
         expect_size(marks, len(members), name)
     if phase >= len(genesis.phases_of(round_number)) or not is_canonical_bits(bits):
@@ -146,6 +151,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         delays_ms=_read_delays(delays, len(genesis.phases)),
         round_seed=round_seed,
         members=members,
+        records=records,
         punctuality=punctuality,
         convicted=tuple(Evidence.from_record(record) for record in crimes),
         deciders=frozenset(compress(members, deciders)),
@@ -155,8 +161,24 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
     return state
 
 
+def _read_members(genesis: Genesis, value: Any) -> tuple[tuple[PublicKey, ...], tuple[Member, ...]]:
+    """Keys and records of the members. Only the founders are known here: see ``judge_joined``."""
+    members = genesis.members
+    if genesis.version >= CHANGES_VERSION:
+        records = tuple(Member.from_record(record) for record in value)
+        keys = tuple(record.key for record in records)
+        if keys[: len(members)] != members or len(set(keys)) != len(keys):
+            raise InvalidEncoding("state", f"its {len(keys)} members do not begin with the {len(members)} founders")
+        return keys, records
+    if value != b"".join(members):
+        raise InvalidEncoding("state", f"its {len(value)} bytes of keys are not the {len(members)} members'")
+    return members, ()
+
+
 def state_size_max(genesis: Genesis) -> int:
     """Most bytes of an encoded state: a peer that fetches one need not take more, whatever its sender says."""
+    if genesis.version >= CHANGES_VERSION:  # there may be more members by now
+        return STATE_SIZE_MAX
     members, delays = len(genesis.members), len(genesis.phases) * (3 + 9 * DELAYS_MAX)
     of_member = PUBLIC_KEY_SIZE + 2 + CRIME_SIZE_MAX  # key, punctuality, whether it decided, and one crime
     return min(STATE_SIZE_MAX, 512 + delays + members * of_member)
@@ -192,6 +214,7 @@ def genesis_state(genesis: Genesis) -> State:
         delays_ms=((),) * len(genesis.phases),
         round_seed=genesis.chain_id,
         members=genesis.members,
+        records=_founders(genesis),
         punctuality=bytes([PUNCTUAL]) * len(genesis.members),
         convicted=(),
         deciders=frozenset(),
@@ -202,6 +225,8 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     """The state after a valid ``block`` on top of ``state``."""
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
+    records = _apply_changes(genesis, state, block, closes_round=last_phase)
+    members = tuple(record.key for record in records) if len(records) > len(state.records) else state.roster.members
     time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
     return _complete(
         genesis,
@@ -217,11 +242,97 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
         settled_time_ms=time_ms,
         delays_ms=delays_ms,
         round_seed=header.hash if last_phase else state.round_seed,
-        members=state.roster.members,
-        punctuality=_count_punctuality(genesis, state, block),
+        members=members,
+        records=records,
+        punctuality=_count_punctuality(genesis, state, block).ljust(len(members), bytes([PUNCTUAL])),
         convicted=(*state.convicted, *block.evidence),
         deciders=state.roster.electors,
     )
+
+
+def room_for_changes(genesis: Genesis, state: State) -> tuple[int, int]:
+    """Members that the open round's blocks may still add, and members that they may still take out.
+
+    In one round at most a quarter of the members, but one in any case, is added and as many are taken out: a quorum of
+    the members before shares more than f members with a quorum of those after. None is taken out below the fewest
+    members that tolerate a fault, if there were ever as many.
+    """
+    due, count = state.round + ROUNDS_AHEAD, state.roster.active
+    limit = max(1, count // 4)
+    changing = [record for record in state.records if record.is_changing]
+    added = sum(record.next is Standing.ACTIVE and record.round == due for record in changing)
+    leaving = [record for record in changing if record.standing is Standing.ACTIVE]
+    taken = sum(record.round == due for record in leaving)
+    spare = count - len(leaving) - members_min(genesis, state)
+    return max(0, limit - added), max(0, min(limit - taken, spare))
+
+
+def members_min(genesis: Genesis, state: State) -> int:
+    """Fewest active members that changes may leave behind: four tolerate a liar, if there were ever as many."""
+    return 4 if genesis.fault_model is FaultModel.BYZANTINE and len(state.roster) >= 4 else 1
+
+
+def _founders(genesis: Genesis) -> tuple[Member, ...]:
+    if genesis.version < CHANGES_VERSION:
+        return ()
+    return tuple(Member(key, Standing.ACTIVE, Standing.ACTIVE, 0) for key in genesis.members)
+
+
+def _apply_changes(genesis: Genesis, state: State, block: Block, *, closes_round: bool) -> tuple[Member, ...]:
+    """The members' records after a block: its changes are on their way, and those that are due hold."""
+    if not state.records:
+        return ()
+    records, seats = list(_count_idle(state, block)), state.roster.seats
+    for change in block.changes:
+        following, due = _STANDING_AFTER[change.kind], state.round + ROUNDS_AHEAD
+        if change.kind is ChangeKind.JOIN:
+            records.append(Member(change.member, Standing.COMING, following, due, 1))
+        else:
+            record = records[seats[change.member]]
+            records[seats[change.member]] = replace(record, next=following, round=due, sequence=record.sequence + 1)
+    if closes_round:
+        records = [record.at(state.round + 1) for record in _send_away(genesis, state, records)]
+    return tuple(records)
+
+
+def _count_idle(state: State, block: Block) -> Iterator[Member]:
+    """Count who was due for a block, by post or vote, and gave no sign of life."""
+    roster = state.roster
+    spoke = {post.sender for post in block.transactions}
+    if block.certificate is not None:
+        spoke |= {vote.voter for vote in block.certificate.votes}
+    for record in state.records:
+        if record.key in spoke:
+            yield replace(record, idle=0) if record.idle else record
+        elif record.key in roster.contributors or record.key in state.deciders:
+            yield replace(record, idle=record.idle + 1)
+        else:
+            yield record
+
+
+def _send_away(genesis: Genesis, state: State, records: list[Member]) -> Iterator[Member]:
+    """Let members that were silent for too long count no more, the longest silent first, while enough are left."""
+    if not genesis.away_after:
+        yield from records
+        return
+    patience = genesis.away_after * len(genesis.phases)
+    culprits = state.roster.culprits
+    silent = [r for r in records if r.standing is Standing.ACTIVE and not r.is_changing and r.idle >= patience]
+    silent.sort(key=lambda record: -record.idle)
+    leaving = sum(record.is_changing and record.standing is Standing.ACTIVE for record in records)
+    room = max(0, min(max(1, state.roster.active // 4), state.roster.active - leaving - members_min(genesis, state)))
+    away = {record.key for record in [item for item in silent if item.key not in culprits][:room]}
+    for record in records:
+        yield replace(record, next=Standing.AWAY, round=state.round + 1) if record.key in away else record
+
+
+_STANDING_AFTER = {
+    ChangeKind.JOIN: Standing.ACTIVE,
+    ChangeKind.LEAVE: Standing.LEFT,
+    ChangeKind.REMOVE: Standing.REMOVED,
+    ChangeKind.BACK: Standing.ACTIVE,
+}
+"""Standing of a member once a change holds."""
 
 
 def block_time_ms(state: State, certificate: Certificate) -> int:
@@ -271,7 +382,7 @@ def _complete(genesis: Genesis, members: tuple[PublicKey, ...], **fields: Any) -
     """Complete a state with its roster: the members that may post, and those that may vote."""
     culprits = {crime.culprit for crime in fields["convicted"]}
     phase, seeds = (fields["round"], fields["phase"]), (fields["round_seed"], fields["block_hash"])
-    return State(**fields, roster=draw_roster(genesis, members, culprits, phase, seeds))
+    return State(**fields, roster=draw_roster(genesis, members, culprits, phase, seeds, fields["records"]))
 
 
 def _settle(

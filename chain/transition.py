@@ -5,6 +5,7 @@ Node, audit and the simulator's checker call it; nothing else turns a state into
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, apply_block, decode_state, votes_required
@@ -91,10 +92,12 @@ def judge_joined(
 
     Raises:
         Invalid: state, block or certificate is invalid, or they do not belong together.
-        UnknownParent: so few members are drawn to vote that the sender could have chosen them by inventing a parent;
-            only other peers, or the whole chain, can tell.
+        UnknownParent: so few members are drawn to vote that the sender could have chosen them by inventing a parent, or
+            the members may have changed; only other peers, or the whole chain, can tell.
     """
     state = decode_state(genesis, data)
+    if genesis.version >= CHANGES_VERSION:  # the state would vouch for the members that vouch for it
+        raise UnknownParent("state", "only the blocks from the founding on say who the members are")
     validate_state(genesis, state, is_valid_signature)
     required = votes_required(genesis, state.roster.electors)
     # Nobody can prove a crime of an honest member, so each convicted member is one liar less among the voters.

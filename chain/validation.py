@@ -8,16 +8,18 @@ Cheap rules come before costly ones: membership before signatures, one signature
 the many signatures of a body.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from fedchain.chain.block import BLOCK_VERSION, Block, Header, block_signing_message, evidence_root, transactions_root
+from fedchain.chain.block import Block, Header, block_signing_message, evidence_root, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.change import CHANGES_MAX, CHANGES_VERSION, Approval, Change, ChangeKind, changes_root
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, excludes
 from fedchain.chain.exceptions import (
     AlreadyKnown,
     InvalidBlock,
     InvalidCertificate,
+    InvalidChange,
     InvalidEvidence,
     InvalidPayload,
     InvalidPost,
@@ -27,13 +29,14 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
+from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Genesis
+from fedchain.chain.member import Member, Standing
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
+from fedchain.chain.state import State, may_close_empty, posts_required, room_for_changes, votes_required
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PublicKey, Signature
+from fedchain.crypto.keys import PublicKey, Signature, is_valid_public_key
 
 SignatureCheck = Callable[[PublicKey, Signature, bytes], bool]
 """``is_valid_signature(public_key, signature, message)``, or the memory in front of it."""
@@ -68,9 +71,10 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     # Only members post: anyone else could flood the round.
     if t.sender not in state.roster.seats:
         raise InvalidSignature("sender", f"{t.sender.hex()} is no member")
-    # A convicted member is a member no more; the peer that passed the post on may not know of the conviction yet.
+    # Only members that count post; the peer that passed the post on may not know of a conviction or a change yet.
     if not state.roster.is_active(t.sender):
-        raise OutOfWindow("sender", f"{t.sender.hex()} was convicted")
+        how = "was convicted" if t.sender in state.roster.culprits else "does not count now"
+        raise OutOfWindow("sender", f"{t.sender.hex()} {how}")
     # The sender itself signed this, for this chain, round and phase.
     _check_signature(genesis, t.sender, t, is_valid_signature)
     # The phase must exist, or the post could never be counted.
@@ -228,7 +232,7 @@ def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_val
     # Only members can be convicted.
     _check(culprit in state.roster.seats, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
     # Nobody is convicted twice.
-    _check(state.roster.is_active(culprit), AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
+    _check(culprit not in state.roster.culprits, AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
     _validate_crime(genesis, evidence, is_valid_signature)
 
 
@@ -262,6 +266,120 @@ def _validate_crime(genesis: Genesis, evidence: Evidence, is_valid_signature: Si
             raise InvalidEvidence("evidence", str(error)) from None
 
 
+# --- changes of the membership
+
+
+def validate_change(genesis: Genesis, state: State, change: Change, is_valid_signature: SignatureCheck) -> None:
+    """Check a change and each of its approvals, of which there may be too few yet.
+
+    Raises:
+        InvalidSignature: its member or an approver did not sign it.
+        InvalidChange: no block can count it any more.
+        OutOfWindow: its time is over, or it was counted before.
+    """
+    member, kind = change.member, change.kind
+    # The founding document says whether members may change at all.
+    _check(bool(state.records), InvalidChange, "version", f"changes begin with version {CHANGES_VERSION}")
+    # An old change would otherwise stay usable for ever.
+    _check(state.height < change.until, OutOfWindow, "until", f"height {change.until} is decided")
+    record = state.records[state.roster.seats[member]] if member in state.roster.seats else None
+    # Each change of a member is counted once, and in the order in which they were made.
+    counted = 0 if record is None else record.sequence
+    _check(change.sequence >= counted, OutOfWindow, "sequence", f"{change.sequence} found, {counted} were counted")
+    _check(change.sequence == counted, InvalidChange, "sequence", f"{change.sequence} found, {counted} expected")
+    if record is None:
+        _validate_newcomer(kind, member)
+    else:
+        _validate_standing(genesis, state, kind, record)
+    # The member itself wants it; a newcomer shows that it has the key.
+    if kind.needs_signature and not is_valid_signature(
+        member, change.signature, change.signing_message(genesis.chain_id)
+    ):
+        raise InvalidSignature("signature", f"{change.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
+    # A set of approvals has one form, and changes that nobody has to approve have none.
+    _check_ascending(InvalidChange, "approval order", (approval.approver for approval in change.approvals))
+    if change.approvals and not kind.needs_approval:
+        raise InvalidChange("approvals", f"{len(change.approvals)} found, nobody has to approve")
+    for approval in change.approvals:
+        _validate_approval(genesis, state, change, approval, is_valid_signature)
+
+
+def validate_approvals(genesis: Genesis, state: State, change: Change) -> None:
+    """Check that enough members approve of a valid change. Raises InvalidChange."""
+    required = approvals_required(genesis, state, change.kind)
+    count = len(change.approvals)
+    # Fewer than these must not decide who belongs to the federation.
+    _check(count >= required, InvalidChange, "approvals", f"{count} found, {required} required")
+
+
+def approvals_required(genesis: Genesis, state: State, kind: ChangeKind) -> int:
+    """Number of approvals that a change needs."""
+    if not kind.needs_approval:
+        return 0
+    if genesis.admission is Admission.SPONSORS:
+        return genesis.sponsors
+    return genesis.fault_model.quorum(state.roster.active)
+
+
+def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> None:
+    """Check that a block's changes are not too many, for it or for the round. Raises InvalidChange."""
+    count = len(changes)
+    # Everybody has to check a quorum of signatures for each.
+    _check(count <= CHANGES_MAX, InvalidChange, "changes", f"{count} found, at most {CHANGES_MAX} fit")
+    # Two changes of one member would each count as the next one.
+    members = {change.member for change in changes}
+    _check(len(members) == count, InvalidChange, "changes", f"{count} changes of {len(members)} members found")
+    # Members before and after a round's changes have enough in common to decide alike.
+    adds, takes = room_for_changes(genesis, state)
+    added = sum(change.kind in (ChangeKind.JOIN, ChangeKind.BACK) for change in changes)
+    taken = sum(
+        change.kind in (ChangeKind.LEAVE, ChangeKind.REMOVE) and state.roster.is_active(change.member)
+        for change in changes
+    )
+    found = f"{added} members come and {taken} go, at most {adds} and {takes} may in this round"
+    _check(added <= adds and taken <= takes, InvalidChange, "churn", found)
+
+
+def _validate_newcomer(kind: ChangeKind, member: PublicKey) -> None:
+    # Only joining is about somebody that never was a member.
+    _check(kind is ChangeKind.JOIN, InvalidChange, "member", f"{member.hex()} is no member")
+    # A key of small order has signatures that anybody can make.
+    _check(is_valid_public_key(member), InvalidChange, "key", f"{member.hex()} is no key of the full group")
+
+
+def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record: Member) -> None:
+    member = record.key.hex()
+    # A place is never reused, and its key with it.
+    _check(kind is not ChangeKind.JOIN, InvalidChange, "member", f"{member} has a place already")
+    # A convicted member is out for good.
+    _check(record.key not in state.roster.culprits, InvalidChange, "member", f"{member} was convicted")
+    # One change of a member at a time.
+    _check(not record.is_changing, OutOfWindow, "member", f"another change of {member} is on its way")
+    # Only who is away comes back, and only who is not gone can go.
+    is_away = record.standing is Standing.AWAY
+    fits = is_away if kind is ChangeKind.BACK else not record.standing.is_for_good
+    _check(fits, InvalidChange, "standing", f"{member} is {record.standing.name.lower()}, {kind.name.lower()} found")
+    # Nobody could take over the aggregator's work.
+    fixed = genesis.aggregator in (AggregatorRule.FIXED, AggregatorRule.DEDICATED)
+    aggregator = state.roster.aggregator_of(state.round) if fixed else None
+    _check(record.key != aggregator, InvalidChange, "aggregator", f"{member} is the designated aggregator for good")
+
+
+def _validate_approval(
+    genesis: Genesis, state: State, change: Change, approval: Approval, is_valid_signature: SignatureCheck
+) -> None:
+    approver = approval.approver
+    # In a closed federation nobody's approval helps.
+    _check(genesis.admission is not Admission.CLOSED, InvalidChange, "admission", "the federation is closed")
+    # Strangers have no say; an approver that has ceased to count may have been passed on in good faith.
+    _check(approver in state.roster.seats, InvalidSignature, "approver", f"{approver.hex()} is no member")
+    _check(state.roster.is_active(approver), OutOfWindow, "approver", f"{approver.hex()} does not count now")
+    # Nobody judges its own case.
+    _check(approver != change.member, InvalidChange, "approver", f"{approver.hex()} approves of its own removal")
+    if not is_valid_signature(approver, approval.signature, change.approval_message(genesis.chain_id)):
+        raise InvalidSignature("approval", f"{approval.signature.hex()[:16]}… is not {approver.hex()[:16]}…'s")
+
+
 # --- blocks
 
 
@@ -291,7 +409,10 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
     validate_miner_signature(genesis, block, is_valid_signature)
     # A later format may mean anything.
     _check(
-        header.version == BLOCK_VERSION, InvalidBlock, "version", f"{header.version} found, {BLOCK_VERSION} expected"
+        header.version == genesis.version,
+        InvalidBlock,
+        "version",
+        f"{header.version} found, {genesis.version} expected",
     )
     # Nothing follows the last round.
     _check(not state.finished, InvalidBlock, "end", f"round {header.round} found, the last is {genesis.rounds}")
@@ -346,6 +467,7 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
     # Sorted and unique: one set of posts or crimes has one root, and each member counts once.
     _check_ascending(InvalidBlock, "transaction order", (post.sender for post in block.transactions))
     _check_ascending(InvalidBlock, "evidence order", (item.hash for item in block.evidence))
+    _check_ascending(InvalidBlock, "change order", (item.hash for item in block.changes))
     _validate_producer(genesis, state, block)
     for post in block.transactions:
         _validate_counted(state, block.header, post)
@@ -354,6 +476,10 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
             validate_post(genesis, state, post, is_valid_signature)
         for evidence in block.evidence:
             validate_evidence(genesis, state, evidence, is_valid_signature)
+        for change in block.changes:
+            validate_change(genesis, state, change, is_valid_signature)
+            validate_approvals(genesis, state, change)
+        validate_room(genesis, state, block.changes)
         _validate_parent_certificate(genesis, state, block.certificate, is_valid_signature)
     except InvalidBlock:
         raise
@@ -399,6 +525,7 @@ def validate_roots(block: Block) -> None:
         ("transactions root", header.transactions_root, transactions_root(block.transactions)),
         ("certificate root", header.certificate_root, certificate_root(block.certificate)),
         ("evidence root", header.evidence_root, evidence_root(block.evidence)),
+        ("changes root", header.changes_root, changes_root(block.changes)),
     ):
         # The miner signed the header, so a body that does not belong to it was put there by the peer that sent it.
         _check(found == expected, InvalidSignature, name, f"{found.hex()} found, the body has {expected.hex()}")

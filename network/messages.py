@@ -1,7 +1,7 @@
 """Messages between peers. Every message has one byte string: a type number and the fields, canonically encoded.
 
-Posts, candidates, votes, evidence and sessions are *gossip*: they are published to everyone, may be lost, and are
-repaired by asking. The others go from one peer to another: a status shows what a peer holds, and a peer that
+Posts, candidates, votes, evidence, sessions and changes are *gossip*: they are published to everyone, may be lost, and
+are repaired by asking. The others go from one peer to another: a status shows what a peer holds, and a peer that
 lacks something asks.
 """
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import Change
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
@@ -134,6 +135,24 @@ class SessionMessage:
         """Read the canonical fields; raises InvalidEncoding."""
         (session,) = expect_record(fields, "session message", (list,))
         return cls(Session.from_record(session))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMessage:
+    """Gossip: a change of the membership, with approvals; it also goes to a single peer, which may lack it."""
+
+    KIND: ClassVar[int] = 18
+    change: Change
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.change.to_record()]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "ChangeMessage":
+        """Read the canonical fields; raises InvalidEncoding."""
+        (change,) = expect_record(fields, "change message", (list,))
+        return cls(Change.from_record(change))
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +429,7 @@ class Payloads:
         return cls(height, tuple(expect_record(payloads, "payloads", [bytes] * len(payloads))))
 
 
-GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage | SessionMessage
+GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage | SessionMessage | ChangeMessage
 """Messages that are meant for everybody."""
 
 Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate | GetPayloads
@@ -438,6 +457,7 @@ _KINDS: dict[int, Any] = {
         GetPayloads,
         Payloads,
         SessionMessage,
+        ChangeMessage,
     )
 }
 

@@ -101,6 +101,13 @@ class CatchUp:
         self.confirmed = 0
         """Height that more members than may lie have stated as theirs: the chain is there, and never goes back."""
 
+    def track(self, members: Collection[PublicKey], faulty: int) -> None:
+        """Take the members at another height, and how many of them may lie; who is gone has no say any more."""
+        if self._members != (now := frozenset(members)):
+            for peer in self._sources.keys() - now:
+                self.drop(peer)
+        self._members, self._faulty = now, faulty
+
     @property
     def enough(self) -> int:
         """Number of members of which at least one is honest, f + 1."""

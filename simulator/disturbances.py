@@ -55,6 +55,20 @@ class Traitors:
     """Parameters of the behaviour, by name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberChange:
+    """Members come, leave, are removed by the others, or are back after having been away."""
+
+    round: Annotated[int, Range(1, 1_000_000)]
+    """Round in which it is proposed; counted in this round, it holds from the second one after it on."""
+    kind: Literal["join", "leave", "remove", "back"]
+    """join, leave, remove or back. All members approve of who joins and who is removed."""
+    peers: tuple[int, ...]
+    """Peer numbers, from 0. Those that join have the numbers after the founders', in the order in which they join."""
+    reason: str = ""
+    """Name of a newcomer, or reason of a removal, for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A time for which something was wrong with some peers, for pictures and pages."""

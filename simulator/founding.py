@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.change import CHANGES_VERSION
+from fedchain.chain.genesis import Admission, Genesis
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
@@ -20,13 +21,13 @@ def found_federation(
     Args:
         scenario: validated.
         rules: the same task's rules.
-        keys: the members' keys.
+        keys: the keys of all that ever take part, founders first.
         config: the scenario's task with the keys that were dealt for it; None if none were.
     """
     return task.found_federation(
         config or scenario.learning_config(),
         rules,
-        [key.public_key for key in keys],
+        [key.public_key for key in keys[: scenario.members]],
         **consensus_of(scenario),
     )
 
@@ -34,12 +35,16 @@ def found_federation(
 def consensus_of(scenario: Scenario) -> dict[str, Any]:
     """Fields of the genesis document that a scenario determines, apart from the task and its members."""
     named = {"name": scenario.name, "created_ms": EPOCH_MS, "aggregator": scenario.aggregator_rule}
-    return scenario.to_genesis() | named
+    if not scenario.members_change:
+        return scenario.to_genesis() | named
+    said = {"sponsors": scenario.sponsors, "away_after": scenario.away_after}
+    changing = {"version": CHANGES_VERSION, "admission": Admission(scenario.admission), **said}
+    return scenario.to_genesis() | named | changing
 
 
 def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
     """Keys of the simulated peers: they follow from the scenario's seed, so they protect nothing."""
     return [
         PrivateKey(sha256(f"fedchain simulation {scenario.seed} peer {number}".encode()))
-        for number in range(scenario.members)
+        for number in range(scenario.everybody)
     ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
@@ -18,7 +18,7 @@ from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.founding.aggregator import choose_aggregator, count_members
 from fedchain.node.founding.consensus import Blocks, Consensus, Timeout
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
-from fedchain.simulator.disturbances import Clock, Fault, Traitors
+from fedchain.simulator.disturbances import Clock, Fault, MemberChange, Traitors
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
@@ -124,6 +124,15 @@ class Scenario(Consensus):
     adversaries: tuple[Traitors, ...] = ()
     """Peers that do not follow the protocol, as [[adversaries]] tables in the file."""
 
+    admission: Literal["closed", "quorum", "sponsors"] = "closed"
+    """Members that decide who comes or is removed: none (closed), a quorum, or sponsors."""
+    sponsors: Annotated[int, Range(0, 10_000)] = 0
+    """Members that have to approve, if sponsors decide."""
+    away_after: Annotated[int, Range(0, 65_536)] = 0
+    """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
+    changes: tuple[MemberChange, ...] = ()
+    """Changes of the membership, as [[changes]] tables in the file. The data are dealt to all that ever take part."""
+
     def validate(self, task: TaskFunction | None = None) -> None:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value.
 
@@ -144,7 +153,7 @@ class Scenario(Consensus):
         members = self.members
         _expect_range("committee_size", self.committee_size, 0, members)
         _expect_range("degree", self.degree, 0, max(0, members - 1))
-        _expect_range("length of hash_rates", len(self.hash_rates), 0, members)
+        _expect_range("length of hash_rates", len(self.hash_rates), 0, self.everybody)
         for rate in self.hash_rates:
             _expect_range("hash_rates", rate, 1e-6, 1e6)
         for table in ("faults", "clocks", "adversaries"):
@@ -152,12 +161,31 @@ class Scenario(Consensus):
                 if not row.peers and getattr(row, "kind", "") != "heal":
                     raise ScenarioError(f"{table}[{place}] names no peers")
                 for number in row.peers:
-                    _expect_range(f"{table}[{place}] peers", number, 0, members - 1)
+                    _expect_range(f"{table}[{place}] peers", number, 0, self.everybody - 1)
         for place, traitors in enumerate(self.adversaries):
             _validate_traitors(f"adversaries[{place}]", traitors)
         named = [number for traitors in self.adversaries for number in traitors.peers]
         if len(set(named)) < len(named) or len(named) >= members:
             raise ScenarioError(f"adversaries names {len(named)} of {members} peers; each once, and not all")
+        self._validate_changes()
+
+    def _validate_changes(self) -> None:
+        if not self.changes:
+            return
+        if self.idle_sleep or self.degree:
+            raise ScenarioError("changes need every peer connected to all others: no degree, no idle_sleep")
+        for place, row in enumerate(self.changes):
+            low, high = (self.members, self.everybody) if row.kind == "join" else (0, self.everybody)
+            for number in row.peers:
+                _expect_range(f"changes[{place}] peers", number, low, high - 1)
+        in_order = [number for row in sorted(self.changes, key=_by_round) if row.kind == "join" for number in row.peers]
+        if in_order != list(range(self.members, self.everybody)):
+            raise ScenarioError(f"peers {in_order} join, {self.members} and those after it in order are expected")
+        joins = [row.round for row in self.changes if row.kind == "join" for _ in row.peers]
+        if len(set(joins)) < len(joins):  # otherwise a hash would decide on their places, and data
+            raise ScenarioError("two peers join in one round; let each have a round of its own")
+        if self.admission == "closed" and any(row.kind in ("join", "remove") for row in self.changes):
+            raise ScenarioError("admission is closed: nobody joins or is removed")
 
     @property
     def aggregator_rule(self) -> "AggregatorRule":
@@ -166,14 +194,29 @@ class Scenario(Consensus):
 
     @property
     def members(self) -> int:
-        """Number of peers, with or without data."""
-        return count_members(self.learning_config(), self.aggregator_rule)
+        """Number of founders, with or without data."""
+        return count_members(self.learning_config(), self.aggregator_rule) - self.newcomers
+
+    @property
+    def members_change(self) -> bool:
+        """Whether the founding document lets members change."""
+        return bool(self.changes or self.away_after) or self.admission != "closed"
+
+    @property
+    def newcomers(self) -> int:
+        """Number of peers that join later."""
+        return sum(len(row.peers) for row in self.changes if row.kind == "join")
+
+    @property
+    def everybody(self) -> int:
+        """Number of peers that ever take part."""
+        return self.members + self.newcomers
 
     def learning_config(self) -> LearningConfig:
         """The settings of the learning package; for own data, those before the task's function is called."""
         shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(self)}
         values = {name: getattr(self, name) for name in shared}
-        return LearningConfig(clients=self.peers, **(values | {"method": agreed_name(self.method)}))
+        return LearningConfig(clients=self.peers + self.newcomers, **(values | {"method": agreed_name(self.method)}))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a scenario file holds them."""
@@ -183,7 +226,12 @@ class Scenario(Consensus):
             del values["device"]
         if not self.hash_rates:
             del values["hash_rates"]
-        for name in ("faults", "clocks", "adversaries"):
+        if not self.members_change:  # as before there were such settings
+            for name in ("admission", "sponsors", "away_after", "changes"):
+                del values[name]
+        for name in ("faults", "clocks", "adversaries", "changes"):
+            if name not in values:
+                continue
             values[name] = [{item.name: getattr(row, item.name) for item in fields(row)} for row in values[name]]
         for row in values["adversaries"]:
             row["parameters"] = dict(row["parameters"])
@@ -222,6 +270,10 @@ def _name_of_task(task: str) -> str:
     place = task.rpartition(":")[0]
     name = Path(place).stem if place.endswith(FILE_SUFFIX) else place.rpartition(".")[2]
     return name if re.fullmatch(NAME, name) else OWN
+
+
+def _by_round(row: MemberChange) -> int:
+    return row.round
 
 
 @cache

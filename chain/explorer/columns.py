@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fedchain.chain.block import Header
+from fedchain.chain.block import Header, read_parts
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import Change, ChangeKind
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.explorer.block_views import phase_name
 from fedchain.chain.explorer.views import BlockSummary, Counts
@@ -91,8 +92,8 @@ class Columns:
         self._base = base
         self._next = base  # height that is read next
         self._is_open = False  # whether the last line was read before the block after it was there
-        places = range(len(self._genesis.members))
-        self._totals = {place: _Total() for place in places}  # over all lines but an open one
+        self._seats = dict(self._genesis.index)  # of founders, and of those that joined in a line
+        self._totals = {place: _Total() for place in self._seats.values()}  # over all lines but an open one
         self._mined: dict[PublicKey, int] = {}
         self._post_keys = bytearray()  # the first KEY_SIZE bytes of the hash of each post
         self._post_heights = array("Q")
@@ -149,8 +150,8 @@ class Columns:
 
     def count(self, member: PublicKey) -> Counts:
         """The counts of one member."""
-        place = self._genesis.index[member]
-        total = self._totals[place]
+        place = self._seats.get(member, STRANGER)
+        total = self._totals.get(place, _Total())
         if self._is_open and self._lines:
             total = total.copy()
             _count({place: total}, self._lines[-1])
@@ -194,7 +195,7 @@ class Columns:
             certificate = Certificate.from_record(decode(found.certificate, len(found.certificate)))
         before_ms = self._time_before(store, height)
         time_ms = certificate.clock_ms if before_ms is None else max(before_ms + 1, certificate.clock_ms)
-        index, median = self._genesis.index, certificate.clock_ms
+        index, median = self._seats, certificate.clock_ms
         self._lines.append(
             Line(
                 hash=block_hash,
@@ -212,6 +213,10 @@ class Columns:
                 offsets_ms=array("q", [vote.clock_ms - median for vote in certificate.votes]),
             )
         )
+        for newcomer in found.newcomers:
+            if newcomer not in index:
+                index[newcomer] = len(index)
+                self._totals[index[newcomer]] = _Total()
         for post in posts:
             self._post_keys += sha256(encode(post))[:KEY_SIZE]
             self._post_heights.append(height)
@@ -249,14 +254,15 @@ class _Read(NamedTuple):
     posts: list[list[Any]]  # their canonical fields
     carried: Certificate | None  # for the block before
     certificate: bytes
+    newcomers: list[PublicKey]  # keys that the block lets join
 
 
 def _read_block(store: Store, height: int) -> _Read | None:
     """A final block; None if it is not held. Raises InvalidEncoding."""
     if (found := store.encoded(height)) is None:
         return None
-    header, _, posts, carried, _ = expect_record(
-        decode(found[0], len(found[0])), "block", (list, bytes, list, list, list)
-    )
+    header, _, posts, carried, _, changes = read_parts(decode(found[0], len(found[0])))
     fields = [expect_record(post, "transaction", (int, int, bytes, bytes, int, bytes)) for post in posts]
-    return _Read(Header.from_record(header), fields, Certificate.from_record(carried[0]) if carried else None, found[1])
+    read = [Change.from_record(record) for record in changes]
+    newcomers = [change.member for change in read if change.kind is ChangeKind.JOIN]
+    return _Read(header, fields, Certificate.from_record(carried[0]) if carried else None, found[1], newcomers)

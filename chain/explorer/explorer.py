@@ -112,7 +112,7 @@ class Explorer:
             work=state.work,
             bits=state.bits,
             hashes_per_block=work_from_bits(state.bits),
-            members=len(genesis.members),
+            members=len(state.roster),
             aggregator=self._aggregator_of(self._round_number),
             fault_model=genesis.fault_model.value,
             electors=count,
@@ -170,14 +170,14 @@ class Explorer:
             NotFound: no member, or several.
             InvalidAddress: not an address at all.
         """
-        return self._peer(find_member(name, self.genesis.members), columns)
+        return self._peer(find_member(name, self.state.roster.members), columns)
 
     def _peer(self, member: PublicKey, columns: Columns | None) -> PeerView:
         counts = (self._columns if columns is None else columns).count(member)
         state = self.state
         crimes = (crime for crime in self._convictions if crime.member == address(member))
         return PeerView(
-            number=self.genesis.index[member],
+            number=state.roster.seats[member],
             address=address(member),
             public_key=member,
             elector=member in state.roster.electors,
@@ -194,7 +194,7 @@ class Explorer:
 
     def members(self, columns: Columns | None = None) -> tuple[MemberSummary, ...]:
         """All members in the order of their numbers, each with a summary of its part in the chain."""
-        return tuple(self._member(member, columns) for member in self.genesis.members)
+        return tuple(self._member(member, columns) for member in self.state.roster.members)
 
     def _member(self, member: PublicKey, columns: Columns | None) -> MemberSummary:
         view = self._peer(member, columns)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from fedchain.chain.block import Block
+from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import NotFound, StoreCorrupt
 from fedchain.chain.explorer.block_views import phase_name
@@ -57,6 +58,9 @@ class HeldChain:
         head, seed = self.store.parent_hash(height), self.store.parent_hash(height - phase)
         if head is None or seed is None or phase >= len(self.genesis.phases_of(round_number)):
             return None
+        if self.genesis.version >= CHANGES_VERSION:  # it depends on all blocks before
+            before = self.store.state_before(height)
+            return None if before is None else before.roster
         culprits = {crime.culprit for proven, crime in self.crimes if proven is None or proven < height}
         return draw_roster(self.genesis, self.genesis.members, culprits, (round_number, phase), (seed, head))
 

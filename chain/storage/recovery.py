@@ -18,6 +18,7 @@ import msgpack
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate, median
+from fedchain.chain.change import CHANGES_VERSION, Change
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
@@ -63,6 +64,7 @@ def fault_of_head(connection: sqlite3.Connection, genesis: Genesis) -> str:
         if head is not None:
             state = decode_state(genesis, head.state)
             judge_stored(genesis, state, head.block, head.certificate, is_valid_signature)
+            _judge_members(connection, genesis, state)
     except (StoreCorrupt, Refused) as error:
         return str(error)
     return f"no state leads to block {_top_height(connection)}" if head is None and _top_height(connection) else ""
@@ -207,7 +209,9 @@ def _last_final(connection: sqlite3.Connection, genesis: Genesis, top: int) -> t
     """
     refused: _NotFinal | None = None
     while top > 0:
-        paths = (replay(connection, genesis, start, top) for start in _starts(connection, genesis, top))
+        # Where members change, a stored state proves itself no more than the blocks on it do.
+        starts = [genesis_state(genesis)] if genesis.version >= CHANGES_VERSION else _starts(connection, genesis, top)
+        paths = (replay(connection, genesis, start, top) for start in starts)
         # The last steps of the first path that leads anywhere; the states of a whole chain would fill the memory.
         steps = next((steps for path in paths if (steps := deque(path, maxlen=STATE_INTERVAL))), None)
         if steps is None:
@@ -235,6 +239,26 @@ def _read_final(connection: sqlite3.Connection, height: int) -> Final:
     """The block at ``height``, which must be held, without its state. Raises StoreCorrupt."""
     final: Final = from_row(FINALS, connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone())
     return final
+
+
+def _judge_members(connection: sqlite3.Connection, genesis: Genesis, state: State) -> None:
+    """Check that a stored state's members follow from the founding document, block by block. Raises Refused.
+
+    Otherwise anybody that can write to the disk could make members that vouch for the rest. Where nothing ever changed,
+    the founders themselves vouch for the head.
+    """
+    founding = genesis_state(genesis)
+    if [replace(record, idle=0) for record in state.records] == list(founding.records):
+        return
+    reached = founding
+    for step in replay(connection, genesis, founding, state.height):
+        final = _read_final(connection, step.block.header.height)
+        judge_stored(genesis, step.before, final.block, final.certificate, is_valid_signature)
+        reached = step.after
+    if reached.root != state.root:
+        raise InvalidEncoding(
+            "state", f"the blocks lead to height {reached.height}, not to its {len(state.records)} members"
+        )
 
 
 def _mend_links(connection: sqlite3.Connection, head: int) -> list[str]:
@@ -276,13 +300,14 @@ def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:
         return None
     try:
         data: bytes = FINALS.read(row)[-2]
-        header, signature, posts, certificates, evidence = msgpack.unpackb(data)
+        header, signature, posts, certificates, evidence, *changes = msgpack.unpackb(data)
         return Block(
-            Header(*header),
+            Header.from_fields(header),
             signature,
             tuple(Post(*post) for post in posts),
             _read_certificate(certificates[0]) if certificates else None,
             tuple(Evidence.from_record(record) for record in evidence),
+            tuple(Change.from_record(record) for record in (changes[0] if changes else ())),
         )
     except (StoreCorrupt, InvalidEncoding, ValueError, TypeError, AttributeError, LookupError):
         return None

@@ -23,6 +23,7 @@ from fedchain.node.core.contents.content_cache import ContentCache
 from fedchain.node.core.effects import Effect, Send, Tell, WriteJournal
 from fedchain.node.core.events import Moment
 from fedchain.node.core.ledger import Ledger
+from fedchain.node.core.membership.change_pool import ChangePool
 from fedchain.node.core.mempool import Mempool
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.voting.journal import Journal
@@ -56,6 +57,7 @@ class Context:
     clock: PhaseClock
     catch_up: CatchUp
     mempool: Mempool = field(default_factory=Mempool)
+    changes: ChangePool = field(default_factory=ChangePool)
     peers: dict[PublicKey, None] = field(default_factory=dict)
     """Connected peers, in order of connection."""
     effects: list[Effect] = field(default_factory=list)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fedchain.chain.block import Header
+from fedchain.chain.change import Change
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Message
 from fedchain.node.core.jobs import Job, Result
@@ -76,8 +77,27 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeSubmitted:
+    """Our operator submits a change of the membership."""
+
+    change: Change
+    approves: bool
+    """Whether this member approves of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: about a second, or the time that a ``Wake`` effect named has come."""
 
 
-Event = MessageReceived | PeerConnected | PeerDisconnected | Contributed | NotContributed | Mined | Computed | Tick
+Event = (
+    MessageReceived
+    | PeerConnected
+    | PeerDisconnected
+    | Contributed
+    | NotContributed
+    | Mined
+    | Computed
+    | ChangeSubmitted
+    | Tick
+)

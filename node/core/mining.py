@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.block import Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.change import Change, changes_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
 from fedchain.chain.post import Post
@@ -16,7 +17,7 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Mine, Publish
 from fedchain.node.core.jobs import Knowledge, Recompute
-from fedchain.node.core.voting.vote_policy import is_patience_over, is_time_to_close_empty
+from fedchain.node.core.voting.vote_policy import has_room_for, is_patience_over, is_time_to_close_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Draft:
     transactions: tuple[Post, ...]
     certificate: Certificate | None
     evidence: tuple[Evidence, ...]
+    changes: tuple[Change, ...]
     header: Header | None = None
     """The header that is being mined; None until the knowledge is computed."""
     knowledge: Knowledge | None = None
@@ -63,21 +65,24 @@ class Mining:
         posts = self._posts_to_count()
         if posts is None:
             return
-        if self._is_counted(posts) or not context.head.roster.is_active(context.me) or self._is_silent():
+        changes = context.changes.for_block(context.genesis, context.head)
+        if self._is_counted(posts, changes) or not context.head.roster.is_active(context.me) or self._is_silent():
             self.draft = None
             return
-        if self.draft is None or self.draft.transactions != posts:
-            self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
+        if self.draft is None or (self.draft.transactions, self.draft.changes) != (posts, changes):
+            self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block(), changes)
             context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
-    def _is_counted(self, posts: tuple[Post, ...]) -> bool:
-        """Whether a valid candidate whose parts are here counts a post of each sender of ``posts``.
+    def _is_counted(self, posts: tuple[Post, ...], changes: tuple[Change, ...]) -> bool:
+        """Whether a valid candidate whose parts are here counts the changes, and a post of each sender of ``posts``.
 
         An equal number of posts is not enough: a miner that shows its own post only in its own block could trade it for
         another member's.
         """
         entries = self._context.ledger.entries.values()
         rivals = [entry for entry in entries if entry.is_valid and not entry.lacks_parts]
+        if changes:
+            rivals = [entry for entry in rivals if not has_room_for(self._context, entry, changes)]
         if any(entry.posts == len(self._context.head.roster.contributors) for entry in rivals):
             return True
         senders = {post.sender for post in posts} if rivals else set()
@@ -97,7 +102,7 @@ class Mining:
             self._drop_bad_posts(draft)
             return
         header = Header(
-            version=BLOCK_VERSION,
+            version=context.genesis.version,
             parent_hash=context.head.block_hash,
             height=context.head.height + 1,
             round=context.head.round,
@@ -110,6 +115,7 @@ class Mining:
             bits=context.head.bits,
             miner=context.me,
             nonce=0,
+            changes_root=changes_root(draft.changes),
         )
         self.draft = replace(draft, header=header, knowledge=result)
         context.emit(Mine(header))
@@ -122,9 +128,8 @@ class Mining:
         if not is_same_work(draft.header, sealed) or self._is_silent():
             return
         self.draft = None
-        block = sign_block(
-            context.key, context.genesis.chain_id, sealed, draft.transactions, draft.certificate, draft.evidence
-        )
+        body = draft.transactions, draft.certificate, draft.evidence, draft.changes
+        block = sign_block(context.key, context.genesis.chain_id, sealed, *body)
         try:
             self._blocks.keep_own(block, draft.knowledge)
         except Refused as error:  # another one is made when something changes

@@ -10,6 +10,7 @@ from functools import partial
 
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import Change
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, posts_required, votes_required
@@ -162,6 +163,10 @@ class Node:
         """Posts of the open phase that are held, in sender order."""
         return tuple(post for _, post in sorted(self._context.mempool.posts(self._context.phase).items()))
 
+    def open_changes(self) -> tuple[Change, ...]:
+        """Changes of the membership that no final block counts yet, with the approvals that are known."""
+        return tuple(self._context.changes)
+
     def holds(self, post: Post) -> bool:
         """Whether a post would be counted in our next block."""
         return self._context.mempool.holds(post)
@@ -184,6 +189,7 @@ class Node:
         yield "candidates", max(0, len(context.ledger.entries) - len(self._parts.blocks.wanted))
         yield "posts", len(context.mempool)
         yield "crimes", len(self._parts.crimes.open)
+        yield "changes", len(context.changes)
         yield "useless posts", len(context.mempool.useless)
         yield "sources", context.catch_up.heard()
         yield "blocks asked for", context.catch_up.owed()
@@ -289,8 +295,12 @@ class Node:
         parts.twins.reads(settled.block, settled.certificate)
         parts.observations.on_head(settled)
         parts.crimes.on_head()
+        parts.changes.on_head()
         parts.sessions.on_head()
         context.mempool.drop_before(context.phase)
+        roster = context.head.roster
+        if self.head.records:  # members come and go
+            context.catch_up.track(roster.reachable, self.genesis.fault_model.faulty(roster.active))
         context.catch_up.reached(context.head.height)
         parts.catching_up.on_head()
         parts.bulk.on_head()

@@ -18,6 +18,7 @@ from fedchain.node.core.following.announcing import Announcing
 from fedchain.node.core.following.catching_up import CatchingUp
 from fedchain.node.core.following.gathering import Gathering
 from fedchain.node.core.following.refill import Refill
+from fedchain.node.core.membership.changes import Changes
 from fedchain.node.core.mining import Mining
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import NO_GOOD_POSTS, GoodPosts, Posts
@@ -67,6 +68,7 @@ class Parts:
         self.twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
         self.sessions = Sessions(context, session, has_listened=conduct.has_listened)
         self.crimes = Crimes(context)
+        self.changes = Changes(context, self.says_nothing)
         self.bulk = BulkParts(context, NoParts() if conduct.parts is None else conduct.parts)
         self.blocks = BlockImport(context, self.crimes, self.bulk)
         self.posts = Posts(context, self.crimes, self.bulk, conduct.good_posts)

@@ -12,6 +12,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import (
     CandidateMessage,
     CertificateMessage,
+    ChangeMessage,
     Chunk,
     EvidenceMessage,
     FinalMessage,
@@ -27,6 +28,7 @@ from fedchain.node.core.answers import ChainQuestion
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Refuse, Send
 from fedchain.node.core.events import (
+    ChangeSubmitted,
     Computed,
     Contributed,
     Event,
@@ -69,6 +71,7 @@ class Reception:
             NotContributed: self._on_not_contributed,
             Mined: self._on_mined,
             Computed: self._on_computed,
+            ChangeSubmitted: self._on_submitted,
             Tick: self._on_tick,
         }
         self._messages: dict[type[Message], Callable[[PublicKey, Any], Follows]] = {
@@ -76,6 +79,7 @@ class Reception:
             CandidateMessage: self._on_candidate,
             VoteMessage: self._on_vote,
             EvidenceMessage: self._on_evidence,
+            ChangeMessage: self._on_change,
             SessionMessage: self._on_session,
             CertificateMessage: self._on_certificate,
             FinalMessage: self._on_final,
@@ -131,6 +135,13 @@ class Reception:
         self._parts.mining.on_mined(event.header)
         return Follows.ADVANCE
 
+    def _on_submitted(self, event: ChangeSubmitted) -> Follows:
+        try:
+            self._parts.changes.submit(event.change, approves=event.approves)
+        except Refused as error:
+            self._context.emit(Refuse(self._context.me, error))
+        return Follows.ADVANCE
+
     def _on_tick(self, _: Tick) -> Follows:
         """Make up for lost messages: ask again, and announce what we hold."""
         context, parts = self._context, self._parts
@@ -139,6 +150,7 @@ class Reception:
             context.send(context.contents.on_tick(context.now.ms, list(context.peers)))
             parts.blocks.on_tick()
             parts.bulk.on_tick()
+            parts.changes.on_tick()
             parts.sessions.on_tick(is_listening=parts.twins.is_listening)
             parts.announcing.on_tick()
             parts.catching_up.on_tick()
@@ -165,6 +177,10 @@ class Reception:
 
     def _on_evidence(self, _: PublicKey, message: EvidenceMessage) -> Follows:
         self._parts.crimes.on_evidence(message.evidence)
+        return Follows.ADVANCE
+
+    def _on_change(self, _: PublicKey, message: ChangeMessage) -> Follows:
+        self._parts.changes.on_change(message.change)
         return Follows.ADVANCE
 
     def _on_session(self, peer: PublicKey, message: SessionMessage) -> Follows:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.difficulty import work_from_bits
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.genesis import Contributor, Genesis
@@ -25,6 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "proof_function",
     ),
     "network": ("payload_size_max", "inline_size_max", "retention_blocks"),
+    "membership": ("admission", "sponsors", "away_after"),
 }
 """Fields with one line each, by their heading."""
 
@@ -35,6 +37,8 @@ ZERO_TEXTS = {
     "contribution_quorum": "a quorum of the phase's contributors",
     "committee_size": "all members",
     "retention_blocks": "all",
+    "sponsors": "none",
+    "away_after": "never",
 }
 """Texts for fields in which 0 is no number."""
 
@@ -47,6 +51,7 @@ NAMES = {
     "payload_size_max": "largest post",
     "inline_size_max": "largest post inside its message",
     "retention_blocks": "blocks whose payloads are kept",
+    "away_after": "silent rounds until away",
 }
 """Labels of fields whose names would say less."""
 
@@ -80,6 +85,8 @@ def _lines(genesis: Genesis) -> Iterator[str]:
             who = "the aggregator" if phase.by is Contributor.AGGREGATOR else "all participants"
             yield _line(title, f"{phase.name}, by {who}{quorum}")
     for group, names in GROUPS.items():
+        if group == "membership" and genesis.version < CHANGES_VERSION:
+            continue
         yield from ("", group)
         for name in names:
             yield _line(NAMES.get(name, _words(name)), _shown(name, getattr(genesis, name)))

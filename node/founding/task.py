@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
+from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
 from fedchain.crypto.keys import PublicKey
@@ -91,8 +92,9 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
         values["more_shapes"] = tuple(read_model_info(value) for value in values.get("more_shapes", ()))
         config = LearningConfig(data_dir=data_dir, task=task, **values)
         config.validate()
-        if config.clients != len(genesis.participants):
-            raise ConfigurationError(f"clients is {config.clients}, but {len(genesis.participants)} members have data")
+        count, may_grow = len(genesis.participants), genesis.version >= CHANGES_VERSION
+        if config.clients < count or (config.clients > count and not may_grow):
+            raise ConfigurationError(f"clients is {config.clients}, but {count} members have data")
     except (TypeError, ValueError, OverflowError, RecursionError, ConfigurationError) as error:
         raise InvalidGenesis(f"learning cannot be read: {error}") from None
     return config

@@ -227,7 +227,7 @@ class Service:
         if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
         if self.node.head is not old:
-            if self.node.head.roster.members != old.roster.members:
+            if self.node.head.roster.reachable != old.roster.reachable:
                 self._track()
             self._log_head()
             self._end_sightings()
@@ -237,7 +237,7 @@ class Service:
 
     def _track(self) -> None:
         """Tell the network the members at the head."""
-        self._contact.network.track(self.node.head.height, self.node.head.roster.members)
+        self._contact.network.track(self.node.head.height, self.node.head.roster.reachable)
 
     def _is_done(self, effect: Effect) -> bool:
         """Whether an effect was carried out at once, since it changes nothing that others see."""

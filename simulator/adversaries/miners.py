@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.block import Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import certificate_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.post import Post
@@ -209,7 +209,7 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
         return None
     node.hold(result.data)
     return Header(
-        version=BLOCK_VERSION,
+        version=adversary.genesis.version,
         parent_hash=head.block_hash,
         height=head.height + 1,
         round=head.round,

@@ -40,6 +40,7 @@ class Checker:
         loop: the clock.
         peers: all of them; the list may still be filled.
         traitors: numbers of the peers that do not follow the protocol.
+        newcomers: keys of the peers that join later, whose numbers follow the founders'.
     """
 
     def __init__(
@@ -49,16 +50,17 @@ class Checker:
         loop: VirtualTimeLoop,
         peers: Sequence[SimulatedPeer],
         traitors: frozenset[int] = frozenset(),
+        newcomers: Sequence[PublicKey] = (),
     ) -> None:
         self.violations: list[str] = []
         self._genesis, self._loop, self._peers, self._traitors = genesis, loop, peers, traitors
-        members = genesis_state(genesis).roster.members
-        keys: frozenset[PublicKey] = frozenset(members[number] for number in traitors)
+        members = (*genesis_state(genesis).roster.members, *newcomers)
+        lying = frozenset(members[number] for number in traitors)
         honest = [number for number in range(len(members)) if number not in traitors]
-        self.finals = FinalBlocks(genesis, rules, self._content, keys, self.fail)
+        self.finals = FinalBlocks(genesis, rules, self._content, lying, self.fail)
         self.inclusion = Inclusion(genesis, honest, self.fail)
         self._promises = Promises(self.fail)
-        self._bounds = Bounds(genesis, self.fail)
+        self._bounds = Bounds(genesis, self.fail, len(members))
 
     def fail(self, violation: str) -> None:
         """Note a violation, with its time."""

@@ -36,7 +36,7 @@ class Construction:
     """Validated."""
     genesis: Genesis
     keys: Sequence[PrivateKey]
-    """The members' keys, by peer number."""
+    """The keys of all that ever take part, by peer number."""
     rules: ChainRules
     loop: VirtualTimeLoop
     contents: ContentPool
@@ -49,7 +49,7 @@ class Construction:
         scenario = self.scenario
         return SimulatedNetwork(
             self.loop,
-            genesis_state(self.genesis).roster.members,
+            [key.public_key for key in self.keys],
             Conditions(
                 delay_min_ms=scenario.delay_min_ms,
                 delay_max_ms=scenario.delay_max_ms,
@@ -61,6 +61,7 @@ class Construction:
             derive(scenario.seed, "network"),
             watch,
             self.contents.share,
+            founders=len(genesis_state(self.genesis).roster),
         )
 
     def surroundings(

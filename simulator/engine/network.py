@@ -103,11 +103,12 @@ class SimulatedNetwork:
 
     Args:
         loop: the clock.
-        members: public keys by peer number; a peer admits all of them until it tracks others.
+        members: public keys by peer number, of all that ever take part.
         conditions: quality of the network.
         seed: seed of delays, losses, replays and the mesh.
         watch: is told of deliveries, links and bans.
         share: finds the copy of a chunk's bytes to hand over.
+        founders: number of the first peers, which every peer admits until it tracks others; None for all of them.
     """
 
     def __init__(
@@ -118,6 +119,8 @@ class SimulatedNetwork:
         seed: int,
         watch: NetworkWatch,
         share: Share = lambda content_hash, start, data: data,
+        *,
+        founders: int | None = None,
     ) -> None:
         self.sent_bytes, self.received_bytes = [0] * len(members), [0] * len(members)
         self.sent_kinds: dict[type[Message], list[int]] = {}
@@ -132,11 +135,14 @@ class SimulatedNetwork:
         self._on_delivery, self._on_link, self._on_ban = watch.on_delivery, watch.on_link, watch.on_ban
         self._share = share
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
-        self._memberships = [Membership(members) for _ in members]
+        self._memberships = [Membership(members[:founders]) for _ in members]
         self.gates = Gates(members, self._memberships, loop.time, self._cut)
         self.bans: list[tuple[int, int]] = []
         """(peer that banned, peer that it banned), in order."""
-        self._broken: set[tuple[int, int]] = set()  # pairs that a ban or the membership keeps apart, both ways round
+        later = range(len(members) if founders is None else founders, len(members))
+        pairs = {(one, other) for one in later for other in range(len(members)) if one != other}
+        # Pairs that a ban or the membership keeps apart, both ways round.
+        self._broken = pairs | {(other, one) for one, other in pairs}
         self._receivers: list[Receiver | None] = [None] * len(members)
         self._takers: list[Taker | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
@@ -148,6 +154,10 @@ class SimulatedNetwork:
         self._times_ms: list[int] = []  # a heap of the times that have arrivals
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ms = 0
+
+    def key_of(self, number: int) -> PublicKey:
+        """Public key of a peer."""
+        return self._members[number]
 
     def neighbours(self, number: int) -> Sequence[int]:
         """Peers that a peer is connected to, in ascending order."""

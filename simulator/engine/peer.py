@@ -235,7 +235,7 @@ class SimulatedPeer:
         if self.behaviour is not None:
             self.behaviour.begin(self)
         for neighbour in around.network.neighbours(self.number):
-            self.handle(PeerConnected(self.node.head.roster.members[neighbour]))
+            self.handle(PeerConnected(around.network.key_of(neighbour)))
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
     def wake_beside(self, other: "SimulatedPeer") -> None:
@@ -341,14 +341,14 @@ class SimulatedPeer:
         if is_killed:
             self.crash()
         elif node.head is not old:
-            if node.head.roster.members != old.roster.members:
+            if node.head.roster.reachable != old.roster.reachable:
                 self._track(node)
             self._around.observer.on_head(self, old)
         return refused
 
     def _track(self, node: Node) -> None:
         """Tell the network the members at the head."""
-        self._endpoint.track(node.head.height, node.head.roster.members)
+        self._endpoint.track(node.head.height, node.head.roster.reachable)
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out an effect of the node or its behaviour."""

@@ -24,9 +24,10 @@ class Recorder:
         genesis: the federation's founding document.
         loop: the clock.
         witness: what the peers saw of each block.
+        peers: number of those that ever take part; 0: the founders.
     """
 
-    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness) -> None:
+    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness, peers: int = 0) -> None:
         self.rows: list[RoundMetrics] = []
         self.timeline: dict[tuple[int, int], Span] = {}
         self.evaluations = EvaluationLog()
@@ -34,7 +35,7 @@ class Recorder:
         self.mined: dict[int, list[int]] = {}
         """The peers that mined each round's final blocks, in order; those of the setup are the first round's."""
         self._sealed_s: dict[Hash, float] = {}
-        self._sent_bytes = self._received_bytes = [0] * len(genesis_state(genesis).roster)
+        self._sent_bytes = self._received_bytes = [0] * (peers or len(genesis_state(genesis).roster))
 
     def span(self, number: int, round_number: int) -> Span:
         """Times of a peer's work in a round."""

@@ -18,7 +18,7 @@ from typing import Any
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.post import Post
-from fedchain.chain.state import State
+from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
@@ -36,6 +36,7 @@ from fedchain.simulator.engine.construction import Construction
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.faults import Faults
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.membership import MembershipChanges
 from fedchain.simulator.engine.network import NetworkWatch
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.outcome import Outcome
@@ -126,9 +127,12 @@ class Simulation:
         self.peers: list[SimulatedPeer] = []
         self.loop = VirtualTimeLoop()
         self.traitors = frozenset(number for row in scenario.adversaries for number in row.peers)
-        self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
+        self._founders = len(genesis_state(genesis).roster)
+        newcomers = [key.public_key for key in keys[self._founders :]]
+        self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors, newcomers)
+        self._membership = MembershipChanges(genesis, scenario.changes, self.peers)
         self.witness = Witness()
-        self.recorder = Recorder(genesis, self.loop, self.witness)
+        self.recorder = Recorder(genesis, self.loop, self.witness, len(keys))
         self._scenario, self._genesis, self._executor = scenario, genesis, executor
         self._on_round, self._stop, self._record = supervision.on_round, supervision.stop, supervision.record
         self._trace, self._shortfalls = Trace(self.loop), Shortfalls(genesis)
@@ -177,7 +181,7 @@ class Simulation:
 
     def _begin(self) -> None:
         if self._shifts is None:
-            for peer in self.peers:
+            for peer in self.peers[: self._founders]:
                 peer.start()
         else:
             self._shifts.begin()
@@ -245,6 +249,8 @@ class Simulation:
             self.progress.round = min(head.round, self._genesis.rounds)
             if head.round > old.round and head.round - 1 > len(self.recorder.rows):
                 self._close_round(peer)
+        if head.records:
+            self.loop.call_later(0.0, self._membership.on_head, peer, head)
         if self._shifts is not None and head.height >= self.progress.height:
             self.loop.call_later(0.0, self._shifts.change, peer)
 
@@ -312,7 +318,8 @@ class Simulation:
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
         rounds = self._genesis.rounds
-        clients = self.peers[: len(self._genesis.participants)]
+        dedicated = self._founders - len(self._genesis.participants)
+        clients = self.peers[: len(self.peers) - dedicated]
         running = [peer for peer in clients if peer.node is not None and peer.is_honest]
         known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}
         jobs = {

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import ContentLookup, Rules, recompute
+from fedchain.chain.member import Standing
 from fedchain.chain.roster import draw
 from fedchain.chain.state import State, apply_block, genesis_state
 from fedchain.chain.storage.store import Final
@@ -70,12 +71,13 @@ class FinalBlocks:
         self._check_electors(height)
 
     def _check_electors(self, height: int) -> None:
-        """Check that the next voters are drawn from all members but convicted traitors."""
+        """Check that the next voters are drawn from all members that count but convicted traitors."""
         state, genesis = self.state, self._genesis
         culprits = {crime.culprit for crime in state.convicted}
         for member in sorted(culprits - self._traitors):
             self._fail(f"capture: height {height} convicts {member.hex()[:16]}, which is honest")
-        active = tuple(member for member in state.roster.members if member not in culprits)
+        without = culprits | {item.key for item in state.records if item.standing is not Standing.ACTIVE}
+        active = tuple(member for member in state.roster.members if member not in without)
         if state.roster.electors != draw(active, genesis.committee_size, state.block_hash + b"committee"):
             votes = len(state.roster.electors)
             self._fail(f"capture: after height {height} {votes} vote, of {len(active)} active members")

@@ -7,6 +7,7 @@ from fedchain.network.sync import OWED_MAX
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
 from fedchain.node.core.following.joining import WAITING_MAX
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, WINDOW
+from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.core.voting.ballot import ATTEMPTS_AHEAD, ATTEMPTS_BEHIND
 from fedchain.node.core.voting.sessions import HEIGHTS_APART, KEPT_MAX
 from fedchain.node.core.voting.voting import EARLY_MAX
@@ -20,9 +21,10 @@ SLOTS_MAX = 2 * (ATTEMPTS_AHEAD + ATTEMPTS_BEHIND + 1)
 class Bounds:
     """Measures the pools of honest peers' nodes."""
 
-    def __init__(self, genesis: Genesis, fail: Fail) -> None:
+    def __init__(self, genesis: Genesis, fail: Fail, members: int = 0) -> None:
         self._genesis, self._fail = genesis, fail
-        members, phases = len(genesis_state(genesis).roster), len(genesis.phases) + len(genesis.setup)
+        members = members or len(genesis_state(genesis).roster)
+        phases = len(genesis.phases) + len(genesis.setup)
         candidates = members * (CANDIDATES_OF_MINER_MAX + 1)
         posts = 2 * phases * members
         self._max = {
@@ -37,6 +39,7 @@ class Bounds:
             "contents": (WINDOW + 1) * (members + 1) + 2 * posts + candidates * (1 + members),
             "downloads": DOWNLOADS_MAX,
             "crimes": members,
+            "changes": (OPEN_MAX + 1) * members,
             "useless posts": posts,
             "sources": members,
             "joinings": WAITING_MAX,

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from fedchain.chain.block import BLOCK_VERSION, Header
+from fedchain.chain.block import Header
 from fedchain.chain.difficulty import bits_from_attempts, bits_from_target, work_from_bits
+from fedchain.chain.genesis import GENESIS_VERSION
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.crypto.hashing import ZERO_HASH
 from fedchain.learning.convergence.estimates import estimate_constants
@@ -146,7 +147,7 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
 def measure_hashes_per_s(proof_function: str, clock: Clock) -> float:
     """Hashes per second of one core, searching a nonce for a target that none meets."""
     header = Header(
-        version=BLOCK_VERSION,
+        version=GENESIS_VERSION,
         parent_hash=ZERO_HASH,
         height=1,
         round=1,

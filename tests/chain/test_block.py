@@ -11,6 +11,7 @@ from fedchain.chain.block import (
     evidence_root,
     transactions_root,
 )
+from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
 from tests.support.chain.records import CERTIFICATE, FIRST, SECOND, SIZE_MAX, THIRD
@@ -39,14 +40,22 @@ def test_roots_follow_the_order() -> None:
 
 
 def test_every_field_of_a_header_is_in_its_hash() -> None:
-    header = THIRD.header
+    header = replace(THIRD.header, version=CHANGES_VERSION)
     names = [item.name for item in fields(Header) if item.init]
     hashes = {header.hash}
     for name in names:
         value = getattr(header, name)
         change: dict[str, Any] = {name: value + 1 if isinstance(value, int) else b"\x01" * 32}
         hashes.add(replace(header, **change).hash)
-    assert len(hashes) == len(names) + 1 == 14
+    assert len(hashes) == len(names) + 1 == 15
+
+
+def test_headers_before_version_3_do_not_write_the_root_of_changes() -> None:
+    header = THIRD.header
+    assert replace(header, changes_root=b"\x01" * 32).hash == header.hash
+    assert Header.from_record(header.to_record()) == header
+    later = replace(header, version=CHANGES_VERSION, changes_root=b"\x01" * 32)
+    assert Header.from_record(later.to_record()) == later
 
 
 @pytest.mark.parametrize(

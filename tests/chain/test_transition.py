@@ -47,6 +47,7 @@ from tests.support.chain.builders import (
     genesis,
     keys,
 )
+from tests.support.chain.changes import living
 
 KEYS = keys(12)
 
@@ -420,3 +421,12 @@ def test_real_convictions_do_not_let_the_other_liars_decide() -> None:
     state = decode_state(scene.genesis, _invented(scene, KEYS[1:2], (crime,)))
     with pytest.raises(Invalid, match=r"^quorum: 1 votes found, 4 of 6 required$"):
         Forger(scene, KEYS[1:2]).tell(state)
+
+
+def test_nobody_joins_by_a_state_where_members_change() -> None:
+    """The state would name the members that vouch for it."""
+    chain = living(4)
+    block = chain.extend_many(3)[-1]
+    data, certificate = chain.states[block.header.parent_hash].encode(), chain.certificate(block)
+    with pytest.raises(UnknownParent, match="only the blocks from the founding on"):
+        judge_joined(chain.genesis, data, block, certificate, is_valid_signature, is_confirmed=True)

@@ -19,6 +19,7 @@ from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
     CandidateMessage,
     CertificateMessage,
+    ChangeMessage,
     Chunk,
     EvidenceMessage,
     FinalMessage,
@@ -41,6 +42,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.session import sign_session
 from tests.support.chain.builders import ChainBuilder, genesis, keys, payload
+from tests.support.chain.changes import joining, living
 
 HASH = bytes(range(32))
 
@@ -61,6 +63,7 @@ def _messages() -> dict[str, Message]:
         "evidence": EvidenceMessage(evidence_of(*votes)),
         "status": Status(7, HASH, b"\x0f", (HASH, HASH[::-1]), held, (1, HASH)),
         "status without a lock": Status(7, HASH, b"", (), (), None),
+        "change": ChangeMessage(joining(living(4), 4)),
         "get final": GetFinal(3, 16),
         "final": FinalMessage(second, certificate),
         "get posts": GetPosts(3, 1, b"\x05"),
@@ -93,10 +96,10 @@ def test_a_message_comes_back_as_it_was_sent(name: str) -> None:
 
 def test_every_kind_has_a_number_of_its_own_and_is_tested() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
-    assert sorted(kind.KIND for kind in kinds) == list(range(1, 18))
+    assert sorted(kind.KIND for kind in kinds) == list(range(1, 19))
 
 
-@pytest.mark.parametrize("kind", [0, 18, 2**63])
+@pytest.mark.parametrize("kind", [0, 19, 2**63])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
     with pytest.raises(InvalidEncoding, match="message type"):
         decode_message(encode([kind, []]))

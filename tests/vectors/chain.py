@@ -9,8 +9,9 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from fedchain.chain.block import Block, block_signing_message
+from fedchain.chain.block import Block, Header, block_signing_message
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import CHANGES_VERSION, Change, propose_removal
 from fedchain.chain.difficulty import is_canonical_bits, next_bits, target_from_bits, work_from_bits
 from fedchain.chain.encoding import encode
 from fedchain.chain.evidence import Evidence
@@ -24,6 +25,7 @@ from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.vectors import signature_cases
+from tests.support.chain.changes import approved, joining, living, own
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 
 INTEGER_EXACT_MAX = 2**53
@@ -47,6 +49,7 @@ def vectors() -> dict[str, Any]:
         "headers": [_header(step.block) for step in chain.steps],
         "blocks": [record(step.block) for step in chain.steps],
         "states": [_state(state) for state in (chain.steps[0].before, *(step.after for step in chain.steps))],
+        "version_3": _version_3(),
         "merkle_roots": [_merkle_root(count) for count in (0, 1, 2, 3, 4, 5, 8)],
         "merkle_proofs": [_merkle_proof(index, size) for index, size in ((0, 1), (1, 2), (2, 3), (4, 5), (2, 7))],
         "proof_functions": [_proofs(bytes(range(40))), _proofs(bytes(40))],
@@ -125,11 +128,27 @@ def plain(value: Any) -> Any:
         case frozenset():
             return sorted(plain(item) for item in value)
         case _ if is_dataclass(value):
-            return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.init}
+            left_out = _not_written(value)
+            names = [item.name for item in fields(value) if item.init and item.name not in left_out]
+            return {name: plain(getattr(value, name)) for name in names}
     raise TypeError(f"{type(value).__name__} has no plain form")
 
 
-def record(value: Post | Vote | Certificate | Evidence | Block) -> dict[str, Any]:
+def _not_written(value: Any) -> tuple[str, ...]:
+    """Fields that a record of version 2 does not write."""
+    match value:
+        case Header() if value.version < CHANGES_VERSION:
+            return ("changes_root",)
+        case Block() if value.header.version < CHANGES_VERSION:
+            return ("changes",)
+        case Genesis() if value.version < CHANGES_VERSION:
+            return ("admission", "sponsors", "away_after")
+        case State() if not value.records:
+            return ("records",)
+    return ()
+
+
+def record(value: Post | Vote | Certificate | Evidence | Block | Change) -> dict[str, Any]:
     """A record, its encoding and its hash."""
     form: dict[str, Any] = plain({"fields": value, "bytes": encode(value.to_record()), "hash": value.hash})
     return form
@@ -140,6 +159,21 @@ def _tagged(value: Any) -> Any:
     if isinstance(value, list):
         return [_tagged(item) for item in value]
     return {"bytes": value.hex()} if isinstance(value, bytes) else plain(value)
+
+
+def _version_3() -> dict[str, Any]:
+    """A chain whose members change: one joins, one leaves, in one block; a removal that is not approved by enough."""
+    chain = living(5, away_after=3)
+    changes = sorted([joining(chain, 5), own(chain, 1)], key=lambda change: change.hash)
+    removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
+    blocks = [chain.extend(changes=changes), *chain.extend_many(3)]
+    document = plain({"fields": chain.genesis, "bytes": chain.genesis.encode(), "hash": chain.genesis.chain_id})
+    return {
+        "genesis": document,
+        "changes": [record(change) for change in (*changes, approved(chain, removal, 1))],
+        "blocks": [record(block) for block in blocks],
+        "states": [_state(chain.states[block.hash]) for block in blocks],
+    }
 
 
 def _documents() -> tuple[Genesis, Genesis]:
@@ -184,6 +218,7 @@ def _header(block: Block) -> dict[str, Any]:
 def _state(state: State) -> dict[str, Any]:
     """A state, with what follows from it and the genesis document."""
     roster, names = state.roster, [item.name for item in fields(state) if item.compare and item.name != "roster"]
+    names = [name for name in names if name not in _not_written(state)]
     names.insert(names.index("punctuality"), "members")  # in the order of the encoding
     encoded = {name: roster.members if name == "members" else getattr(state, name) for name in names}
     derived = {"contributors": roster.contributors, "electors": roster.electors}

@@ -10,6 +10,7 @@ from fedchain.network.bitmaps import to_bitmap
 from fedchain.network.messages import (
     CandidateMessage,
     CertificateMessage,
+    ChangeMessage,
     Chunk,
     EvidenceMessage,
     FinalMessage,
@@ -31,6 +32,7 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.network.session import sign_session
+from tests.support.chain.changes import joining, living
 from tests.vectors.chain import plain
 from tests.vectors.small_chain import KEYS, VectorChain, vector_chain
 
@@ -81,6 +83,7 @@ def messages() -> Iterator[Message]:
     yield SessionMessage(sign_session(KEYS[0], chain.genesis.chain_id, numbers[0], height=1, sequence=0))
     answer = sign_session(KEYS[0], chain.genesis.chain_id, numbers[1], heard=numbers[0], height=1, sequence=3)
     yield SessionMessage(answer)
+    yield ChangeMessage(joining(living(4), 4))
 
 
 def fields_of(message: Message) -> dict[str, Any]:

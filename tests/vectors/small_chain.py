@@ -6,7 +6,7 @@ Knowledge is any bytes here: what it means is the learning method's business. Ev
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedchain.chain.block import BLOCK_VERSION, Block, Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.block import Block, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.evidence import Evidence, evidence_of
@@ -137,7 +137,7 @@ def _extend(
     posts = (_post(genesis, member, round_number, _payload(member, round_number)) for member in posting)
     counted = tuple(sorted(posts, key=lambda post: post.sender))
     draft = Header(
-        version=BLOCK_VERSION,
+        version=genesis.version,
         parent_hash=before.block_hash,
         height=before.height + 1,
         round=before.round,

@@ -9,6 +9,7 @@ import pytest
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import Change
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence
@@ -17,7 +18,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.chain.post import Post
 from fedchain.chain.state import decode_state, genesis_state
-from fedchain.chain.transition import judge_final, judge_joined
+from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.paths import DOCS
@@ -59,6 +60,21 @@ def test_records_read_back_have_the_same_bytes_fields_and_hash(section: str) -> 
 def test_what_something_is_known_by_is_the_hash_of_its_bytes(section: str) -> None:
     for vector in PUBLISHED[section]:
         assert hashlib.sha256(bytes.fromhex(vector["bytes"])).hexdigest() == vector["hash"]
+
+
+def test_the_records_of_version_3_read_back_have_the_same_bytes_fields_and_hash() -> None:
+    section = PUBLISHED["version_3"]
+    genesis = Genesis.decode(bytes.fromhex(section["genesis"]["bytes"]))
+    assert (plain(genesis), genesis.chain_id.hex()) == (section["genesis"]["fields"], section["genesis"]["hash"])
+    for name, kind in (("changes", Change), ("blocks", Block)):
+        for vector in section[name]:
+            read = kind.from_record(decode(bytes.fromhex(vector["bytes"]), SIZE_MAX))
+            assert (plain(read), read.hash.hex()) == (vector["fields"], vector["hash"])
+    state = genesis_state(genesis)
+    for vector, following in zip(section["blocks"], section["states"], strict=True):
+        block = Block.from_record(decode(bytes.fromhex(vector["bytes"]), SIZE_MAX))
+        state = judge_block(genesis, state, block, None, is_valid_signature)
+        assert state.encode().hex() == following["bytes"]
 
 
 def test_a_block_is_known_by_the_hash_of_its_header() -> None:

@@ -3,7 +3,8 @@
 If every member votes, certificate and state prove themselves: a state's members are the founders, and a member without
 a vote in it has lost its vote by its own signatures. If voters are drawn by a block's hash, a forged state could draw
 them. If so few are drawn that all may be liars, more members than may lie have to hand out the same block. Until as
-many announce such a head, this peer follows the chain block by block, which requires no trust.
+many announce such a head, this peer follows the chain block by block, which requires no trust. So it does where the
+founding document lets members change: the blocks between say who they are.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from itertools import islice
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.change import CHANGES_VERSION
 from fedchain.chain.exceptions import Refused, UnknownParent
 from fedchain.chain.far_final import may_be_drawn_by_liars, validate_far_final
 from fedchain.chain.state import state_size_max
@@ -72,6 +74,8 @@ class Joining:
     def may_join(self, gap: int) -> bool:
         """Whether to ask for heads more than ``gap`` blocks above ours, because they could be proved to us."""
         context, now_ms = self._context, self._context.now.ms
+        if context.genesis.version >= CHANGES_VERSION:  # only the blocks between say who the members are by then
+            return False
         if not self._needs_confirmation:
             return True
         if context.catch_up.confirmed <= context.head.height + gap:

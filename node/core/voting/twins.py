@@ -224,7 +224,7 @@ class Twins:
         If the network connects this peer to few, it is the number that is left of those when f are down, at least one.
         """
         context, roster = self._context, self._context.head.roster
-        active = len(roster) - len(roster.culprits)
+        active = roster.active
         others, faulty = active - roster.is_active(context.me), context.genesis.fault_model.faulty(active)
         reached = others if self._neighbours is None else min(others, self._neighbours)
         return max(min(1, reached), min(faulty + 1, reached - faulty))

@@ -4,16 +4,22 @@ Unlike validity the policy depends on arrivals at this peer and their times, so 
 about votes only. All times are of this peer's monotonic clock, which no miner can influence.
 """
 
+from collections.abc import Sequence
+
+from fedchain.chain.change import Change
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry
+from fedchain.node.core.membership.change_pool import fits
 
 
 def deserves_vote(context: Context, entry: Entry) -> bool:
     """Whether this peer would vote for a valid block now."""
     if entry.lacks_parts and not is_lack_forgiven(context, entry):
+        return False
+    if omits_changes(context, entry):
         return False
     if entry.posts and entry.posts == len(context.head.roster.contributors):
         return True  # it counts every contributor
@@ -55,6 +61,25 @@ def omits_posts(context: Context, entry: Entry) -> bool:
     if not counted and (len(held) < posts_required(genesis, head) or genesis.centralized):
         return False
     return bool(held - counted)
+
+
+def omits_changes(context: Context, entry: Entry) -> bool:
+    """Whether the block omits a change that we had held complete for long enough, although it had room for it.
+
+    Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is.
+    """
+    genesis = context.genesis
+    if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
+        return False
+    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - genesis.omission_slack_ms)
+    return has_room_for(context, entry, held)
+
+
+def has_room_for(context: Context, entry: Entry, changes: Sequence[Change]) -> bool:
+    """Whether the block could count one of ``changes`` that it leaves out."""
+    counted = {change.hash for change in entry.block.changes}
+    omitted = [change for change in changes if change.hash not in counted]
+    return any(fits(context.genesis, context.head, (*entry.block.changes, change)) for change in omitted)
 
 
 def is_patience_over(context: Context) -> bool:

@@ -24,6 +24,7 @@ from tests.support.chain.builders import (
     genesis,
     keys,
 )
+from tests.support.chain.changes import joining, living, own
 from tests.support.chain.explored import (
     GENESIS,
     Explore,
@@ -349,3 +350,16 @@ def test_a_chain_of_another_shape_is_read_as_well(explore: Explore) -> None:
     assert verdicts(explorer.verify(SumRules())) == ["ok"] * 3
     assert (explorer.status().electors, explorer.status().quorum) == (3, 2)
     assert [len(explorer.block(str(height)).transactions) for height in (1, 2, 3)] == [2, 2, 2]
+
+
+def test_newcomers_and_leavers_are_among_the_members(tmp_path: Path) -> None:
+    chain = living(5)
+    blocks = [chain.extend(changes=[joining(chain, 5), own(chain, 1)]), *chain.extend_many(4)]
+    with Store.create(tmp_path / "chain", chain.genesis) as store:
+        store.append([chain.final(block) for block in blocks])
+    with Explorer.open(tmp_path / "chain") as explorer:
+        shown = explorer.members()
+        assert [item.number for item in shown] == [0, 1, 2, 3, 4, 5]
+        assert [item.posts for item in shown] == [5, 2, 5, 5, 5, 3]
+        assert [item.elector for item in shown] == [True, False, True, True, True, True]
+        assert explorer.peer("5").public_key == keys(6)[5].public_key

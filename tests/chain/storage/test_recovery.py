@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
+from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import StoreCorrupt
+from fedchain.chain.member import Standing
+from fedchain.chain.state import decode_state
 from fedchain.chain.storage import recovery
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import FINALS, STATES, from_row, to_row
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Final
-from tests.support.chain.builders import ChainBuilder
+from fedchain.chain.transition import judge_stored
+from fedchain.crypto.keys import is_valid_signature
+from tests.support.chain.builders import ChainBuilder, keys
+from tests.support.chain.changes import joining, living
 from tests.support.chain.stored import (
     BLOCKS,
     DAMAGE,
@@ -241,3 +247,40 @@ def test_whatever_rows_are_lost_a_start_ends_with_a_whole_chain(tmp_path: Path, 
         store.append([replace(record, state=b"") for record in records])
         assert (store.head(), store.base()) == (records[-1], 1)
         expect_whole(store)
+
+
+def test_members_that_were_written_into_a_store_are_not_believed(tmp_path: Path) -> None:
+    """They vouch for a block of their own, but the founders never let them in."""
+    chain, folder = living(4), tmp_path / "chain"
+    blocks = chain.extend_many(3)
+    parent = blocks[-1].header.parent_hash
+    fields = decode(chain.states[parent].encode(), 2**24)
+    founders = [[key.public_key, int(Standing.LEFT), int(Standing.LEFT), 0, 1, 0] for key in keys(4)]
+    fields[12] = founders + [[key.public_key, 0, 0, 0, 1, 0] for key in keys(8)[4:]]
+    fields[13] += b"\x02" * 4
+    fields[15] = bytes(4) + b"\x01" * 4
+    forger = ChainBuilder(chain.genesis)
+    forger.blocks, forger.contents, forger.tip = dict(chain.blocks), dict(chain.contents), parent
+    forger.states |= {parent: decode_state(chain.genesis, encode(fields))}
+    forged = forger.extend(certificate=forger.certificate(parent, sorted(key.public_key for key in keys(8)[4:])))
+    judge_stored(chain.genesis, forger.states[parent], forged, forger.certificate(forged), is_valid_signature)
+    with Store.create(folder, chain.genesis) as store:
+        store.append([chain.final(block) for block in blocks[:2]])
+        store.append([Final(forged, forger.certificate(forged), forger.states[parent].encode())])
+    with Store.open(folder, chain.genesis) as store:
+        head = store.head()
+        assert head is not None
+        assert head.block == blocks[1]
+
+
+def test_members_that_the_chain_let_in_are_found_again_at_a_start(tmp_path: Path) -> None:
+    chain, folder = living(4), tmp_path / "chain"
+    blocks = [chain.extend(), chain.extend(changes=[joining(chain, 4)]), *chain.extend_many(4)]
+    with Store.create(folder, chain.genesis) as store:
+        store.append([chain.final(block) for block in blocks])
+    with Store.open(folder, chain.genesis) as store:
+        head = store.head()
+        assert head is not None
+        assert head.block == blocks[-1]
+    with Store.open(folder, chain.genesis, read_only=True) as store:
+        assert store.state_before(6) == chain.states[blocks[-1].header.parent_hash]

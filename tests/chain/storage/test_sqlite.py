@@ -71,11 +71,11 @@ def test_another_chain_is_named_with_both_ids(folder: Path) -> None:
 
 
 def test_a_genesis_of_another_version_is_a_mismatch(folder: Path) -> None:
-    later = GENESIS.encode().replace(b"\x02", b"\x03", 1)
+    later = GENESIS.encode().replace(b"\x02", b"\x04", 1)
     with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
         connection.execute("DELETE FROM genesis")
         GENESIS_TABLE.insert(connection, (GENESIS.chain_id, later))
-    with pytest.raises(StoreMismatch, match="version is 3"):
+    with pytest.raises(StoreMismatch, match="version is 4"):
         Store.open(folder)
 
 

@@ -14,7 +14,8 @@ from fedchain.node.founding.consensus import Consensus
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 OTHERWISE = {"version", "name", "created_ms", "members", "learning", "setup", "phases", "aggregator"}
-"""Fields that options of their own say, or that follow from the method."""
+OTHERWISE |= {"admission", "sponsors", "away_after"}
+"""Fields that options of their own say, that follow from the method, or that a scenario alone has."""
 
 
 def test_every_field_has_a_setting() -> None:

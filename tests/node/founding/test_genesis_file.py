@@ -29,6 +29,6 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
 def test_a_document_of_another_version_is_named(tmp_path: Path) -> None:
     path, data = tmp_path / "genesis.fedchain", genesis(4).encode()
     assert data[3] == GENESIS_VERSION, "behind the head of the record"
-    path.write_bytes(data[:3] + bytes([GENESIS_VERSION + 1]) + data[4:])
-    with pytest.raises(InvalidGenesis, match=rf"genesis\.fedchain: version is {GENESIS_VERSION + 1}, this program"):
+    path.write_bytes(data[:3] + bytes([GENESIS_VERSION + 2]) + data[4:])
+    with pytest.raises(InvalidGenesis, match=rf"genesis\.fedchain: version is {GENESIS_VERSION + 2}, this program"):
         read_genesis(path)

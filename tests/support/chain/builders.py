@@ -10,7 +10,6 @@ from struct import Struct
 from typing import Any
 
 from fedchain.chain.block import (
-    BLOCK_VERSION,
     Block,
     Header,
     evidence_root,
@@ -18,6 +17,7 @@ from fedchain.chain.block import (
     transactions_root,
 )
 from fedchain.chain.certificate import Certificate, certificate_root, certify
+from fedchain.chain.change import Change, changes_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
@@ -113,11 +113,17 @@ def seal(
     certificate: Certificate | None,
     evidence: Sequence[Evidence],
     key: PrivateKey,
+    changes: Sequence[Change] = (),
 ) -> Block:
     """Mine ``header`` as it stands, roots included, and sign it in the name of ``key``."""
     mined = search_nonce(genesis.proof_function, header, 0, 1_000_000)
     assert mined is not None, "tests use easy targets"
-    return sign_block(key, genesis.chain_id, mined, tuple(transactions), certificate, tuple(evidence))
+    body = tuple(transactions), certificate, tuple(evidence), tuple(changes)
+    return sign_block(key, genesis.chain_id, mined, *body)
+
+
+NEWCOMERS = 8
+"""Keys beyond the founders' that a builder knows."""
 
 
 class ChainBuilder:
@@ -139,7 +145,7 @@ class ChainBuilder:
         self.blocks: dict[Hash, Block] = {}
         self.states: dict[Hash, State] = {self.tip: genesis_state(genesis)}
         self.contents: dict[Hash, bytes] = {sha256(EMPTY_KNOWLEDGE): EMPTY_KNOWLEDGE}
-        self._keys = {key.public_key: key for key in keys(len(genesis.members))}
+        self._keys = {key.public_key: key for key in keys(len(genesis.members) + NEWCOMERS)}
 
     @property
     def state(self) -> State:
@@ -160,7 +166,7 @@ class ChainBuilder:
         state = self.states[self.tip if parent is None else parent]
         posts = []
         for member in sorted(state.roster.contributors if members is None else members):
-            place = self.genesis.index[member]
+            place = state.roster.seats[member]
             content = payload(payload_of + place + 1, state.round, state.phase, 7)
             self.contents[sha256(content)] = content
             posts.append(post(self.key(member), self.genesis, state.round, content, phase=state.phase))
@@ -229,6 +235,7 @@ class ChainBuilder:
         posts: Sequence[Post] | None = None,
         certificate: Certificate | None = None,
         evidence: Sequence[Evidence] = (),
+        changes: Sequence[Change] = (),
         miner: PrivateKey | None = None,
         payload_of: int = 0,
     ) -> Block:
@@ -241,10 +248,11 @@ class ChainBuilder:
         state = self.states[parent]
         posts = self.posts(parent, payload_of=payload_of) if posts is None else posts
         evidence = sorted(evidence, key=lambda item: item.hash)
+        changes = sorted(changes, key=lambda item: item.hash)
         if certificate is None and state.height > 0:
             certificate = self.certificate(parent)
         header = Header(
-            version=BLOCK_VERSION,
+            version=self.genesis.version,
             parent_hash=parent,
             height=state.height + 1,
             round=state.round,
@@ -257,8 +265,10 @@ class ChainBuilder:
             bits=state.bits,
             miner=self._miner(state).public_key if miner is None else miner.public_key,
             nonce=0,
+            changes_root=changes_root(changes),
         )
-        return self.keep(seal(self.genesis, header, posts, certificate, evidence, miner or self._miner(state)))
+        key = miner or self._miner(state)
+        return self.keep(seal(self.genesis, header, posts, certificate, evidence, key, changes))
 
     def extend_many(self, count: int, parent: Hash | None = None, *, payload_of: int = 0) -> list[Block]:
         """Build ``count`` blocks on top of each other."""
@@ -280,20 +290,23 @@ class ChainBuilder:
 
         Args:
             block: what is changed.
-            changes: ``transactions``, ``certificate`` or ``evidence`` of the body; ``key`` of another miner; or fields
-                of the header. The roots follow the body, and ``miner`` follows the key, unless they are given.
+            changes: ``transactions``, ``certificate``, ``evidence`` or ``changes`` of the body; ``key`` of another
+                miner; or fields of the header. The roots follow the body, and ``miner`` the key, unless they are given.
         """
         posts = changes.pop("transactions", block.transactions)
         certificate = changes.pop("certificate", block.certificate)
         evidence = changes.pop("evidence", block.evidence)
+        moves = changes.pop("changes", block.changes)
         key = changes.pop("key", None) or self.key(block.header.miner)
         fields: dict[str, Any] = {
             "transactions_root": transactions_root(posts),
             "certificate_root": certificate_root(certificate),
             "evidence_root": evidence_root(evidence),
+            "changes_root": changes_root(moves),
             "miner": key.public_key,
         }
-        return seal(self.genesis, replace(block.header, **(fields | changes)), posts, certificate, evidence, key)
+        header = replace(block.header, **(fields | changes))
+        return seal(self.genesis, header, posts, certificate, evidence, key, moves)
 
     def final(self, block: Block, certificate: Certificate | None = None) -> Final:
         """Record that a node stores of a final block, with the state before it."""

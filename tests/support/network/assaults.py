@@ -24,7 +24,7 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.utils import encode_varint_prefixed
 from multiaddr import Multiaddr
 
-from fedchain.chain.block import BLOCK_VERSION, Block, Header, evidence_root, transactions_root
+from fedchain.chain.block import Block, Header, evidence_root, transactions_root
 from fedchain.chain.certificate import certificate_root
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post, sign_post
@@ -145,7 +145,7 @@ class Offender:
         """A block with a post of ours, with next to no work unless ``bits`` say otherwise."""
         posts = (self.post(number),)
         header = Header(
-            version=BLOCK_VERSION,
+            version=self.genesis.version,
             parent_hash=parent or sha256(b"unknown %d" % number),
             height=self.height + 1,
             round=self.height + 1,

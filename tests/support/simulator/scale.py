@@ -178,9 +178,6 @@ def walls() -> dict[str, int]:
     """Most members that each limit of the code allows where all of them post and vote, unless it says otherwise."""
     limits = Limits()
     return {
-        "a node hears from f + 1 members": largest(
-            lambda n: FaultModel.BYZANTINE.faulty(n) + 1 <= limits.connections_max
-        ),
         "a candidate is gossiped": largest(lambda n: block_size(n, quorum(n), CHUNK_SIZE) <= limits.gossip_size_max),
         "the same where 32 vote": largest(lambda n: block_size(n, quorum(32), CHUNK_SIZE) <= limits.gossip_size_max),
         "a final block is one message": largest(lambda n: final_size(n, quorum(n), CHUNK_SIZE) <= MESSAGE_SIZE_MAX),

@@ -148,7 +148,8 @@ def trivial_simulation(
 
 def trivial_genesis(scenario: Scenario, founded: Mapping[str, Any] = MappingProxyType({})) -> Genesis:
     """The genesis document of such a simulation."""
-    members = tuple(key.public_key for key in simulation_keys(scenario))
+    founders = simulation_keys(scenario)[: scenario.members]
+    members = tuple(key.public_key for key in founders)
     return replace(_founded(), members=members, **(consensus_of(scenario) | dict(founded)))
 
 

@@ -1,0 +1,156 @@
+"""A change of the membership: a member comes, leaves, is removed, or is back; and the members' approvals of it.
+
+A change is proposed by anybody, gossiped like a post, and holds once a block counts it: from the first height of the
+second round after the block's on, so that everybody knows a round's members before the round begins. Only federations
+whose founding document is of version 3 know changes.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+from fedchain.chain.encoding import encode, expect_record, expect_size, signing_message
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.merkle import merkle_root
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
+
+CHANGES_VERSION = 3
+"""Version of founding documents, and of their blocks, whose members may change."""
+
+CHANGES_MAX = 16
+"""Changes that one block may count; the next block has room for more."""
+
+TEXT_SIZE_MAX = 200
+"""Bytes of a change's text, at most."""
+
+ROUNDS_AHEAD = 2
+"""Rounds from the one whose block counts a change to the one from which on it holds."""
+
+
+class ChangeKind(IntEnum):
+    """The ways in which the membership changes."""
+
+    JOIN = 1
+    """A key becomes a member."""
+    LEAVE = 2
+    """A member leaves, for good."""
+    REMOVE = 3
+    """The others take a member out, for good."""
+    BACK = 4
+    """A member that was away counts again."""
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether the founding document's rule of admission has to be met."""
+        return self in (ChangeKind.JOIN, ChangeKind.REMOVE)
+
+    @property
+    def needs_signature(self) -> bool:
+        """Whether the member itself has to sign."""
+        return self is not ChangeKind.REMOVE
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One member's consent to a change."""
+
+    approver: PublicKey
+    """32 bytes: the member that approves."""
+    signature: Signature = field(repr=False)
+    """64 bytes: its own, over the change's hash."""
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.approver, self.signature]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Approval":
+        """Read the canonical fields; raises InvalidEncoding."""
+        approver, signature = expect_record(value, "approval", (bytes, bytes))
+        expect_size(approver, PUBLIC_KEY_SIZE, "approval approver")
+        return cls(approver, expect_size(signature, SIGNATURE_SIZE, "approval signature"))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A proposed change, with the approvals that it has so far."""
+
+    kind: ChangeKind
+    """The way in which the membership changes."""
+    member: PublicKey
+    """32 bytes: the member that it is about, or the key that joins."""
+    text: str
+    """A name or a reason, for people; at most ``TEXT_SIZE_MAX`` bytes."""
+    sequence: int
+    """Number of changes of this member that the chain counts already: an old change cannot be used again."""
+    until: int
+    """Last height whose block may count it."""
+    signature: Signature = field(repr=False)
+    """64 bytes: the member's own, over everything above; empty if others remove it."""
+    approvals: tuple[Approval, ...] = field(default=(), repr=False)
+    """In the order of the approvers' keys."""
+    hash: Hash = field(init=False, repr=False, compare=False)
+    """32 bytes: hash of what is signed; the identity of the change, whoever approves it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hash", sha256(encode(self._signed_fields())))
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [*self._signed_fields(), self.signature, [approval.to_record() for approval in self.approvals]]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Change":
+        """Read the canonical fields; raises InvalidEncoding."""
+        kinds = (int, bytes, str, int, int, bytes, list)
+        number, member, text, sequence, until, signature, approvals = expect_record(value, "change", kinds)
+        if number not in tuple(ChangeKind):
+            raise InvalidEncoding("change kind", f"{number} found, 1 to {max(ChangeKind)} expected")
+        kind = ChangeKind(number)
+        expect_size(member, PUBLIC_KEY_SIZE, "change member")
+        expect_size(signature, SIGNATURE_SIZE if kind.needs_signature else 0, "change signature")
+        if (size := len(text.encode())) > TEXT_SIZE_MAX:
+            raise InvalidEncoding("change text", f"{size} bytes found, at most {TEXT_SIZE_MAX} are allowed")
+        given = tuple(Approval.from_record(record) for record in approvals)
+        return cls(kind, member, text, sequence, until, signature, given)
+
+    def signing_message(self, chain_id: Hash) -> bytes:
+        """The bytes that the member signs."""
+        return signing_message(chain_id, "change", self.hash)
+
+    def approval_message(self, chain_id: Hash) -> bytes:
+        """The bytes that an approver signs."""
+        return signing_message(chain_id, "approval", self.hash)
+
+    def approved_by(self, approvals: Iterable[Approval]) -> "Change":
+        """This change with ``approvals`` in place of those that it has; one of each approver."""
+        given = {approval.approver: approval for approval in approvals}
+        return replace(self, approvals=tuple(given[approver] for approver in sorted(given)))
+
+    def approved(self, key: PrivateKey, chain_id: Hash) -> "Change":
+        """This change with the approval of ``key`` besides those that it has."""
+        approval = Approval(key.public_key, key.sign(self.approval_message(chain_id)))
+        return self.approved_by((*self.approvals, approval))
+
+    def _signed_fields(self) -> list[Any]:
+        return [int(self.kind), self.member, self.text, self.sequence, self.until]
+
+
+def sign_change(
+    key: PrivateKey, chain_id: Hash, kind: ChangeKind, *, text: str = "", sequence: int = 0, until: int
+) -> Change:
+    """Make a change of the member with ``key`` and sign it."""
+    draft = Change(kind, key.public_key, text, sequence, until, bytes(SIGNATURE_SIZE))
+    return replace(draft, signature=key.sign(draft.signing_message(chain_id)))
+
+
+def propose_removal(member: PublicKey, reason: str, *, sequence: int, until: int) -> Change:
+    """Make a change that removes ``member``; it is worth what its approvals are."""
+    return Change(ChangeKind.REMOVE, member, reason, sequence, until, b"")
+
+
+def changes_root(changes: Sequence[Change]) -> Hash:
+    """Merkle root over the hashes of the changes with their approvals; the zero hash if there are none."""
+    return merkle_root([sha256(encode(change.to_record())) for change in changes])

@@ -1,0 +1,72 @@
+"""A member record: what the state says of one member, founder or newcomer. Its place is given once and never reused."""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+from fedchain.chain.encoding import expect_record, expect_size
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
+
+
+class Standing(IntEnum):
+    """Whether a member counts."""
+
+    ACTIVE = 0
+    """It may vote, post and mine, and counts in every quorum, unless it was convicted."""
+    COMING = 1
+    """It joins, and does not count yet."""
+    AWAY = 2
+    """It was silent for too long, and counts again once it is back."""
+    LEFT = 3
+    """It left, for good."""
+    REMOVED = 4
+    """The others took it out, for good."""
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether it is never a member again."""
+        return self in (Standing.LEFT, Standing.REMOVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member's record."""
+
+    key: PublicKey
+    """32 bytes: its public key."""
+    standing: Standing
+    """Whether it counts now."""
+    next: Standing
+    """Its standing from ``round`` on; the same as ``standing`` if no change is on its way."""
+    round: int
+    """First round of ``next``."""
+    sequence: int = 0
+    """Changes of it that the chain counts so far."""
+    idle: int = 0
+    """Blocks in a row for which it was due, and which count neither a post nor a vote of it."""
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of it is on its way."""
+        return self.next is not self.standing
+
+    def at(self, round_number: int) -> "Member":
+        """The record as a round begins. A newcomer, or one that is back, has been silent for no time."""
+        if not self.is_changing or round_number < self.round:
+            return self
+        return replace(self, standing=self.next, idle=0)
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Member":
+        """Read the canonical fields; raises InvalidEncoding."""
+        key, standing, following, *numbers = expect_record(value, "member", (bytes, int, int, int, int, int))
+        expect_size(key, PUBLIC_KEY_SIZE, "member key")
+        for number in (standing, following):
+            if number not in tuple(Standing):
+                raise InvalidEncoding("member standing", f"{number} found, 0 to {max(Standing)} expected")
+        return cls(key, Standing(standing), Standing(following), *numbers)

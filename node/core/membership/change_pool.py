@@ -1,0 +1,106 @@
+"""The change pool: proposed changes of the membership that no final block counts yet, with their approvals."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedchain.chain.change import Change
+from fedchain.chain.exceptions import LimitReached, Refused
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State
+from fedchain.chain.validation import SignatureCheck, approvals_required, validate_change, validate_room
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+
+OPEN_MAX = 8
+"""Open changes that one member may approve at a time, so that a liar cannot fill the pool."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A change that is open."""
+
+    change: Change
+    complete_ms: int | None = None
+    """Since when enough members approve of it, by the monotonic clock; None if they do not."""
+
+
+class ChangePool:
+    """Open changes by their hashes.
+
+    A change that has to be approved is kept on the word of members that approve of it, ``OPEN_MAX`` each; any other is
+    its member's own, one of each. So it is bounded by the number of members.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Hash, _Open] = {}
+
+    def __iter__(self) -> Iterator[Change]:
+        return (item.change for item in self._open.values())
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, change_hash: Hash) -> Change | None:
+        """The open change with this hash, and all approvals of it that are known; None if it is not open."""
+        found = self._open.get(change_hash)
+        return None if found is None else found.change
+
+    def add(self, genesis: Genesis, head: State, change: Change, now_ms: int) -> None:
+        """Keep a valid change with its approvals, in place of what is known of it.
+
+        Raises LimitReached: an approver's changes, or the member's own, are too many.
+        """
+        others = [item.change for key, item in self._open.items() if key != change.hash]
+        if not change.kind.needs_approval and any(
+            other.member == change.member and not other.kind.needs_approval for other in others
+        ):
+            raise LimitReached("changes", f"another one of {change.member.hex()[:16]}… is open")
+        if change.kind.needs_approval and not change.approvals:
+            raise LimitReached("changes", "no member vouches for it")
+        for approval in change.approvals:
+            count = sum(_is_approved_by(other, approval.approver) for other in others)
+            if count >= OPEN_MAX:
+                raise LimitReached("changes", f"{approval.approver.hex()[:16]}… approves of {count} others")
+        item = self._open.setdefault(change.hash, _Open(change))
+        item.change = change
+        self._look(genesis, head, item, now_ms)
+
+    def on_head(self, genesis: Genesis, head: State, is_valid_signature: SignatureCheck, now_ms: int) -> None:
+        """The head moved: drop approvals and changes that no block can count any more."""
+        for item in list(self._open.values()):
+            kept = (given for given in item.change.approvals if head.roster.is_active(given.approver))
+            item.change = item.change.approved_by(kept)
+            try:
+                validate_change(genesis, head, item.change, is_valid_signature)
+            except Refused:
+                del self._open[item.change.hash]
+                continue
+            self._look(genesis, head, item, now_ms)
+
+    def for_block(self, genesis: Genesis, head: State, before_ms: int | None = None) -> tuple[Change, ...]:
+        """Changes for the next block, in block order: complete ones (since before ``before_ms``), as many as fit."""
+        chosen: list[Change] = []
+        for item in sorted(self._open.values(), key=lambda item: item.change.hash):
+            is_due = item.complete_ms is not None and (before_ms is None or item.complete_ms < before_ms)
+            if is_due and fits(genesis, head, (*chosen, item.change)):
+                chosen.append(item.change)
+        return tuple(chosen)
+
+    def _look(self, genesis: Genesis, head: State, item: _Open, now_ms: int) -> None:
+        if len(item.change.approvals) < approvals_required(genesis, head, item.change.kind):
+            item.complete_ms = None
+        elif item.complete_ms is None:
+            item.complete_ms = now_ms
+
+
+def fits(genesis: Genesis, head: State, changes: Sequence[Change]) -> bool:
+    """Whether one block has room for valid changes."""
+    try:
+        validate_room(genesis, head, changes)
+    except Refused:
+        return False
+    return True
+
+
+def _is_approved_by(change: Change, approver: PublicKey) -> bool:
+    return any(approval.approver == approver for approval in change.approvals)

@@ -1,0 +1,68 @@
+"""Changes: takes proposals and approvals of changes of the membership, and passes them on until a block counts them."""
+
+from collections.abc import Callable
+
+from fedchain.chain.change import Change
+from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
+from fedchain.chain.validation import validate_change
+from fedchain.network.messages import ChangeMessage
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Publish, Send
+
+REPEAT_MS = 5_000
+"""Interval at which one more peer is sent what is open here: gossip may be lost."""
+
+
+class Changes:
+    """Collects changes that are open."""
+
+    def __init__(self, context: Context, is_silent: Callable[[], bool]) -> None:
+        self._context, self._is_silent = context, is_silent
+        self._repeated_ms = 0
+        self._turn = 0
+
+    def submit(self, change: Change, *, approves: bool) -> None:
+        """Take a change from our operator, with our approval if the operator gives it, and publish it. Raises Refused.
+
+        A node that signs nothing now does not approve either.
+        """
+        context = self._context
+        if approves and not self._is_silent():
+            change = change.approved(context.key, context.genesis.chain_id)
+        self.on_change(change)
+        merged = context.changes.get(change.hash)
+        assert merged is not None, "it was taken"
+        context.emit(Publish(ChangeMessage(merged)))
+
+    def on_change(self, change: Change) -> None:
+        """Take a change, or more approvals of one, from a peer. Raises Refused."""
+        context = self._context
+        if len(change.approvals) > len(context.head.roster):  # before any of them is checked
+            raise InvalidChange("approvals", f"{len(change.approvals)} found, {len(context.head.roster)} members")
+        known = context.changes.get(change.hash)
+        if known is not None:
+            held = {approval.approver for approval in known.approvals}
+            new = [approval for approval in change.approvals if approval.approver not in held]
+            if not new:
+                raise AlreadyKnown("change", f"{change.hash.hex()} is held with all of these approvals")
+            # The held signature is the member's own; another one over the same change would be as good.
+            change = known.approved_by((*known.approvals, *new))
+        validate_change(context.genesis, context.head, change, context.signatures)
+        context.changes.add(context.genesis, context.head, change, context.now.ms)
+
+    def on_head(self) -> None:
+        """The head moved."""
+        context = self._context
+        if len(context.changes):
+            context.changes.on_head(context.genesis, context.head, context.signatures, context.now.ms)
+
+    def on_tick(self) -> None:
+        """Send what is open to the peer whose turn it is."""
+        context = self._context
+        if not len(context.changes) or context.now.ms - self._repeated_ms < REPEAT_MS or not context.peers:
+            return
+        self._repeated_ms = context.now.ms
+        peers = list(context.peers)
+        self._turn = (self._turn + 1) % len(peers)
+        for change in context.changes:
+            context.emit(Send(peers[self._turn], ChangeMessage(change)))

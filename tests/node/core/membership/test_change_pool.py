@@ -1,0 +1,82 @@
+"""The pool of open changes: what is kept, since when it is complete, and how it stays bounded."""
+
+import pytest
+
+from fedchain.chain.change import Change, ChangeKind, sign_change
+from fedchain.chain.exceptions import LimitReached
+from fedchain.crypto.keys import is_valid_signature
+from fedchain.node.core.membership.change_pool import OPEN_MAX, ChangePool, fits
+from tests.support.chain.builders import ChainBuilder, double_vote, keys
+from tests.support.chain.changes import UNTIL, approved, joining, living, own
+
+
+def add(pool: ChangePool, chain: ChainBuilder, change: Change, now_ms: int = 0) -> None:
+    pool.add(chain.genesis, chain.state, change, now_ms)
+
+
+def due(pool: ChangePool, chain: ChainBuilder, before_ms: int | None = None) -> list[Change]:
+    return list(pool.for_block(chain.genesis, chain.state, before_ms))
+
+
+def test_a_change_is_due_once_enough_approve_of_it() -> None:
+    pool, chain = ChangePool(), living()
+    add(pool, chain, joining(chain, 5, 3), 100)
+    assert due(pool, chain) == []
+    complete = joining(chain, 5)
+    add(pool, chain, complete, 200)
+    assert (due(pool, chain), due(pool, chain, 200), due(pool, chain, 201)) == ([complete], [], [complete])
+    assert pool.get(complete.hash) == complete
+    assert list(pool) == [complete]
+
+
+def test_a_block_gets_as_many_as_fit() -> None:
+    pool, chain = ChangePool(), living(8)
+    for number in range(1, 6):
+        add(pool, chain, own(chain, number))
+    chosen = due(pool, chain)
+    assert len(chosen) == 2
+    assert [change.hash for change in chosen] == sorted(change.hash for change in pool)[:2]
+    assert fits(chain.genesis, chain.state, chosen)
+    assert not fits(chain.genesis, chain.state, list(pool)[:3])
+
+
+def test_a_liar_fills_no_pool() -> None:
+    """Its approval is worth eight open changes, and nobody else's change needs its word."""
+    pool, chain = ChangePool(), living()
+    for number in range(OPEN_MAX):
+        add(pool, chain, joining(chain, 5, 1, text=str(number)))
+    with pytest.raises(LimitReached, match=f"approves of {OPEN_MAX} others"):
+        add(pool, chain, joining(chain, 5, 1))
+    with pytest.raises(LimitReached, match="no member vouches for it"):
+        add(pool, chain, joining(chain, 6, 0))
+    add(pool, chain, own(chain, 1))
+    with pytest.raises(LimitReached, match="another one of"):
+        add(pool, chain, own(chain, 1, text="again"))
+    other = sign_change(keys(7)[6], chain.genesis.chain_id, ChangeKind.JOIN, until=UNTIL)
+    add(pool, chain, other.approved(keys(2)[1], chain.genesis.chain_id))
+    assert len(pool) == OPEN_MAX + 2
+
+
+def test_what_no_block_can_count_any_more_is_dropped() -> None:
+    pool, chain = ChangePool(), living()
+    counted, late, open_still = joining(chain, 5), joining(chain, 6, until=1), own(chain, 1)
+    for change in (counted, late, open_still):
+        add(pool, chain, change)
+    chain.extend(changes=[counted])
+    pool.on_head(chain.genesis, chain.state, is_valid_signature, 500)
+    assert list(pool) == [open_still]
+
+
+def test_the_approval_of_a_convicted_member_is_dropped_and_its_change_waits_for_another() -> None:
+    pool, chain = ChangePool(), living()
+    change = joining(chain, 6)
+    add(pool, chain, change)
+    chain.extend(evidence=[double_vote(keys(1)[0], chain.genesis, 1, attempt=3)])
+    pool.on_head(chain.genesis, chain.state, is_valid_signature, 500)
+    held = pool.get(change.hash)
+    assert held is not None
+    assert len(held.approvals) == 3
+    # A quorum of the four that are left is three.
+    assert due(pool, chain) == [held]
+    add(pool, chain, approved(chain, held), 700)
+    assert due(pool, chain, 1) == [pool.get(change.hash)], "it has been complete since before"

@@ -1,0 +1,122 @@
+"""Changes of the membership at a node: proposals and approvals spread, blocks count them, and none is left out."""
+
+from fedchain.chain.change import Change
+from fedchain.network.messages import CandidateMessage, ChangeMessage
+from fedchain.node.core.effects import Effect, Refuse
+from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.core.membership.changes import REPEAT_MS
+from tests.support.chain.builders import keys
+from tests.support.chain.changes import approved, joining, living_genesis, own
+from tests.support.node.stage import Stage, published, refused, sent
+
+
+def living_stage(count: int = 5) -> Stage:
+    return Stage(living_genesis(count, omission_slack_ms=500))
+
+
+def gossiped(effects: list[Effect]) -> list[Change]:
+    return [message.change for message in published(effects, ChangeMessage)]
+
+
+def test_an_operator_s_approval_is_signed_and_told_to_everybody() -> None:
+    stage = living_stage()
+    change = joining(stage.chain, 5, 0)
+    (told,) = gossiped(stage.handle(ChangeSubmitted(change, approves=True)))
+    assert [approval.approver for approval in told.approvals] == [stage.me]
+    assert stage.node.open_changes() == (told,)
+    assert dict(stage.node.sizes())["changes"] == 1
+
+
+def test_a_change_that_nobody_may_make_is_refused_to_its_operator() -> None:
+    stage = living_stage()
+    stranger = own(stage.chain, 1, sequence=3)
+    (effect,) = [item for item in stage.handle(ChangeSubmitted(stranger, approves=False)) if isinstance(item, Refuse)]
+    assert effect.peer == stage.me
+    assert "sequence: 3 found, 0 expected" in str(effect.error)
+    assert stage.node.open_changes() == ()
+
+
+def test_a_silent_node_approves_of_nothing() -> None:
+    stage = Stage(living_genesis(), is_heard=False)
+    assert stage.node.is_silent()
+    effects = stage.handle(ChangeSubmitted(joining(stage.chain, 5, 0), approves=True))
+    assert gossiped(effects) == []
+
+
+def test_approvals_from_several_sides_come_together() -> None:
+    stage = living_stage()
+    change = joining(stage.chain, 5, 0)
+    one, two = (change.approved(keys(5)[number], stage.genesis.chain_id) for number in (1, 2))
+    assert refused(stage.receive(ChangeMessage(one))) == []
+    assert refused(stage.receive(ChangeMessage(two))) == []
+    assert refused(stage.receive(ChangeMessage(one))) == ["AlreadyKnown"]
+    (held,) = stage.node.open_changes()
+    assert {item.approver for item in held.approvals} == {key.public_key for key in keys(3)[1:]}
+
+
+def test_forged_and_endless_approvals_are_refused_and_nothing_stays() -> None:
+    stage = living_stage()
+    change = joining(stage.chain, 5, 0)
+    assert refused(stage.receive(ChangeMessage(change.approved(keys(9)[8], stage.genesis.chain_id)))) == [
+        "InvalidSignature"
+    ]
+    many = change.approved_by(joining(stage.chain, 5, 5).approvals)
+    for number in range(5, 8):
+        many = many.approved(keys(8)[number], stage.genesis.chain_id)
+    assert refused(stage.receive(ChangeMessage(many))) == ["InvalidChange"]
+    assert refused(stage.receive(ChangeMessage(change))) == ["LimitReached"]
+    assert stage.node.open_changes() == ()
+
+
+def test_our_block_counts_what_is_complete_even_if_it_was_being_mined() -> None:
+    stage = living_stage()
+    effects = stage.post(*stage.others_posts())
+    change = own(stage.chain, 1)
+    effects += stage.receive(ChangeMessage(change))
+    (message,) = published(stage.mine(effects), CandidateMessage)
+    assert message.block.changes == (change,)
+    stage.adopt(message.block)
+    stage.final(message.block)
+    assert stage.node.head.records[1].is_changing
+    assert stage.node.open_changes() == ()
+
+
+def test_a_block_that_leaves_a_change_out_gets_no_vote_until_that_is_forgiven() -> None:
+    stage = living_stage()
+    stage.post(*stage.others_posts())
+    stage.receive(ChangeMessage(own(stage.chain, 1)))
+    stage.tick(1.0)
+    block = stage.block()
+    stage.candidate(block)
+    assert stage.node.voting.preferred() is None
+    with_it = stage.block(changes=[own(stage.chain, 1)])
+    stage.candidate(with_it)
+    assert stage.node.voting.preferred() == with_it.hash
+
+
+def test_a_change_that_came_with_the_block_is_no_reason_to_refuse_it() -> None:
+    stage = living_stage()
+    stage.post(*stage.others_posts())
+    block = stage.block()
+    stage.candidate(block)
+    stage.receive(ChangeMessage(own(stage.chain, 1)))
+    assert stage.node.voting.preferred() == block.hash
+
+
+def test_an_omission_is_forgiven_in_the_end() -> None:
+    stage = living_stage()
+    stage.post(*stage.others_posts())
+    stage.receive(ChangeMessage(own(stage.chain, 1)))
+    stage.tick(1.0)
+    block = stage.block()
+    stage.candidate(block)
+    stage.wait(120.0)
+    assert stage.node.voting.preferred() == block.hash
+
+
+def test_lost_gossip_is_repaired_by_sending_what_is_open_to_one_peer_after_the_other() -> None:
+    stage = living_stage()
+    change = approved(stage.chain, joining(stage.chain, 5, 0), 2)
+    stage.receive(ChangeMessage(change))
+    told = [sent(stage.tick(REPEAT_MS / 1000), ChangeMessage) for _ in range(4)]
+    assert [[message.change for message in messages] for messages in told] == [[change]] * 4

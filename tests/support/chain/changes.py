@@ -1,0 +1,45 @@
+"""Chains whose members come and go, and their changes."""
+
+from typing import Any
+
+from fedchain.chain.change import CHANGES_VERSION, Change, ChangeKind, sign_change
+from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.validation import approvals_required
+from tests.support.chain.builders import ChainBuilder, genesis, keys
+
+UNTIL = 50
+"""Last height of these changes, unless another one is asked for."""
+
+
+def living_genesis(count: int = 5, **fields: Any) -> Genesis:
+    """A founding document whose members may change by a quorum's approval, or as ``fields`` say."""
+    said: dict[str, Any] = {"version": CHANGES_VERSION, "admission": Admission.QUORUM} | fields
+    return genesis(count, **said)
+
+
+def living(count: int = 5, **fields: Any) -> ChainBuilder:
+    """A chain from such a document."""
+    return ChainBuilder(living_genesis(count, **fields))
+
+
+def joining(chain: ChainBuilder, number: int, approvers: int | None = None, **fields: Any) -> Change:
+    """A change by which a key joins, approved by the first members that are required, or by as many as given."""
+    said: dict[str, Any] = {"text": f"peer {number}", "until": UNTIL} | fields
+    change = sign_change(keys(number + 1)[number], chain.genesis.chain_id, ChangeKind.JOIN, **said)
+    return approved(chain, change, approvers)
+
+
+def approved(chain: ChainBuilder, change: Change, approvers: int | None = None) -> Change:
+    """The change with approvals of the first active members, its subject left out."""
+    roster = chain.state.roster
+    count = approvals_required(chain.genesis, chain.state, change.kind) if approvers is None else approvers
+    active = [member for member in roster.members if roster.is_active(member) and member != change.member]
+    for member in active[:count]:
+        change = change.approved(chain.key(member), chain.genesis.chain_id)
+    return change
+
+
+def own(chain: ChainBuilder, number: int, kind: ChangeKind = ChangeKind.LEAVE, **fields: Any) -> Change:
+    """A member's own change."""
+    said: dict[str, Any] = {"sequence": chain.state.records[number].sequence, "until": UNTIL} | fields
+    return sign_change(keys(number + 1)[number], chain.genesis.chain_id, kind, **said)
