@@ -93,6 +93,8 @@ class Scenario(Consensus):
     """Virtual seconds of one local step (DFPL: α)."""
     mining_attempts: Annotated[int, Range(2, 2**40)] = 128
     """Real hashes per block, on average; peers' virtual hash rates follow from it and from mining_s."""
+    hash_rates: tuple[float, ...] = ()
+    """Hash rates of the peers by number, as multiples of the rate that each has otherwise; a missing one is 1."""
     idle_sleep: bool = False
     """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
 
@@ -153,6 +155,9 @@ class Scenario(Consensus):
         members = self.members
         _expect_range("committee_size", self.committee_size, 0, members)
         _expect_range("degree", self.degree, 0, max(0, members - 1))
+        _expect_range("length of hash_rates", len(self.hash_rates), 0, self.everybody)
+        for rate in self.hash_rates:
+            _expect_range("hash_rates", rate, 1e-6, 1e6)
         for table in ("faults", "clocks", "adversaries"):
             for place, row in enumerate(getattr(self, table)):
                 if not row.peers and getattr(row, "kind", "") != "heal":
@@ -219,8 +224,8 @@ class Scenario(Consensus):
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        for name, usual in (("device", "cpu"), ("train_ahead", True)):  # a file without it says the same
-            if values[name] == usual:
+        for name, usual in (("device", "cpu"), ("train_ahead", True), ("hash_rates", ())):
+            if values[name] == usual:  # a file without it says the same
                 del values[name]
         if not self.members_change:  # as before there were such settings
             for name in ("admission", "sponsors", "away_after", "changes"):

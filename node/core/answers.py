@@ -88,11 +88,14 @@ class Answers:
         return newest + (older[start:] + older[:start])[: HELD_VOTES_MAX - count]
 
     def _candidates(self, agreement: Agreement) -> list[Hash]:
-        """Blocks to announce: first those that a quorum voted for, which a peer may need to go on, then the best."""
+        """Blocks to announce: first those that a quorum or a leader voted for, which peers may need, then the best."""
         ballots, entries = agreement.ballots, self._context.ledger.entries
         proofs = (ballots.decision, ballots.newest_polka)
-        named = [proof.block_hash for proof in proofs if proof is not None and proof.block_hash in entries]
-        return list(dict.fromkeys([*named, *(entry.hash for entry in self._context.ledger.valid())]))
+        named = [proof.block_hash for proof in proofs if proof is not None]
+        if (proposal := agreement.proposal()) is not None:
+            named.append(proposal)
+        held = [block_hash for block_hash in named if block_hash in entries]
+        return list(dict.fromkeys([*held, *(entry.hash for entry in self._context.ledger.valid())]))
 
     def questions(self, status: Status, agreement: Agreement, wanted: Collection[Hash]) -> Iterator[Message]:
         """Questions to a peer at our height that sent this ``status``; ``wanted`` blocks come first."""

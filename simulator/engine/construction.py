@@ -90,7 +90,7 @@ class Construction:
             parts: folder with each peer's parts; None if posts have none.
         """
         scenario = self.scenario
-        behaviours = self._behaviours()
+        behaviours, rates = self._behaviours(), dict(enumerate(scenario.hash_rates))
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
         for number, key in enumerate(self.keys):
@@ -101,7 +101,7 @@ class Construction:
                 number,
                 key,
                 self.checks or Checks(self.genesis, self.rules, self.contents.intern),
-                Machine(MemoryStore(pool, self.contents.shelf()), clock, draw, folder),
+                Machine(MemoryStore(pool, self.contents.shelf()), clock, draw, folder, rates.get(number, 1.0)),
                 around,
                 behaviours.get(number),
             )
@@ -127,7 +127,7 @@ class Construction:
 
 
 def pace_of(scenario: Scenario) -> Pace:
-    """Speeds of a peer; all miners together need ``mining_s`` for ``mining_attempts`` hashes."""
+    """Speeds of a peer; all miners together need ``mining_s`` for ``mining_attempts`` hashes at equal rates."""
     members = scenario.members
     awake = scenario.contributors_per_round + scenario.committee_size if scenario.idle_sleep else members
     miners = 1 if scenario.centralized else min(awake, members)

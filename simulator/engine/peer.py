@@ -106,7 +106,7 @@ class Pace:
     iteration_s: float
     """Seconds of one local step (DFPL: α)."""
     hashes_per_s: float
-    """Hashes per second."""
+    """Hashes per second of a peer whose hash rate is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,8 @@ class Machine:
     """Source of randomness."""
     parts: LinkedPartFolder | None = None
     """Parts that posts list by reference, as far as they are here; None if posts have no parts."""
+    hash_rate: float = 1.0
+    """Its hash rate, as a multiple of the usual one."""
 
 
 class SimulatedPeer:
@@ -179,6 +181,7 @@ class SimulatedPeer:
         self.kill_pending = False
         """Whether the peer crashes between two effects of the next event that has several."""
         self.checks, self._clock, self._draw, self._around = checks, machine.clock, machine.draw, around
+        self._hashes_per_s = around.pace.hashes_per_s * machine.hash_rate
         self._parts, self._parts_needed = machine.parts, frozenset[Hash]()
         self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
         self._training = 0  # contributions that are being computed, which may still read parts
@@ -494,7 +497,7 @@ class SimulatedPeer:
         """
         success = (target_from_bits(header.bits) + 1) / 2**256
         attempts = -math.log(1.0 - self._draw.random()) / success
-        duration_s = attempts / self._around.pace.hashes_per_s * self.slowness
+        duration_s = attempts / self._hashes_per_s * self.slowness
         self._around.loop.call_later(duration_s, self._seal, self._life, header, on_sealed, is_wanted)
 
     def _seal(

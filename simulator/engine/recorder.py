@@ -32,6 +32,8 @@ class Recorder:
         self.timeline: dict[tuple[int, int], Span] = {}
         self.evaluations = EvaluationLog()
         self._genesis, self._loop, self._witness = genesis, loop, witness
+        self.mined: dict[int, list[int]] = {}
+        """The peers that mined each round's final blocks, in order; those of the setup are the first round's."""
         self._sealed_s: dict[Hash, float] = {}
         self._sent_bytes = self._received_bytes = [0] * (peers or len(genesis_state(genesis).roster))
 
@@ -94,8 +96,10 @@ class Recorder:
         """Put everything that is known by now into a row."""
         self.evaluations.of_round(row.round).fill(row)
         below = self.rows[row.round - 2].height if row.round > 1 else 0
-        found = (ledger.final(height) for height in range(below + 1, row.height + 1))
-        decided = [item for item in found if item is not None and item[0].header.round == row.round]
+        known = (ledger.final(height) for height in range(below + 1, row.height + 1))
+        found = [item for item in known if item is not None]
+        self.mined[row.round] = [ledger.head.roster.seats[block.header.miner] for block, _ in found]
+        decided = [item for item in found if item[0].header.round == row.round]
         for block, _ in decided:
             self.span(ledger.head.roster.seats[block.header.miner], row.round).sealed = self._sealed_s.get(block.hash)
         if decided:

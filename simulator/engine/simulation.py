@@ -7,9 +7,11 @@ processes; ``Outcome.trace_hash`` proves it.
 import asyncio
 import gc
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -335,7 +337,7 @@ class Simulation:
         rows, head = self.recorder.rows, reference.head
         for row in rows:
             self.recorder.fill(row, reference.ledger)
-        inclusion = self.checker.inclusion
+        inclusion, mined = self.checker.inclusion, Counter(chain.from_iterable(self.recorder.mined.values()))
         return Outcome(
             rows=rows,
             timeline=self.recorder.timeline,
@@ -357,6 +359,7 @@ class Simulation:
                 "not_taken": sum(row.not_taken for row in rows),
                 "refused": sum(row.refused for row in rows),
                 "attempts_max": max((row.attempts for row in rows), default=0),
+                "mined": [mined[number] for number in range(len(self.peers))],
                 "height": head.height,
                 "bytes_sent_per_peer": sum(self.network.sent_bytes) // len(self.peers),
                 "messages_sent": {kind.__name__: counts for kind, counts in self.network.sent_kinds.items()},

@@ -20,8 +20,8 @@ SWEPT_MAX = 1_000
 """Largest number of cells: more are taken for a mistake."""
 
 _NOT_SWEPT = (
-    *("name", "method", "seed", "hyperparameters", "faults", "clocks", "adversaries"),
-    *("data_dir", "workers", "train_ahead"),
+    *("name", "method", "seed", "hyperparameters", "hash_rates", "faults", "clocks", "adversaries"),
+    *("admission", "sponsors", "away_after", "changes", "data_dir", "workers", "train_ahead"),
 )
 
 _FIELDS = tuple(item.name for item in fields(Scenario) if item.name not in _NOT_SWEPT)

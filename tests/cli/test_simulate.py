@@ -130,7 +130,14 @@ def test_help_shows_every_option_under_a_heading() -> None:
     listed = [name for names in PANELS.values() for name in names.split()]
     assert sorted(set(listed)) == sorted(listed)
     settings = CliRunner().invoke(app, ["simulate", "--settings"]).stdout
-    named = {*listed, *(line.split()[0] for line in settings.splitlines()), "faults", "clocks", "adversaries"}
+    named = {
+        *listed,
+        *(line.split()[0] for line in settings.splitlines()),
+        "hash_rates",
+        "faults",
+        "clocks",
+        "adversaries",
+    }
     assert {item.name for item in fields(Scenario)} <= named
 
 

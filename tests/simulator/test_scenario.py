@@ -110,6 +110,8 @@ def test_an_integer_stands_for_a_float() -> None:
         ("iteration_s", float("nan")),
         ("mining_s", 0.0),
         ("mining_attempts", 1),
+        ("hash_rates", [1.0] * 21),
+        ("hash_rates", [1.0, 0.0]),
         ("proof_function", "md5"),
         ("aggregator", "somebody"),
         ("vote_quorum_percent", 49),

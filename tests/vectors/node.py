@@ -176,7 +176,7 @@ def _patience(genesis: Genesis, quorum_after_ms: int | None) -> dict[str, Any]:
 
 
 def _timeout(base_ms: int, attempt: int) -> dict[str, int]:
-    agreement = Agreement(_NoCandidates(), 4, 3, 1, base_ms)
+    agreement = Agreement(_NoCandidates(), 4, 3, 1, base_ms, lambda attempt: bytes(32), bytes(32))
     return {
         "vote_timeout_ms": base_ms,
         "attempt": attempt,
@@ -191,6 +191,10 @@ class _NoCandidates:
     def preferred(self) -> Hash | None:
         """There is none."""
         return None
+
+    def deserves_vote(self, block_hash: Hash) -> bool:
+        """There is none."""
+        return False
 
     def is_complete(self, block_hash: Hash) -> bool:
         """There is none."""

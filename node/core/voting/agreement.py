@@ -2,17 +2,20 @@
 
 Source: Buchman, Kwon, Milosevic, "The latest gossip on BFT consensus", arXiv:1807.04938, Algorithm 1. Instead of a
 proposer's value every member prevotes the candidate that it prefers; the paper's proof of agreement never uses the
-proposer. The names are the paper's where it has one: ``lock`` is (lockedRound, lockedValue), and a *polka* is a quorum
-of prevotes for one block.
+proposer. Its proof of termination does, since better candidates can be mined at any time: so every attempt but the
+first has a *leader*, and its prevote is the proposal. The names are the paper's where it has one: ``lock`` is
+(lockedRound, lockedValue), and a *polka* is a quorum of prevotes for one block.
 
 Pure: ``Candidates`` tells the held and preferred blocks, votes leave as ``Cast``, and the caller passes the time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.voting.ballot import Ballots
 
 TIMEOUT_MS_MAX = 60_000
@@ -27,6 +30,9 @@ class Candidates(Protocol):
 
     def preferred(self) -> Hash | None:
         """The best valid block that deserves a vote: most posts first, then the lowest hash; None if there is none."""
+
+    def deserves_vote(self, block_hash: Hash) -> bool:
+        """Whether a block is valid and deserves a vote, preferred or not."""
 
     def is_complete(self, block_hash: Hash) -> bool:
         """Whether a preferred block counts every expected member, so that no better one can come."""
@@ -53,16 +59,28 @@ class Agreement:
         quorum: number of votes that decide, q.
         faulty: number of electors that may lie, f.
         timeout_ms: timeout of the first attempt, in milliseconds.
+        leader: the member that leads an attempt; all electors take turns.
+        me: this member.
     """
 
-    def __init__(self, candidates: Candidates, electors: int, quorum: int, faulty: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        candidates: Candidates,
+        electors: int,
+        quorum: int,
+        faulty: int,
+        timeout_ms: int,
+        leader: Callable[[int], PublicKey],
+        me: PublicKey,
+    ) -> None:
         self.ballots = Ballots(quorum)
         self.attempt = -1
         self.lock: Lock | None = None
         self._candidates = candidates
         self._electors, self._quorum, self._faulty, self._timeout_ms = electors, quorum, faulty, timeout_ms
+        self._leader, self._me = leader, me
         self._prevoted = self._precommitted = False  # in this attempt
-        self._gather_until_ms: int | None = None  # before attempt 0: when it begins; later: when to prevote
+        self._gather_until_ms: int | None = None  # before attempt 0: when it begins; later: when to prevote unled
         self._nil_prevote_ms: int | None = None
         self._nil_precommit_ms: int | None = None
         self._next_attempt_ms: int | None = None
@@ -103,9 +121,20 @@ class Agreement:
         return cast
 
     def heeds(self, vote: Vote) -> bool:
-        """Whether a counted vote may change anything: it is beyond our attempt, or a quorum has voted in its slot."""
+        """Whether a counted vote may change anything.
+
+        It is beyond our attempt, or a quorum has voted in its slot, or the leader of our attempt cast it.
+        """
         ballot = self.ballots.ballot(vote.attempt, vote.kind)
-        return vote.attempt > self.attempt or len(ballot.first) + len(ballot.second) >= self._quorum
+        if vote.attempt > self.attempt or len(ballot.first) + len(ballot.second) >= self._quorum:
+            return True
+        return 0 < vote.attempt == self.attempt and vote.voter == self._leader(vote.attempt)
+
+    def proposal(self) -> Hash | None:
+        """The block that the leader of this attempt prevoted; None if it has not, and in the first attempt."""
+        prevotes = self.ballots.ballot(self.attempt, VoteKind.PREVOTE).first if self.attempt > 0 else {}
+        vote = prevotes.get(self._leader(self.attempt)) if prevotes else None
+        return None if vote is None or vote.block_hash == NIL else vote.block_hash
 
     def wakes_at_ms(self, now_ms: int) -> int | None:
         """The next time at which time alone may change something; None if there is none. Past timeouts do not count."""
@@ -125,8 +154,9 @@ class Agreement:
     def _start(self, attempt: int, now_ms: int) -> None:
         self.attempt = attempt
         self._prevoted = self._precommitted = False
-        # After a failed attempt the candidates get some time to reach everybody.
-        self._gather_until_ms = now_ms + self.gather_ms(attempt) if attempt else None
+        # After a failed attempt, candidates and quorums get some time to reach the leader, and its prevote as much.
+        waits = 0 if attempt == 0 else 1 if self._leader(attempt) == self._me else 2
+        self._gather_until_ms = now_ms + waits * self.gather_ms(attempt) if waits else None
         self._nil_prevote_ms = now_ms + self.timeout_ms(attempt)
         self._nil_precommit_ms = self._next_attempt_ms = None
         self.ballots.reach(attempt)
@@ -151,7 +181,15 @@ class Agreement:
         return True
 
     def _prevote_value(self, now_ms: int) -> Hash | None:
-        """The block to prevote: the lock, else an earlier polka's, else the preferred one, else nil once it is late."""
+        """The block to prevote: the leader's, else the lock, else an earlier polka's, else the preferred one, else nil.
+
+        Without the leader's prevote, or with one that cannot be followed, the others wait until it is late for it.
+        """
+        proposal = self.proposal()
+        if proposal is not None and self._may_follow(proposal):
+            return proposal
+        if self._gather_until_ms is not None and now_ms < self._gather_until_ms:
+            return None
         is_late = self._nil_prevote_ms is not None and now_ms >= self._nil_prevote_ms
         polka = self.ballots.polka_before(self.attempt)
         if self.lock is not None and (polka is None or polka.attempt <= self.lock[0]):
@@ -160,9 +198,18 @@ class Agreement:
             if self._candidates.is_valid(polka.block_hash):
                 return polka.block_hash
             return NIL if is_late else None
-        if self._gather_until_ms is not None and now_ms < self._gather_until_ms:
-            return None
         return self._candidates.preferred() or (NIL if is_late else None)
+
+    def _may_follow(self, proposal: Hash) -> bool:
+        """Whether the leader's block may be prevoted here: a lock on another one asks for a newer polka (line 28)."""
+        if not self._candidates.is_valid(proposal):
+            return False
+        if self.lock is not None and self.lock[1] == proposal:
+            return True
+        after = -1 if self.lock is None else self.lock[0]
+        if self.ballots.has_polka(proposal, after, self.attempt):
+            return True
+        return self.lock is None and self._candidates.deserves_vote(proposal)
 
     def _precommit(self, now_ms: int) -> bool:
         if self._precommitted:

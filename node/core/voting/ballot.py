@@ -97,6 +97,10 @@ class Ballots:
         earlier = [known for known in self._polkas if known < attempt]
         return self._polkas[max(earlier)] if earlier else None
 
+    def has_polka(self, block_hash: Hash, after: int, before: int) -> bool:
+        """Whether a quorum of prevotes for a block is known, of an attempt between two others."""
+        return any(after < known < before and polka.block_hash == block_hash for known, polka in self._polkas.items())
+
     def add(self, vote: Vote, attempt_now: int) -> Evidence | None:
         """Count a valid vote of an elector; returns the evidence if it proves a crime, otherwise None.
 

@@ -37,6 +37,11 @@ class Voting:
         """The best valid block that deserves our vote; None if there is none."""
         return next((entry.hash for entry in self._context.ledger.valid() if deserves_vote(self._context, entry)), None)
 
+    def deserves_vote(self, block_hash: Hash) -> bool:
+        """Whether a block is valid and deserves our vote."""
+        entry = self._context.ledger.entries.get(block_hash)
+        return entry is not None and entry.is_valid and deserves_vote(self._context, entry)
+
     def is_complete(self, block_hash: Hash) -> bool:
         """Whether a block counts a post of every contributor."""
         entry = self._context.ledger.entries.get(block_hash)
@@ -96,6 +101,8 @@ class Voting:
         self._blocks.wanted.update(item.block_hash for item in named if item is not None)
         if self.agreement.lock is not None:
             self._blocks.wanted.add(self.agreement.lock[1])
+        if (proposal := self.agreement.proposal()) is not None:
+            self._blocks.wanted.add(proposal)  # however many better ones its miner makes
         return ballots.decision
 
     def on_head(self) -> None:
@@ -137,9 +144,18 @@ class Voting:
         context = self._context
         electors, model = context.head.roster.electors, context.genesis.fault_model
         quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
-        agreement = Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
+        timeout_ms = context.genesis.vote_timeout_ms
+        agreement = Agreement(self, len(electors), quorum, faulty, timeout_ms, self._leader, context.me)
         self._resume(agreement)
         return agreement
+
+    def _leader(self, attempt: int) -> PublicKey:
+        """The elector that leads an attempt at the open height: they take turns, in the order of their keys.
+
+        No hash takes part, so that no miner can choose the leaders.
+        """
+        electors = sorted(self._context.head.roster.electors)
+        return electors[(self._context.head.height + 1 + attempt) % len(electors)]
 
     def _resume(self, agreement: Agreement) -> None:
         """Go on from our votes at this height, if any, and hold them for others, which may have forgotten them."""

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 Found = tuple[str, "Iterator[Finding]"]
 """Title of the table, and its findings as they come."""
 
-_FIXED = frozenset({"peers", "rounds", "name", "method", "hyperparameters", "faults", "clocks", "adversaries"})
+_FIXED = frozenset({"peers", "rounds", "name", "method", "hyperparameters"}) | {
+    "hash_rates",
+    "faults",
+    "clocks",
+    "adversaries",
+}
 """Fields of a scenario that an attack chooses by itself, or that have an option."""
 
 METHOD_HELP = (

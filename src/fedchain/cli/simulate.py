@@ -37,7 +37,7 @@ NAMED = ("method", "peers", "rounds", "seed", "dataset", "task", "partition", "w
 """Fields of a scenario that have an option of their own; ``--set`` takes most of them, too."""
 
 SETTABLE = frozenset(item.name for item in fields(Scenario)).difference(
-    {"method", "peers", "rounds", "faults", "clocks", "adversaries", "hyperparameters"}
+    {"method", "peers", "rounds", "hash_rates", "faults", "clocks", "adversaries", "hyperparameters"}
 )
 """Fields of a scenario that ``--set`` takes; the others have an option, or are tables of a scenario's file."""
 
@@ -45,7 +45,7 @@ PANELS = {
     "Federation": "peers rounds seed",
     "Learning": "method",
     "Data": "dataset task download partition",
-    "Settings (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
+    "Settings (only in a file: hash_rates, [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
     "Machine": "workers executor",
     "Output": "out open keep_models track resume draw record",
 }

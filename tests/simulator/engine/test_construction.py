@@ -4,7 +4,8 @@ import pytest
 
 from fedchain.simulator.disturbances import Clock, Traitors
 from fedchain.simulator.engine.construction import pace_of
-from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
+from tests.support.simulator.attacks import miners
+from tests.support.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
 
 
 def test_liars_and_wrong_clocks_are_those_of_the_scenario() -> None:
@@ -24,6 +25,19 @@ def test_liars_and_wrong_clocks_are_those_of_the_scenario() -> None:
 def test_checks_are_shared_unless_each_peer_is_to_compute_them(shared: bool) -> None:
     simulation = trivial_simulation(trivial_scenario(), shares_checks=shared)
     assert len({id(peer.checks) for peer in simulation.peers}) == (1 if shared else 4)
+
+
+def test_blocks_are_mined_in_the_proportion_of_hash_rates_and_counted_for_their_miners() -> None:
+    simulation = trivial_simulation(trivial_scenario(rounds=60, hash_rates=(1.0, 30.0)))
+    mined = simulation.run().totals["mined"]
+    assert mined == [miners(simulation).count(number) for number in range(4)]
+    assert sum(mined) == 60
+    assert mined[1] >= 45, "30 of 33 on average"
+
+
+def test_equal_hash_rates_leave_a_run_as_it_is() -> None:
+    runs = [run_trivial(trivial_scenario(hash_rates=rates)) for rates in ((), (1.0,) * 4)]
+    assert runs[0].trace_hash == runs[1].trace_hash
 
 
 def test_all_that_mine_at_once_share_the_time_that_a_block_takes() -> None:

@@ -2,8 +2,9 @@
 
 The explorer runs the real class. It stands before each step of one member with the votes that others *have cast*, and
 lets any of them arrive, in any combination with any votes of the traitors, whatever blocks the member holds and
-prefers by then, and whether its timers end or not. Four observations keep the number of states small; each only
-allows more courses than the real network does, so agreement in all of them is agreement.
+prefers by then, and whether its timers end or not. A traitor leads all attempts: it may say what an honest leader says,
+and a member that leads does what one does that hears nothing of its leader. Four observations keep the number of states
+small; each only allows more courses than the real network does, so agreement in all of them is agreement.
 
 * A vote that changed nothing when it arrived might as well arrive later, and so might a quorum of prevotes. So nothing
   that was received is kept between two steps, only what followed from it: attempts, own votes and locks.
@@ -73,6 +74,9 @@ class Step:
     def preferred(self) -> Hash | None:
         return self.preference
 
+    def deserves_vote(self, block_hash: Hash) -> bool:
+        return block_hash in self.held
+
     def is_complete(self, block_hash: Hash) -> bool:
         return False
 
@@ -128,6 +132,7 @@ class Explorer:
         self.quorum = (self.members + self.faulty) // 2 + 1
         self.honest = self.members - self.traitors
         self._traitors = range(self.honest, self.members)
+        self._leader = self.honest
 
     def explore(self, states_max: int = 10**9, depth_max: int = 10**9) -> Found:
         """Look at all states, or as many and as deep as allowed; it ends at the first disagreement."""
@@ -209,7 +214,8 @@ class Explorer:
                 base = Step(held, preference, polkas=known)
                 match part:
                     case []:
-                        yield from (replace(base, now_ms=now_ms) for now_ms in (0, GATHERED_MS, TIMED_OUT_MS))
+                        for now_ms, votes in product((0, GATHERED_MS, TIMED_OUT_MS), self._proposals(local.attempt)):
+                            yield replace(base, now_ms=now_ms, votes=votes)
                     case ["ahead", int(last)]:
                         yield from (replace(base, votes=votes) for votes in self._calls_ahead(local.attempt, last))
                     case [VoteKind() as kind, tuple(values)]:
@@ -217,6 +223,12 @@ class Explorer:
                         for votes in self._arrivals(local.attempt, kind, values):
                             if len({vote.voter for vote in votes}) + own >= self.quorum:  # fewer change nothing
                                 yield replace(base, votes=votes)
+
+    def _proposals(self, attempt: int) -> Iterator[tuple[Vote, ...]]:
+        """Prevotes that the leader may have cast by then."""
+        yield ()
+        if attempt > 0 and self.traitors:
+            yield from ((_vote(VoteKind.PREVOTE, attempt, block, self._leader),) for block in BLOCKS)
 
     def _calls_ahead(self, attempt: int, last: int) -> Iterator[tuple[Vote, ...]]:
         """Votes of later attempts: traitors may be in any, but one honest member is ahead, or they are too many."""
@@ -256,7 +268,8 @@ class Explorer:
 
     def _restore(self, local: Local, step: Step) -> Agreement:
         """The member's ``Agreement`` before a step."""
-        agreement = self.kind(step, self.members, self.quorum, self.faulty, 1_000)
+        leader, me = self._leader.to_bytes(32, "big"), ME.to_bytes(32, "big")
+        agreement = self.kind(step, self.members, self.quorum, self.faulty, 1_000, lambda attempt: leader, me)
         agreement.attempt, agreement.lock = local.attempt, local.lock
         agreement._precommitted = local.has_said(VoteKind.PRECOMMIT)
         agreement._prevoted = agreement._precommitted or local.has_said(VoteKind.PREVOTE)

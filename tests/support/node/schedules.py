@@ -2,7 +2,8 @@
 
 Before the network is calm it delays messages by seconds, repairs a third of them only when it is calm, and may be cut
 in two. Traitors know everything at once, say anything to anyone, and either vote at random or tell every member what
-it voted itself.
+it voted itself. They may also tempt: just before a member prevotes, it gets a candidate that is better than all others,
+and the traitors' last prevotes, all for the block that it prevoted itself.
 """
 
 import heapq
@@ -22,6 +23,10 @@ CALM_DELAY_MS = 100
 LIMIT_MS = 400_000
 CANDIDATES_MAX = 8
 
+ATTEMPTS_MORE = 2
+"""Attempts that may begin in calm beyond those that traitors lead: one that ends what was begun in the storm, and the
+one that decides."""
+
 
 @dataclass
 class Outcome:
@@ -31,6 +36,8 @@ class Outcome:
     is_decided: bool = False
     attempts: int = 0
     """The last attempt that an honest member began."""
+    attempts_calm: int = 0
+    """The number of attempts that the members began after the network was calm."""
     after_calm_ms: int = 0
     """How long after the network was calm the last honest member decided."""
 
@@ -45,6 +52,12 @@ class Rules:
     """Whether traitors tell every member what it voted itself; otherwise they vote at random."""
     relays: bool = True
     """Whether honest members pass on the first vote of a slot that they see of a traitor."""
+    tempts: bool = False
+    """Whether traitors make better and better candidates, and show them and their votes just before others prevote."""
+    is_quiet: bool = False
+    """Whether traitors that tempt do nothing else."""
+    kind: type[Agreement] = Agreement
+    """The class under test."""
     hands_out: bool = True
     """Whether a quorum of prevotes is handed out by members that know it."""
 
@@ -57,13 +70,19 @@ class Member:
         self.held: set[Hash] = set()
         self.decided: Hash | None = None
         self.handed_out: set[Hash] = set()
-        rules = schedule.rules
-        self.agreement = Agreement(self, rules.members, schedule.quorum, schedule.faulty, schedule.timeout_ms)
+        self.tempted_in = -2
+        rules, me = schedule.rules, number.to_bytes(32, "big")
+        self.agreement = rules.kind(
+            self, rules.members, schedule.quorum, schedule.faulty, schedule.timeout_ms, schedule.leader, me
+        )
 
     # candidates, as the agreement sees them
 
     def preferred(self) -> Hash | None:
         return max(self.held, key=lambda block: self.schedule.candidates[block], default=None)
+
+    def deserves_vote(self, block_hash: Hash) -> bool:
+        return block_hash in self.held
 
     def is_complete(self, block_hash: Hash) -> bool:
         return False
@@ -112,6 +131,9 @@ class Member:
             self.decided = decision.block_hash
             schedule.on_decided(self)
         elif (wake_ms := agreement.wakes_at_ms(schedule.now_ms)) is not None:
+            if schedule.rules.tempts and agreement.attempt > self.tempted_in:
+                self.tempted_in = agreement.attempt
+                schedule.at(max(wake_ms - 1, schedule.now_ms), partial(schedule.tempt, self, agreement.attempt))
             schedule.at(max(wake_ms, schedule.now_ms + 1), self.advance)
 
 
@@ -140,6 +162,8 @@ class Schedule:
         self.timeout_ms = self.draw.choice((300, 1_000))
         self.calm_ms = self.draw.choice((0, 5_000, 30_000))
         self.is_cut = self.draw.random() < 0.5
+        self.seed = seed
+        self.attempt_when_calm: int | None = None
         self.now_ms = 0
         self.candidates: dict[Hash, tuple[int, float]] = {}
         self.outcome = Outcome()
@@ -154,13 +178,16 @@ class Schedule:
         for _ in range(self.draw.randrange(1, 4)):
             self.at(self.draw.randrange(2_000), partial(self._mine, self.draw.randrange(self.rules.members)))
         self.at(3_000, partial(self._mine, self.rules.members - 1))
-        if self.rules.traitors:
+        self.at(self.calm_ms + CALM_DELAY_MS, self._note_calm)
+        if self.rules.traitors and not (self.rules.tempts and self.rules.is_quiet):
             self.at(self.draw.randrange(100, 1_000), self._betray)
         while self._queue and self._queue[0].at_ms < LIMIT_MS and not self.outcome.is_decided and self.outcome.agrees:
             event = heapq.heappop(self._queue)
             self.now_ms = max(self.now_ms, event.at_ms)
             event.act()
-        self.outcome.attempts = max(member.agreement.attempt for member in self.honest)
+        self.outcome.attempts = self._last_attempt()
+        if self.attempt_when_calm is not None:
+            self.outcome.attempts_calm = max(0, self.outcome.attempts - self.attempt_when_calm)
         self.outcome.after_calm_ms = max(0, self.now_ms - self.calm_ms)
         return self.outcome
 
@@ -168,6 +195,9 @@ class Schedule:
         """Let something happen later."""
         self._count += 1
         heapq.heappush(self._queue, _Event(at_ms, self._count, act))
+
+    def leader(self, attempt: int) -> bytes:
+        return self._keys[(self.seed + attempt) % self.rules.members]
 
     def is_traitor(self, voter: bytes) -> bool:
         return int.from_bytes(voter, "big") < self.rules.traitors
@@ -195,6 +225,12 @@ class Schedule:
         self.outcome.agrees = len(decided - {None}) <= 1
         self.outcome.is_decided = None not in decided
 
+    def _last_attempt(self) -> int:
+        return max(member.agreement.attempt for member in self.honest)
+
+    def _note_calm(self) -> None:
+        self.attempt_when_calm = max(0, self._last_attempt())
+
     def _delay_ms(self, sender: int, receiver: int) -> int:
         if self.now_ms >= self.calm_ms:
             return self.draw.randrange(CALM_DELAY_MS)
@@ -216,6 +252,18 @@ class Schedule:
         self.broadcast(miner, lambda member: member.on_candidate(block))
 
     # traitors
+
+    def tempt(self, member: Member, attempt: int) -> None:
+        """Show a member a candidate that is better than all others, and votes for the block that it prevoted last."""
+        if member.decided is not None or member.agreement.attempt != attempt:
+            return
+        fresh = sha256(b"fresh %d %d" % (attempt, member.number))
+        self.candidates[fresh] = max(posts for posts, _ in self.candidates.values()), 1.0 + len(self.candidates)
+        member.on_candidate(fresh)
+        own = member.agreement.ballots.ballot(attempt - 1, VoteKind.PREVOTE).first.get(self._keys[member.number])
+        if own is not None:
+            for traitor in range(self.rules.traitors):
+                member.on_vote(self.vote(traitor, Cast(VoteKind.PREVOTE, attempt - 1, own.block_hash)))
 
     def _betray(self) -> None:
         self.at(self.now_ms + self.draw.randrange(100, 1_000), self._betray)
@@ -259,6 +307,9 @@ class Figures:
     attempts_median: int
     attempts_99: int
     attempts_max: int
+    calm_attempts_mean: float
+    calm_attempts_max: int
+    """Attempts that were begun after the network was calm."""
     after_calm_s_median: float
     after_calm_s_99: float
 
@@ -276,6 +327,8 @@ def run_many(rules: Rules, seeds: range) -> Figures:
         attempts_median=attempts[middle],
         attempts_99=attempts[last],
         attempts_max=attempts[-1],
+        calm_attempts_mean=sum(outcome.attempts_calm for outcome in outcomes) / len(outcomes),
+        calm_attempts_max=max(outcome.attempts_calm for outcome in outcomes),
         after_calm_s_median=after_s[middle],
         after_calm_s_99=after_s[last],
     )

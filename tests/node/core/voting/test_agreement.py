@@ -28,6 +28,9 @@ class Held:
     def preferred(self) -> Hash | None:
         return next((block for block in self.blocks if block not in self.undeserving), None)
 
+    def deserves_vote(self, block_hash: Hash) -> bool:
+        return block_hash in self.blocks and block_hash not in self.undeserving
+
     def is_complete(self, block_hash: Hash) -> bool:
         return block_hash in self.complete
 
@@ -41,7 +44,7 @@ class Member:
     def __init__(self, *blocks: Hash) -> None:
         self.held = Held()
         self.held.blocks += blocks
-        self.agreement = Agreement(self.held, MEMBERS, QUORUM, FAULTY, TIMEOUT_MS)
+        self.agreement = Agreement(self.held, MEMBERS, QUORUM, FAULTY, TIMEOUT_MS, _key, _key(0))
         self.now_ms = 0
 
     def advance(self, milliseconds: int = 0) -> list[tuple[str, int, Hash]]:
@@ -69,8 +72,13 @@ class Member:
         return self.agreement.wakes_at_ms(self.now_ms)
 
 
+def _key(number: int) -> bytes:
+    """The key of a member. In a federation of seven, member a leads attempt a."""
+    return (number % MEMBERS).to_bytes(32, "big")
+
+
 def _vote(kind: VoteKind, attempt: int, block: Hash, number: int) -> Vote:
-    return Vote(kind, 1, attempt, block, 0, 0, number.to_bytes(32, "big"), bytes(64))
+    return Vote(kind, 1, attempt, block, 0, 0, _key(number), bytes(64))
 
 
 def _in_attempt_0(*blocks: Hash) -> Member:
@@ -248,9 +256,9 @@ def test_precommits_without_agreement_lead_to_the_next_attempt() -> None:
 def test_after_an_attempt_in_vain_the_candidates_get_a_moment_to_reach_everybody() -> None:
     member = _in_attempt_1(B)
     member.held.blocks.insert(0, A)
-    gather_ms = member.agreement.gather_ms(1)
-    assert member.wakes_ms == member.now_ms + gather_ms
-    assert member.advance(gather_ms - 1) == []
+    wait_ms = 2 * member.agreement.gather_ms(1)
+    assert member.wakes_ms == member.now_ms + wait_ms, "member 1 leads, and says nothing"
+    assert member.advance(wait_ms - 1) == []
     assert member.advance(1) == [("prevote", 1, A)]
 
 
@@ -279,17 +287,100 @@ def test_members_ahead_in_different_attempts_take_us_to_the_highest_that_an_hone
     assert member.agreement.attempt == 3
 
 
+# --- leaders
+
+
+def _in_attempt(attempt: int, *blocks: Hash, lock: Lock | None = None) -> Member:
+    """A member that has just gone to an attempt from the one before."""
+    member = Member(*blocks)
+    member.agreement.resume(attempt - 1, lock, prevoted=True, precommitted=True)
+    member.hear(PRECOMMIT, attempt - 1, nil=6)
+    assert (member.agreement.attempt, member.agreement.lock) == (attempt, lock)
+    return member
+
+
+def _leads(member: Member, attempt: int, block: Hash) -> list[tuple[str, int, Hash]]:
+    """The leader of an attempt prevotes; the votes that are cast."""
+    member.agreement.ballots.add(_vote(PREVOTE, attempt, block, attempt), member.agreement.attempt)
+    return member.advance()
+
+
+def test_what_the_leader_prevoted_is_prevoted_at_once_whatever_is_preferred() -> None:
+    member = _in_attempt(2, A, B)
+    assert member.hear(PREVOTE, 2, B=1) == [], "member 1 does not lead attempt 2"
+    assert _leads(member, 2, B) == [("prevote", 2, B)]
+    member = _in_attempt(2, A, B)
+    _knows(member, 0, A)
+    assert _leads(member, 2, B) == [("prevote", 2, B)], "also if a quorum prevoted another one"
+
+
+def test_the_leader_itself_waits_for_candidates_and_quorums_alone() -> None:
+    member = _in_attempt(MEMBERS, A, B)
+    gather_ms = member.agreement.gather_ms(MEMBERS)
+    assert member.advance(gather_ms - 1) == []
+    assert member.advance(1) == [("prevote", MEMBERS, A)]
+
+
+@pytest.mark.parametrize("proposed", [NIL, C])
+def test_a_leader_that_prevotes_nothing_that_is_held_is_given_up(proposed: Hash) -> None:
+    member = _in_attempt(1, A)
+    assert _leads(member, 1, proposed) == []
+    assert member.advance(2 * member.agreement.gather_ms(1) - 1) == []
+    assert member.advance(1) == [("prevote", 1, A)]
+
+
+def test_a_leader_s_block_that_comes_later_is_prevoted_then() -> None:
+    member = _in_attempt(1, A)
+    assert _leads(member, 1, B) == []
+    member.held.blocks.append(B)
+    assert member.advance(1) == [("prevote", 1, B)]
+
+
+def test_a_leader_s_block_that_deserves_no_vote_is_followed_if_a_quorum_prevoted_it() -> None:
+    member = _in_attempt(2, A, B)
+    member.held.undeserving.add(B)
+    assert _leads(member, 2, B) == []
+    _knows(member, 1, B)
+    assert member.advance() == [("prevote", 2, B)]
+
+
+@pytest.mark.parametrize(("known", "follows"), [(None, False), ((0, B), False), ((1, B), False), ((2, B), True)])
+def test_a_locked_member_follows_to_another_block_only_for_a_newer_quorum(known: Lock | None, follows: bool) -> None:
+    member = _in_attempt(3, A, B, lock=(1, A))
+    if known is not None:
+        _knows(member, *known)
+    assert _leads(member, 3, B) == ([("prevote", 3, B)] if follows else [])
+    member.advance(2 * member.agreement.gather_ms(3))
+    assert member.agreement.ballots.ballot(3, PREVOTE).tally == ({B: 2} if follows else {A: 1, B: 1})
+
+
+def test_a_locked_member_follows_to_its_own_block_at_once() -> None:
+    member = _in_attempt(3, A, B, lock=(1, B))
+    assert _leads(member, 3, B) == [("prevote", 3, B)]
+
+
+def test_a_prevote_of_the_leader_is_heeded_and_no_other_single_one() -> None:
+    member = _in_attempt(2, A)
+    votes = [_vote(kind, 2, A, number) for kind, number in ((PREVOTE, 2), (PREVOTE, 3))]
+    for vote in votes:
+        member.agreement.ballots.add(vote, 2)
+    assert [member.agreement.heeds(vote) for vote in votes] == [True, False]
+    assert not _in_attempt_0(A).agreement.heeds(_vote(PREVOTE, 0, A, 0)), "nobody leads attempt 0"
+
+
 # --- locks
 
 
-def test_a_lock_is_prevoted_at_once_whatever_is_preferred() -> None:
+def test_a_lock_is_prevoted_whatever_is_preferred() -> None:
     member = _in_attempt_1(A, B, lock=A)
+    member.advance(2 * member.agreement.gather_ms(1))
     ballot = member.agreement.ballots.ballot(1, PREVOTE)
     assert ballot.tally == {A: 1}
     member = _in_attempt_0(A, B)
     member.hear(PREVOTE, 0, B=5)
     member.held.blocks.remove(B)
     member.hear(PRECOMMIT, 0, nil=6)
+    member.advance(2 * member.agreement.gather_ms(1))
     assert member.agreement.ballots.ballot(1, PREVOTE).tally == {B: 1}, "also if the block is not held any more"
 
 
@@ -303,6 +394,7 @@ def test_a_lock_is_given_up_for_a_newer_quorum_of_prevotes() -> None:
     _knows(member, 1, B)
     member.hear(PRECOMMIT, 1, nil=6)
     assert member.agreement.attempt == 2
+    member.advance(2 * member.agreement.gather_ms(2))
     assert member.agreement.ballots.ballot(2, PREVOTE).tally == {B: 1}
     assert member.agreement.lock == (1, B), "it was of the attempt that we were in"
 
@@ -354,6 +446,7 @@ def test_a_quorum_that_is_known_too_late_locks_nobody_but_is_followed() -> None:
     assert member.advance() == []
     assert member.agreement.lock is None
     member.hear(PRECOMMIT, 0, nil=6)
+    member.advance(2 * member.agreement.gather_ms(1))
     assert member.agreement.ballots.ballot(1, PREVOTE).tally == {B: 1}
 
 
@@ -381,6 +474,6 @@ def test_after_a_crash_nil_is_prevoted_when_time_is_up() -> None:
 def test_a_moment_that_is_past_hides_none_that_is_to_come() -> None:
     member = _in_attempt_1(A)
     member.held.undeserving.add(A)
-    gather_ms = member.agreement.gather_ms(1)
-    assert member.advance(gather_ms) == []
-    assert member.wakes_ms == member.now_ms - gather_ms + 2 * TIMEOUT_MS, "when to prevote nil"
+    wait_ms = 2 * member.agreement.gather_ms(1)
+    assert member.advance(wait_ms) == []
+    assert member.wakes_ms == member.now_ms - wait_ms + 2 * TIMEOUT_MS, "when to prevote nil"

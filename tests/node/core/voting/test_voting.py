@@ -10,7 +10,7 @@ from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL, sign_vote
 from fedchain.crypto.hashing import sha256
-from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
     HELD_VOTES_MAX,
     CandidateMessage,
@@ -59,6 +59,41 @@ def test_who_is_silent_votes_when_its_silence_is_over() -> None:
     assert votes(stage.receive(stage.status(), stage.others[1])) == [(PREVOTE, 0, block.hash)]
 
 
+# --- leaders of later attempts
+
+
+def _attempt_led_by_another(stage: Stage) -> tuple[int, PublicKey]:
+    """The first attempt after 0 that another member leads."""
+    electors = sorted(stage.node.head.roster.electors)
+    leaders = ((attempt, electors[(stage.node.head.height + 1 + attempt) % len(electors)]) for attempt in (1, 2))
+    return next((attempt, leader) for attempt, leader in leaders if leader != stage.me)
+
+
+def test_electors_take_turns_in_leading_attempts_and_heights() -> None:
+    stage = Stage(genesis(4))
+    electors = sorted(stage.node.head.roster.electors)
+    led = [stage.node.voting._leader(attempt) for attempt in range(8)]
+    assert led == [*electors[1:], electors[0]] * 2, "height 1"
+    stage.accept()
+    assert [stage.node.voting._leader(attempt) for attempt in range(7)] == led[1:]
+
+
+def test_the_leader_s_block_is_prevoted_and_named_first_although_another_one_is_preferred() -> None:
+    stage = Stage(genesis(4))
+    blocks = sorted((stage.block(miner=stage.chain.key(other)) for other in stage.others), key=lambda item: item.hash)
+    attempt, leader = _attempt_led_by_another(stage)
+    for block in blocks:
+        stage.candidate(block)
+    stage.vote(NIL, stage.others[:3], PREVOTE, attempt=0)
+    stage.vote(NIL, stage.others[:3], PRECOMMIT, attempt=attempt - 1)
+    assert stage.node.voting.agreement.attempt == attempt
+    effects = stage.vote(blocks[-1], [leader], PREVOTE, attempt=attempt)
+    assert votes(effects) == [(PREVOTE, attempt, blocks[-1].hash)]
+    shown = stage.node._parts.answers.status(stage.node.voting.agreement)
+    assert shown.candidates[0] == blocks[-1].hash
+    assert blocks[-1].hash in stage.node._parts.blocks.wanted
+
+
 # --- after a crash
 
 
@@ -91,7 +126,7 @@ def test_a_lock_holds_although_the_data_folder_is_lost() -> None:
     stage.hear()
     stage.wait(LISTENING_MS / 1_000)
     stage.candidate(rival)
-    effects = stage.vote(NIL, stage.others[:2], attempt=1)
+    effects = stage.vote(NIL, stage.others[:2], attempt=1) + stage.wait(1)
     assert votes(effects)[0] == (PREVOTE, 1, block.hash), "what it is locked on, which it does not even hold"
     check_promises(stage.victim)
 

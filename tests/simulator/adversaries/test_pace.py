@@ -1,0 +1,96 @@
+"""Adversaries of power and pace: outcomes as they are now. A rule that ends an attack turns its test around.
+
+docs/results.md has the figures of longer runs.
+"""
+
+from itertools import pairwise
+
+import pytest
+
+from fedchain.chain.genesis import FaultModel
+from fedchain.chain.roster import draw
+from fedchain.simulator.engine.outcome import Outcome
+from fedchain.simulator.engine.simulation import Simulation
+from tests.support.simulator.attacks import attacked, miners
+from tests.support.simulator.trivial import trivial_simulation
+
+PEERS, ATTACKER, VICTIM = 10, 9, 0
+COALITION, COMMITTEE = tuple(range(14, 20)), 7
+
+
+def play(behaviour: str, power: float = 1.0, rounds: int = 30) -> tuple[Simulation, Outcome]:
+    """Ten peers, one of which attacks with a multiple of the others' hash rate. The checker finds nothing wrong."""
+    rates = (1.0,) * ATTACKER + (power,)
+    simulation = trivial_simulation(attacked(behaviour, (ATTACKER,), peers=PEERS, rounds=rounds, hash_rates=rates))
+    outcome = simulation.run()
+    assert (outcome.violations, outcome.totals["convicted"]) == ([], [])
+    return simulation, outcome
+
+
+def lengths_s(outcome: Outcome) -> list[float]:
+    """Virtual seconds of each round."""
+    return [later - earlier for earlier, later in pairwise([0.0, *(row.virtual_s for row in outcome.rows)])]
+
+
+def counted(simulation: Simulation, number: int) -> list[bool]:
+    """Whether a peer's post is counted, by round."""
+    storage, member = simulation.peers[0].storage, simulation.peers[number].public_key
+    finals = (storage.final(height) for height in range(1, len(miners(simulation)) + 1))
+    return [member in {post.sender for post in final[0].transactions} for final in finals if final is not None]
+
+
+@pytest.mark.long
+def test_a_head_start_wins_far_more_blocks_than_its_power_and_makes_rounds_last_their_timeout() -> None:
+    _, outcome = play("head-start")
+    _, honest = play("follower")
+    assert outcome.totals["mined"][ATTACKER] >= 9 > 2 * 30 / PEERS
+    assert sorted(lengths_s(outcome))[15] > 25 > 3 * sorted(lengths_s(honest))[15]
+
+
+@pytest.mark.long
+def test_a_slow_walk_makes_every_round_last_the_timeout() -> None:
+    _, outcome = play("slow-walk")
+    assert sorted(lengths_s(outcome))[15] > 30
+    assert [row.posts for row in outcome.rows] == [PEERS] * 30, "it is counted all the same"
+
+
+@pytest.mark.long
+def test_a_graphics_card_leaves_a_punctual_member_out_of_most_rounds() -> None:
+    simulation, _ = play("hash-censor", 300.0, rounds=40)
+    assert sum(counted(simulation, VICTIM)[20:]) <= 10
+    simulation, _ = play("follower", 300.0, rounds=40)
+    assert all(counted(simulation, VICTIM)), "power alone leaves nobody out"
+
+
+@pytest.mark.long
+def test_ever_better_candidates_end_with_an_honest_leader() -> None:
+    _, outcome = play("late-better", 30.0)
+    assert 2 <= outcome.totals["attempts_max"] <= 4, "attempts are split, and none after an honest leader's"
+
+
+@pytest.mark.long
+def test_power_that_leaves_takes_the_next_blocks_with_it() -> None:
+    simulation, outcome = play("hash-leaver", 50.0)
+    lasted_s = lengths_s(outcome)
+    assert simulation.peers[ATTACKER].node is None
+    assert max(lasted_s[20:]) > 40 > 4 * sorted(lasted_s[5:20])[7]
+
+
+@pytest.mark.long
+def test_a_grinder_draws_more_of_its_coalition_than_a_committee_bears() -> None:
+    bad = {}
+    for behaviour in ("grinder", "follower"):
+        scenario = attacked(behaviour, COALITION, peers=20, rounds=60, committee_size=COMMITTEE)
+        simulation = trivial_simulation(scenario)
+        assert simulation.run().violations == []
+        bad[behaviour] = bad_committees(simulation)
+    assert bad["grinder"] > bad["follower"], bad
+
+
+def bad_committees(simulation: Simulation) -> int:
+    """Number of heights whose committee has more of the coalition than it bears."""
+    storage, members = simulation.peers[0].storage, tuple(peer.public_key for peer in simulation.peers)
+    own = {members[number] for number in COALITION}
+    finals = (storage.final(height) for height in range(1, len(miners(simulation)) + 1))
+    drawn = [draw(members, COMMITTEE, final[0].hash + b"committee") for final in finals if final is not None]
+    return sum(len(committee & own) > FaultModel.BYZANTINE.faulty(COMMITTEE) for committee in drawn)
