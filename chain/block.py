@@ -58,6 +58,10 @@ class Header:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hash", sha256(encode(self.to_record())))
 
+    def writes(self, name: str) -> bool:
+        """Whether the field with this name is among the canonical ones."""
+        return name != "changes_root" or self.version >= CHANGES_VERSION
+
     def seal(self) -> Hash:
         """32 bytes: hash of everything but the nonce; the input of the proof of work."""
         return sha256(encode(self.to_record()[:-1]))

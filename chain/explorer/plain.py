@@ -27,6 +27,8 @@ def plain(value: Any, numbers: Mapping[str, int] = NOBODY) -> Any:
     """
     if is_dataclass(value):
         names = [item.name for item in fields(value)]
+        if isinstance(value, Header):
+            names = [name for name in names if value.writes(name)]
         shown = dict[str, Any]()
         for name in names:
             item = getattr(value, name)

@@ -141,8 +141,8 @@ def plain(value: Any) -> Any:
 def _not_written(value: Any) -> tuple[str, ...]:
     """Fields that a record of version 2 does not write."""
     match value:
-        case Header() if value.version < CHANGES_VERSION:
-            return ("changes_root",)
+        case Header():
+            return tuple(item.name for item in fields(value) if not value.writes(item.name))
         case Block() if value.header.version < CHANGES_VERSION:
             return ("changes",)
         case Genesis() if value.version < CHANGES_VERSION:

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedchain.chain.block import Header
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, size
@@ -114,6 +115,8 @@ def _what_was_read(audit: ChainAudit) -> str:
 def _rows(answer: Any, show: "_Format") -> dict[str, str]:
     rows: dict[str, str] = {}
     for item in fields(answer):
+        if isinstance(answer, Header) and not answer.writes(item.name):
+            continue
         value = getattr(answer, item.name)
         if item.name in _INLINE:
             rows |= _rows(value, show)
