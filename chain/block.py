@@ -170,7 +170,9 @@ def read_parts(value: Any) -> tuple[Header, bytes, list[Any], list[Any], list[An
     """
     kinds: tuple[type, ...] = (list, bytes, list, list, list)
     # The header, which says what belongs to the body, comes first.
-    header = Header.from_record(value[0] if type(value) is list and value else value)
+    if type(value) is not list or not value or type(value[0]) is not list:
+        expect_record(value, "block", kinds)
+    header = Header.from_record(value[0])
     if header.version >= CHANGES_VERSION:
         kinds = (*kinds, list)
     _, signature, transactions, certificate, evidence, *changes = expect_record(value, "block", kinds)

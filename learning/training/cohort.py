@@ -238,8 +238,8 @@ class _Cohort:
 
 
 def _stack(device: torch.device, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return each client's tensor in a lane of its own, (K, ...), on the device; each in the order of its shape."""
-    return torch.stack(tensors).contiguous().to(device)
+    """Return each client's tensor in a lane of its own, (K, ...), on the device."""
+    return torch.stack(tensors).to(device)
 
 
 def _on(device: torch.device) -> AbstractContextManager[Any]:

@@ -10,6 +10,7 @@ from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import (
     GENESIS_SIZE_MAX,
+    Admission,
     AggregatorRule,
     Contributor,
     FaultModel,
@@ -19,6 +20,7 @@ from fedchain.chain.genesis import (
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys
+from tests.support.chain.changes import living_genesis
 
 FULL: dict[str, Any] = {
     "setup": (PhaseRule("key_shares", Contributor.PARTICIPANT, 2),),
@@ -83,17 +85,29 @@ CHANGES: dict[str, Any] = {
 
 def test_any_change_changes_the_chain_id() -> None:
     untested = {item.name for item in fields(Genesis) if item.init} - set(CHANGES)
-    assert untested == {"version", "centralized"}  # there is one version; centralized needs an aggregator, see below
+    # Centralized needs an aggregator, see below; the others are of version 3.
+    assert untested == {"version", "centralized", "admission", "sponsors", "away_after"}
     ids = [genesis(4).chain_id] + [genesis(4, **{name: value}).chain_id for name, value in CHANGES.items()]
     ids.append(genesis(4, aggregator=AggregatorRule.FIXED, centralized=True).chain_id)
     ids.append(genesis(4, phases=(PhaseRule("update", Contributor.PARTICIPANT, 1),)).chain_id)
     ids += [genesis(4, phases=(UPDATE, GLOBAL), aggregator=rule).chain_id for rule in list(AggregatorRule)[1:]]
+    ids += [living_genesis(4, **fields).chain_id for fields in ({}, {"away_after": 1}, {"admission": Admission.CLOSED})]
+    ids += [living_genesis(4, admission=Admission.SPONSORS, sponsors=count).chain_id for count in (1, 2)]
     assert len(set(ids)) == len(ids)
 
 
 RULES: list[tuple[dict[str, Any], str]] = [
-    ({"version": 1}, "version is 1, this program speaks 2"),
-    ({"version": 3}, "version is 3, this program speaks 2"),
+    ({"version": 1}, "version is 1, this program speaks 2 and 3"),
+    ({"version": 4}, "version is 4, this program speaks 2 and 3"),
+    ({"admission": Admission.QUORUM}, "members of a version 2 document are the same for ever"),
+    ({"away_after": 1}, "members of a version 2 document are the same for ever"),
+    ({"version": 3, "away_after": 2**16 + 1}, "away_after is 65537, it must be between 0 and 65536"),
+    ({"version": 3, "admission": Admission.QUORUM, "sponsors": 1}, "sponsors is 1, it must be between 0 and 0"),
+    ({"version": 3, "admission": Admission.SPONSORS}, "sponsors is 0, it must be between 1 and 4"),
+    (
+        {"version": 3, "admission": Admission.QUORUM, "aggregator": DEDICATED, "centralized": True},
+        "admission is quorum, but the last place is the dedicated aggregator's",
+    ),
     ({"members": ()}, "members is empty, a federation has at least 1"),
     ({"members": (bytes(32), bytes(32))}, f"members holds {bytes(32).hex()} more than once"),
     ({"members": (bytes(32), bytes(31))}, "members must be 32 bytes each"),
@@ -171,7 +185,7 @@ def test_a_number_out_of_range_is_named_with_its_range(name: str, low: int, high
 
 def test_every_number_has_a_range() -> None:
     kinds = {item.name for item in fields(Genesis) if item.init and item.type is int}
-    assert kinds == {*RANGES, "version", "initial_bits"}
+    assert kinds == {*RANGES, "version", "initial_bits", "sponsors", "away_after"}
 
 
 def _record(**changes: Any) -> bytes:

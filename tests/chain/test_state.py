@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -16,6 +16,7 @@ from fedchain.chain.difficulty import bits_from_attempts, next_bits, target_from
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, PhaseRule
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.roster import draw
 from fedchain.chain.state import (
     DELAYS_MAX,
@@ -48,6 +49,7 @@ from tests.support.chain.builders import (
     genesis,
     keys,
 )
+from tests.support.chain.changes import living
 
 MEMBERS = [key.public_key for key in keys(10)]
 KEY_SHARES = PhaseRule("key_shares", Contributor.PARTICIPANT)
@@ -550,8 +552,25 @@ def test_every_field_is_in_the_root() -> None:
         "deciders": frozenset(),
     }
     compared = {name for name, item in State.__dataclass_fields__.items() if item.compare}
-    assert set(changes) == compared
+    assert set(changes) == compared - {"records"}  # see test_every_field_of_a_member_s_record_is_in_the_root
     roots = [state.root] + [replace(state, **{name: value}).root for name, value in changes.items()]
+    assert len(set(roots)) == len(roots)
+
+
+def test_every_field_of_a_member_s_record_is_in_the_root() -> None:
+    state = living(4).state
+    first, *others = state.records
+    changes: dict[str, Any] = {
+        "key": bytes(32),
+        "standing": Standing.AWAY,
+        "next": Standing.LEFT,
+        "round": 9,
+        "sequence": 9,
+        "idle": 9,
+    }
+    assert set(changes) == {item.name for item in fields(Member)}
+    records = [(replace(first, **{name: value}), *others) for name, value in changes.items()]
+    roots = [state.root] + [replace(state, records=found).root for found in records]
     assert len(set(roots)) == len(roots)
 
 

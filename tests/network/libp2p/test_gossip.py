@@ -14,6 +14,7 @@ REJECTED = {
     "InvalidVote",
     "InvalidCertificate",
     "InvalidEvidence",
+    "InvalidChange",
     "InvalidBlock",
 }
 IGNORED = {
