@@ -355,6 +355,16 @@ def test_a_post_or_a_vote_is_a_sign_of_life() -> None:
     assert chain.state.roster.is_active(chain.genesis.members[2])
 
 
+def test_a_vote_alone_is_a_sign_of_life() -> None:
+    chain = living(away_after=5)
+    silent_for(chain, 2, 1)
+    member = chain.genesis.members[2]
+    others = [item for item in chain.state.roster.contributors if item != member]
+    voters = sorted({member, *sorted(chain.state.deciders - {member})[:3]})
+    chain.extend(posts=chain.posts(members=others), certificate=chain.certificate(chain.tip, voters))
+    assert chain.state.records[2].idle == 0
+
+
 def test_nobody_goes_away_below_four() -> None:
     chain = living(4, away_after=1)
     silent_for(chain, 2, 4)
