@@ -4,7 +4,7 @@ It is bounded, and the next header commits to it by hash. A peer that holds a fi
 before it can therefore go on without any older block.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import compress
@@ -257,19 +257,27 @@ def room_for_changes(genesis: Genesis, state: State) -> tuple[int, int]:
     the members before shares more than f members with a quorum of those after. None is taken out below the fewest
     members that tolerate a fault, if there were ever as many.
     """
-    due, count = state.round + ROUNDS_AHEAD, state.roster.active
-    limit = max(1, count // 4)
+    due, limit = state.round + ROUNDS_AHEAD, _churn_max(state)
     changing = [record for record in state.records if record.is_changing]
     added = sum(record.next is Standing.ACTIVE and record.round == due for record in changing)
-    leaving = [record for record in changing if record.standing is Standing.ACTIVE]
-    taken = sum(record.round == due for record in leaving)
-    spare = count - len(leaving) - members_min(genesis, state)
-    return max(0, limit - added), max(0, min(limit - taken, spare))
+    taken = sum(record.standing is Standing.ACTIVE and record.round == due for record in changing)
+    return max(0, limit - added), max(0, min(limit - taken, _spare(genesis, state, state.records)))
 
 
 def members_min(genesis: Genesis, state: State) -> int:
     """Fewest active members that changes may leave behind: four tolerate a liar, if there were ever as many."""
     return 4 if genesis.fault_model is FaultModel.BYZANTINE and len(state.roster) >= 4 else 1
+
+
+def _churn_max(state: State) -> int:
+    """Most members that are added in one round, and most that are taken out: a quarter, and one in any case."""
+    return max(1, state.roster.active // 4)
+
+
+def _spare(genesis: Genesis, state: State, records: Sequence[Member]) -> int:
+    """Number of active members that may still go, once those have gone that are on their way; it may be negative."""
+    leaving = sum(record.is_changing and record.standing is Standing.ACTIVE for record in records)
+    return state.roster.active - leaving - members_min(genesis, state)
 
 
 def _founders(genesis: Genesis) -> tuple[Member, ...]:
@@ -319,8 +327,7 @@ def _send_away(genesis: Genesis, state: State, records: list[Member]) -> Iterato
     culprits = state.roster.culprits
     silent = [r for r in records if r.standing is Standing.ACTIVE and not r.is_changing and r.idle >= patience]
     silent.sort(key=lambda record: -record.idle)
-    leaving = sum(record.is_changing and record.standing is Standing.ACTIVE for record in records)
-    room = max(0, min(max(1, state.roster.active // 4), state.roster.active - leaving - members_min(genesis, state)))
+    room = max(0, min(_churn_max(state), _spare(genesis, state, records)))
     away = {record.key for record in [item for item in silent if item.key not in culprits][:room]}
     for record in records:
         yield replace(record, next=Standing.AWAY, round=state.round + 1) if record.key in away else record

@@ -1,5 +1,6 @@
 """Changes of the membership at a node: proposals and approvals spread, blocks count them, and none is left out."""
 
+from fedchain.chain.block import Block
 from fedchain.chain.membership.change import Change
 from fedchain.network.messages import CandidateMessage, ChangeMessage
 from fedchain.node.core.effects import Effect, Refuse
@@ -81,13 +82,19 @@ def test_our_block_counts_what_is_complete_even_if_it_was_being_mined() -> None:
     assert stage.node.open_changes() == ()
 
 
-def test_a_block_that_leaves_a_change_out_gets_no_vote_until_that_is_forgiven() -> None:
+def omission() -> tuple[Stage, Block]:
+    """A node that has held a change for a second, and a block that came then and leaves it out."""
     stage = living_stage()
     stage.post(*stage.others_posts())
     stage.receive(ChangeMessage(own(stage.chain, 1)))
     stage.tick(1.0)
     block = stage.block()
     stage.candidate(block)
+    return stage, block
+
+
+def test_a_block_that_leaves_a_change_out_gets_no_vote_until_that_is_forgiven() -> None:
+    stage, _ = omission()
     assert stage.node.voting.preferred() is None
     with_it = stage.block(changes=[own(stage.chain, 1)])
     stage.candidate(with_it)
@@ -104,12 +111,7 @@ def test_a_change_that_came_with_the_block_is_no_reason_to_refuse_it() -> None:
 
 
 def test_an_omission_is_forgiven_in_the_end() -> None:
-    stage = living_stage()
-    stage.post(*stage.others_posts())
-    stage.receive(ChangeMessage(own(stage.chain, 1)))
-    stage.tick(1.0)
-    block = stage.block()
-    stage.candidate(block)
+    stage, block = omission()
     stage.wait(120.0)
     assert stage.node.voting.preferred() == block.hash
 
