@@ -47,7 +47,9 @@ class CallingExecutor(ABC):
     def compute(self, question: Question, state: Path | None = None) -> Asked:
         """See :class:`Backend`."""
         pending: Pending[Answer | InFile] = Pending(self, question)
-        self._hold(pending, CONTRIBUTE, question.client, arguments_of(question), question.evaluate_test, state)
+        self._hold(
+            self._call(pending, CONTRIBUTE, question.client, arguments_of(question), question.evaluate_test, state)
+        )
         return pending
 
     def evaluate_received(
@@ -55,13 +57,13 @@ class CallingExecutor(ABC):
     ) -> Job[Evaluation | None]:
         """See :class:`Clients`."""
         pending: Pending[Evaluation | None] = Pending(self)
-        self._hold(pending, "evaluate_received", client, (round_number, knowledge), evaluate_test)
+        self._hold(self._call(pending, "evaluate_received", client, (round_number, knowledge), evaluate_test))
         return pending
 
     def save_model(self, client: int, path: Path) -> Job[None]:
         """See :class:`Clients`."""
         pending: Pending[None] = Pending(self)
-        self._hold(pending, "save_model", client, (path, b""))
+        self._hold(self._call(pending, "save_model", client, (path, b"")))
         return pending
 
     def restore(self, client: int, path: Path) -> Job[None]:
@@ -98,18 +100,9 @@ class CallingExecutor(ABC):
         self._outgoing.done(self._handed.pop(reply.number))
         self._under_way.pop(reply.number).finish(reply)
 
-    def _hold(
-        self,
-        pending: "Pending[Any]",
-        method: str,
-        client: int,
-        arguments: tuple[Any, ...],
-        evaluate_test: bool = False,
-        state: Path | None = None,
-    ) -> None:
+    def _hold(self, call: Call) -> None:
         """Put a call with those that go out together, and send these if they are enough."""
-        call = self._call(pending, method, client, arguments, evaluate_test, state)
-        self._held[client % len(self._held)].append(call)
+        self._held[call.client % len(self._held)].append(call)
         if sum(map(len, self._held)) >= self._together:
             self.flush()
 
