@@ -10,7 +10,7 @@ from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record, expect_size
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.vote import Vote, VoteKind, read_kind
+from fedchain.chain.vote import Vote, VoteKind, read_kind, split_turnout, turnout_fields
 from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 
 
@@ -46,7 +46,10 @@ class Certificate:
 
     def to_record(self) -> list[Any]:
         """The canonical fields; the values that all votes share are written once."""
-        votes = [[vote.voter, vote.clock_ms, vote.mining_ms, vote.signature] for vote in self.votes]
+        votes = [
+            [vote.voter, vote.clock_ms, vote.mining_ms, *turnout_fields(vote.turnout), vote.signature]
+            for vote in self.votes
+        ]
         return [int(self.kind), self.height, self.attempt, self.block_hash, votes]
 
     @classmethod
@@ -58,9 +61,10 @@ class Certificate:
             raise InvalidEncoding("certificate", "0 votes found, at least 1 expected")
         votes = []
         for entry in entries:
-            voter, clock_ms, mining_ms, signature = expect_record(entry, "certificate vote", (bytes, int, int, bytes))
-            record = [number, height, attempt, block_hash, clock_ms, mining_ms, voter, signature]
-            votes.append(Vote.from_record(record))
+            turnout, plain = split_turnout(entry, 4)
+            voter, clock_ms, mining_ms, signature = expect_record(plain, "certificate vote", (bytes, int, int, bytes))
+            said = [clock_ms, mining_ms, voter, *turnout_fields(turnout), signature]
+            votes.append(Vote.from_record([number, height, attempt, block_hash, *said]))
         return cls(kind, height, attempt, block_hash, tuple(votes))
 
 

@@ -27,6 +27,9 @@ KNOWLEDGE_SIZE_MAX = 2**28
 LATER = "round_interval_ms"
 """The last field, which was added later: a document without it keeps its bytes, and its chain id."""
 
+PATIENCE_DEFAULT = 100
+"""Percent."""
+
 PAYLOAD_SIZE_DEFAULT = 64 * 2**20
 """Bytes; room for a model of 16 million parameters."""
 
@@ -159,6 +162,9 @@ class Genesis:
     away_after: int = 0
     """Rounds in whose phases and votes a member is due and silent, after which it counts no more until it is back; 0:
     never."""
+    patience_percent: int = PATIENCE_DEFAULT
+    """How much longer than without waiting for late posts f members may make the rounds, in the long run, in percent;
+    the difference is divided among the members in equal budgets (version 3)."""
 
     chain_id: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: hash of the document."""
@@ -321,9 +327,11 @@ def _validate(genesis: Genesis) -> None:
 def _validate_admission(genesis: Genesis) -> None:
     g, by_sponsors = genesis, genesis.admission is Admission.SPONSORS
     says_more = g.admission is not Admission.CLOSED or g.sponsors or g.away_after
+    says_more = says_more or g.patience_percent != PATIENCE_DEFAULT
     _expect(g.version >= CHANGES_VERSION or not says_more, "members of a version 2 document are the same for ever")
     _expect_range(g, "sponsors", int(by_sponsors), len(g.members) if by_sponsors else 0)
     _expect_range(g, "away_after", 0, 2**16)
+    _expect_range(g, "patience_percent", 0, 10_000)
     _expect(
         g.admission is Admission.CLOSED or g.aggregator is not AggregatorRule.DEDICATED,
         f"admission is {g.admission.value}, but the last place is the dedicated aggregator's",

@@ -18,7 +18,9 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Contributor, FaultModel, Genesis, PhaseRule
 from fedchain.chain.membership.change import CHANGES_VERSION, ROUNDS_AHEAD, ChangeKind
-from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.member import Due, Member, Standing
+from fedchain.chain.membership.patience import grant_ms, mark_due, settle_waits, turnout_of
+from fedchain.chain.membership.turnout import Turnout, is_marked
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
@@ -227,6 +229,12 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
     records = _apply_changes(genesis, state, block, closes_round=last_phase)
     members = tuple(record.key for record in records) if len(records) > len(state.records) else state.roster.members
+    turnout = turnout_of(genesis, block.certificate, len(state.records))
+    if turnout is not None and block.certificate is not None:
+        records = tuple(settle_waits(genesis, records, turnout, block.certificate.mining_ms))
+    if records:
+        due, posted = _due(genesis, state, block)
+        records = tuple(mark_due(records, due, patience_of(genesis, state).keys() - posted))
     time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
     return _complete(
         genesis,
@@ -244,7 +252,7 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
         round_seed=header.hash if last_phase else state.round_seed,
         members=members,
         records=records,
-        punctuality=_count_punctuality(genesis, state, block).ljust(len(members), bytes([PUNCTUAL])),
+        punctuality=_count_punctuality(genesis, state, block, turnout).ljust(len(members), bytes([PUNCTUAL])),
         convicted=(*state.convicted, *block.evidence),
         deciders=state.roster.electors,
     )
@@ -380,14 +388,33 @@ def may_close_empty(genesis: Genesis, state: State) -> bool:
     return by_aggregator or genesis.centralized or genesis.contributors_per_round > 0 or state.phase > 0
 
 
-def expected_contributors(state: State) -> frozenset[PublicKey]:
-    """Contributors to wait for: a member that missed a phase first has to be on time in two consecutive phases.
+def expected_contributors(genesis: Genesis, state: State) -> frozenset[PublicKey]:
+    """Contributors to wait for: those that are granted :func:`patience_of`, if members have records.
 
-    If none is punctual, all are waited for; otherwise an aggregator that once trained too slowly would be passed over.
+    Otherwise a member that missed a phase first has to be on time in two consecutive phases. If none is punctual, all
+    are waited for; otherwise an aggregator that once trained too slowly would be passed over.
     """
+    if state.records:
+        return frozenset(patience_of(genesis, state))
     roster, marks = state.roster, state.punctuality
     punctual = (member for member in roster.contributors if marks[roster.seats[member]] >= PUNCTUAL)
     return frozenset(punctual) or roster.contributors
+
+
+def patience_of(genesis: Genesis, state: State) -> dict[PublicKey, int]:
+    """How long to wait for each contributor, in milliseconds from when the posts required are in; only where it is any.
+
+    An aggregator's phase waits for its one post in any case.
+    """
+    roster, granted = state.roster, {}
+    by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
+    for member in roster.contributors:
+        seat = roster.seats[member]
+        is_punctual = state.punctuality[seat] > 0
+        patience_ms = grant_ms(genesis, state.records[seat], is_punctual=is_punctual)
+        if by_aggregator or patience_ms:
+            granted[member] = patience_ms
+    return granted
 
 
 def _complete(genesis: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
@@ -418,12 +445,24 @@ def _settle(
     return time_ms, tuple(delays), bits
 
 
-def _count_punctuality(genesis: Genesis, state: State, block: Block) -> bytes:
-    # A phase that is closed empty says nothing about its contributors, nor does an aggregator's phase about members.
-    if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
-        return state.punctuality
-    counts, posted = bytearray(state.punctuality), {post.sender for post in block.transactions}
-    for member in state.roster.contributors:
+def _count_punctuality(genesis: Genesis, state: State, block: Block, turnout: Turnout | None) -> bytes:
+    counts = bytearray(state.punctuality)
+    if state.records:
+        # Miners may count whom they like, so a quorum says who was in time, for the phase of the block before.
+        for seat, record in enumerate(state.records if turnout is not None else ()):
+            if turnout is not None and record.due is not Due.NOT:
+                counts[seat] = min(PUNCTUAL, counts[seat] + 1) if is_marked(turnout.punctual, seat) else 0
+        return bytes(counts)
+    due, posted = _due(genesis, state, block)
+    for member in due:
         place = state.roster.seats[member]
         counts[place] = min(PUNCTUAL, counts[place] + 1) if member in posted else 0
     return bytes(counts)
+
+
+def _due(genesis: Genesis, state: State, block: Block) -> tuple[frozenset[PublicKey], frozenset[PublicKey]]:
+    """Members of whom a block says whether they were due for it, and those whose posts it counts."""
+    # A phase that is closed empty says nothing about its contributors, nor does an aggregator's phase about members.
+    if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
+        return frozenset(), frozenset()
+    return state.roster.contributors, frozenset(post.sender for post in block.transactions)

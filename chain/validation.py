@@ -31,6 +31,7 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Genesis
 from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, Approval, Change, ChangeKind, changes_root
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, may_close_empty, posts_required, room_for_changes, votes_required
@@ -137,6 +138,16 @@ def validate_vote(
     if max(vote.clock_ms, vote.mining_ms) > CLOCK_MS_MAX:
         found = f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, at most {CLOCK_MS_MAX} are allowed"
         raise InvalidVote("measurements", found)
+    if vote.turnout is not None:
+        _validate_turnout(genesis, vote.turnout, measures=measures)
+
+
+def _validate_turnout(genesis: Genesis, turnout: Turnout, *, measures: bool) -> None:
+    # One statement has one form, and version 2 knows no turnout.
+    if not measures or genesis.version < CHANGES_VERSION:
+        raise InvalidVote("turnout", "one found where none is expected")
+    if not turnout.is_canonical or max(turnout.quorum_ms, turnout.waited_ms) > CLOCK_MS_MAX:
+        raise InvalidVote("turnout", f"{turnout.to_record()} is no canonical one, or too large")
 
 
 def validate_certificate(

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record, expect_size, signing_message
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.turnout import Turnout
 from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 
@@ -50,7 +51,9 @@ class Vote:
     voter: PublicKey
     """32 bytes: the member that votes."""
     signature: Signature = field(repr=False)
-    """64 bytes: the voter's, over everything above."""
+    """64 bytes: the voter's, over everything else."""
+    turnout: Turnout | None = field(default=None, repr=False)
+    """What the voter saw of the phase's posts; None if it says nothing of them. Votes of version 2 never do."""
 
     @property
     def slot(self) -> Slot:
@@ -69,11 +72,13 @@ class Vote:
     @classmethod
     def from_record(cls, value: Any) -> "Vote":
         """Read the canonical fields; raises InvalidEncoding."""
-        kind, *fields = expect_record(value, "vote", (int, int, int, bytes, int, int, bytes, bytes))
+        turnout, plain = split_turnout(value, 8)
+        kind, *fields = expect_record(plain, "vote", (int, int, int, bytes, int, int, bytes, bytes))
         expect_size(fields[2], HASH_SIZE, "vote block hash")
         expect_size(fields[5], PUBLIC_KEY_SIZE, "vote voter")
         expect_size(fields[6], SIGNATURE_SIZE, "vote signature")
-        return cls(read_kind(kind), *fields)
+        vote = cls(read_kind(kind), *fields)
+        return vote if turnout is None else replace(vote, turnout=turnout)
 
     def signing_message(self, chain_id: Hash) -> bytes:
         """The bytes that the voter signs."""
@@ -88,7 +93,23 @@ class Vote:
             self.clock_ms,
             self.mining_ms,
             self.voter,
+            *turnout_fields(self.turnout),
         ]
+
+
+def turnout_fields(turnout: Turnout | None) -> list[Any]:
+    """The fields of a turnout in a record, which has one more if there is one."""
+    return [] if turnout is None else [turnout.to_record()]
+
+
+def split_turnout(value: Any, size: int) -> tuple[Turnout | None, Any]:
+    """A record's turnout, which stands before the signature, and the record of ``size`` fields without it.
+
+    Raises InvalidEncoding.
+    """
+    if type(value) is not list or len(value) != size + 1:
+        return None, value
+    return Turnout.from_record(value[-2]), [*value[:-2], value[-1]]
 
 
 def read_kind(value: int) -> VoteKind:
@@ -99,11 +120,17 @@ def read_kind(value: int) -> VoteKind:
 
 
 def sign_vote(
-    key: PrivateKey, chain_id: Hash, slot: Slot, block_hash: Hash, *, clock_ms: int = 0, mining_ms: int = 0
+    key: PrivateKey,
+    chain_id: Hash,
+    slot: Slot,
+    block_hash: Hash,
+    *,
+    clock_ms: int = 0,
+    mining_ms: int = 0,
+    turnout: Turnout | None = None,
 ) -> Vote:
     """Make a vote and sign it with ``key``."""
     height, attempt, kind = slot
-    draft = Vote(
-        VoteKind(kind), height, attempt, block_hash, clock_ms, mining_ms, key.public_key, bytes(SIGNATURE_SIZE)
-    )
+    unsigned = clock_ms, mining_ms, key.public_key, bytes(SIGNATURE_SIZE), turnout
+    draft = Vote(VoteKind(kind), height, attempt, block_hash, *unsigned)
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

@@ -326,7 +326,7 @@ class Explorer:
     @cached_property
     def _expected(self) -> frozenset[PublicKey]:
         """Members whose posts the open phase waits for."""
-        return expected_contributors(self.state)
+        return expected_contributors(self.genesis, self.state)
 
     @cached_property
     def _convictions(self) -> tuple[Conviction, ...]:

@@ -29,6 +29,17 @@ class Standing(IntEnum):
         return self in (Standing.LEFT, Standing.REMOVED)
 
 
+class Due(IntEnum):
+    """Whether a member owed a post to the phase that the last block closed, which counts posts of participants."""
+
+    NOT = 0
+    """It did not, or the block says nothing of it."""
+    ONCE = 1
+    """It did."""
+    IN_VAIN = 2
+    """It did, and was waited for, and the block does not count it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One member's record."""
@@ -45,6 +56,10 @@ class Member:
     """Changes of it that the chain counts so far."""
     idle: int = 0
     """Blocks in a row for which it was due, and which count neither a post nor a vote of it."""
+    due: Due = Due.NOT
+    """Whether it owed a post to the phase that the last block closed."""
+    owed_ms: int = 0
+    """How long others waited for it, in milliseconds, as far as that is not paid back."""
 
     @property
     def is_changing(self) -> bool:
@@ -59,14 +74,19 @@ class Member:
 
     def to_record(self) -> list[Any]:
         """The canonical fields."""
-        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle]
+        said = int(self.standing), int(self.next), self.round, self.sequence, self.idle, int(self.due), self.owed_ms
+        return [self.key, *said]
 
     @classmethod
     def from_record(cls, value: Any) -> "Member":
         """Read the canonical fields; raises InvalidEncoding."""
-        key, standing, following, *numbers = expect_record(value, "member", (bytes, int, int, int, int, int))
+        key, standing, following, starts, sequence, idle, due, owed_ms = expect_record(
+            value, "member", (bytes, *[int] * 7)
+        )
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
         for number in (standing, following):
             if number not in tuple(Standing):
                 raise InvalidEncoding("member standing", f"{number} found, 0 to {max(Standing)} expected")
-        return cls(key, Standing(standing), Standing(following), *numbers)
+        if due not in tuple(Due):
+            raise InvalidEncoding("member due", f"{due} found, 0 to {max(Due)} expected")
+        return cls(key, Standing(standing), Standing(following), starts, sequence, idle, Due(due), owed_ms)

@@ -22,6 +22,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION, Change
+from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction
@@ -318,7 +319,7 @@ def _read_certificate(record: list[Any]) -> Certificate:
     if not entries:
         raise ValueError("a certificate without votes has no medians")
     votes = (
-        Vote(kind, height, attempt, block_hash, clock, mining, voter, signature)
-        for voter, clock, mining, signature in entries
+        Vote(kind, height, attempt, block_hash, clock, mining, voter, said[-1], *(Turnout(*item) for item in said[:-1]))
+        for voter, clock, mining, *said in entries
     )
     return Certificate(kind, height, attempt, block_hash, tuple(votes))

@@ -82,7 +82,7 @@ class Attendance:
             else:
                 self._missing.difference_update(islice(reversed(posts), added))
         else:
-            self._missing = set(expected_contributors(head)) - posts.keys()
+            self._missing = set(expected_contributors(context.genesis, head)) - posts.keys()
         self._seen_changes, self._seen_posts = changes, len(posts)
         lacking = len(self._missing)
         if context.clock.quorum_ms is None:
@@ -94,5 +94,7 @@ class Attendance:
                 context.clock.quorum_ms = context.now.ms
             else:
                 lacking = min(lacking, required - len(posts))
+        if head.records and context.clock.quorum_ms is not None:
+            lacking = 1  # each post may be the one that was worth waiting for longest
         self._quiet_below = changes + lacking
         self._quiet_until_ms = None if context.clock.quorum_ms is None else patience_ends_ms(context)

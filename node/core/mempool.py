@@ -63,6 +63,11 @@ class Mempool:
         since = self._held_since_ms.get(phase, {})
         return (sender for sender, arrived_ms in since.items() if arrived_ms < time_ms)
 
+    def held_by(self, phase: PhaseKey, time_ms: int) -> Iterator[PublicKey]:
+        """Senders whose posts of a phase were held at ``time_ms``; if they are not demanded, since any time."""
+        since = self._held_since_ms.get(phase, {})
+        return (sender for sender in self.posts(phase) if since.get(sender, time_ms) <= time_ms)
+
     def all(self) -> Iterator[Post]:
         """All posts that are held."""
         return (post for posts in self._posts.values() for post in posts.values())

@@ -3,14 +3,14 @@
 A scenario gives them power by ``hash_rates``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
 from fedchain.chain.block import Block, Header, sign_block
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.roster import draw
-from fedchain.chain.state import State, expected_contributors, posts_required
+from fedchain.chain.state import State, expected_contributors, patience_of, posts_required
 from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import CandidateMessage, VoteMessage
 from fedchain.node.core.deadlines import patience_ms
@@ -23,6 +23,8 @@ from fedchain.simulator.adversaries.miners import EagerMiner, draft_header
 MARGIN = Parameter(0.5, 0, 1_000)
 """Seconds before the others' patience ends at which an adversary shows what it has."""
 
+LOOK_S = 0.2
+"""Seconds after which an adversary looks again how long the others wait."""
 
 LATE = 0.8
 """Part of the time for which an attempt gathers candidates, after which a better one splits the votes best."""
@@ -51,9 +53,22 @@ class Waiting(Adversary):
 
     def left_s(self) -> float:
         """Seconds until it is time to show everything; 0 if it is already late."""
-        patience = patience_ms(self.genesis, self.node.head, self._quorum_after_ms)
-        left_ms = self._since_ms + patience - self.coalition.loop.now_ms()
+        left_ms = self._since_ms + self._patience_ms() - self.coalition.loop.now_ms()
         return max(0.0, left_ms / 1_000 - self.parameters["margin_s"])
+
+    def once_late(self, action: Callable[[], object]) -> None:
+        """Do something when it is time. Until the posts required are in, it is not known when that is."""
+        if (left_s := self.left_s()) > 0:
+            self.after(min(left_s, LOOK_S), partial(self.once_late, action))
+        else:
+            action()
+
+    def _patience_ms(self) -> int:
+        head, quorum_after_ms = self.node.head, self._quorum_after_ms
+        if not head.records:
+            return patience_ms(self.genesis, head, quorum_after_ms)
+        granted_ms = patience_of(self.genesis, head).get(self.key.public_key, 0)
+        return granted_ms + (self.genesis.phase_timeout_ms if quorum_after_ms is None else quorum_after_ms)
 
 
 class HeadStart(Waiting, EagerMiner):
@@ -69,7 +84,7 @@ class HeadStart(Waiting, EagerMiner):
             self._kept = event
             self.node.hold(event.payload)
             self._own = sign_post(self.key, self.genesis.chain_id, event.round, event.phase, event.payload)
-            self.after(self.left_s(), partial(self.peer.handle, event))
+            self.once_late(partial(self.peer.handle, event))
             return ()
         return EagerMiner.listen(self, event)
 
@@ -78,12 +93,12 @@ class HeadStart(Waiting, EagerMiner):
         held = self.held()
         if self._own is not None and (self._own.round, self._own.phase) == self.phase:
             held[self.key.public_key] = self._own
-        missing = set(expected_contributors(self.node.head)) - held.keys()
+        missing = set(expected_contributors(self.genesis, self.node.head)) - held.keys()
         is_enough = len(held) >= posts_required(self.genesis, self.node.head)
         return tuple(held[sender] for sender in sorted(held)) if is_enough and not missing else ()
 
     def _publish(self, posts: tuple[Post, ...], sealed: Header) -> None:
-        self.after(self.left_s(), partial(super()._publish, posts, sealed))
+        self.once_late(partial(super()._publish, posts, sealed))
 
 
 class SlowWalk(Waiting):
@@ -96,7 +111,7 @@ class SlowWalk(Waiting):
         super().listen(event)
         if isinstance(event, Contributed) and event is not self._kept and self.left_s() > 0:
             self._kept = event
-            self.after(self.left_s(), partial(self.peer.handle, event))
+            self.once_late(partial(self.peer.handle, event))
             return ()
         return (event,)
 
@@ -120,7 +135,7 @@ class HashCensor(EagerMiner):
         """All posts but the victims', once everybody else that is expected has posted."""
         victims, held = self._victims(), self.held()
         posts = tuple(post for sender, post in held.items() if sender not in victims)
-        missing = set(expected_contributors(self.node.head)) - victims - held.keys()
+        missing = set(expected_contributors(self.genesis, self.node.head)) - victims - held.keys()
         return () if missing or len(posts) < posts_required(self.genesis, self.node.head) else posts
 
     def _victims(self) -> set[bytes]:
@@ -153,7 +168,7 @@ class LateBetter(EagerMiner):
     def chosen(self) -> tuple[Post, ...]:
         """All posts, once they are enough and nobody that is expected is missing."""
         held, head = self.held(), self.node.head
-        missing = set(expected_contributors(head)) - held.keys()
+        missing = set(expected_contributors(self.genesis, head)) - held.keys()
         return () if missing or len(held) < posts_required(self.genesis, head) else tuple(held.values())
 
     _hoard: tuple[Block, ...] = ()  # of the open height

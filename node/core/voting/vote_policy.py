@@ -4,14 +4,17 @@ Unlike validity the policy depends on arrivals at this peer and their times, so 
 about votes only. All times are of this peer's monotonic clock, which no miner can influence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.membership.change import Change
-from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
+from fedchain.chain.membership.turnout import Turnout, mark_seats
+from fedchain.chain.state import expected_contributors, may_close_empty, patience_of, phase_rule, posts_required
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms
-from fedchain.node.core.ledger import Entry
+from fedchain.node.core.ledger import Entry, preference
 from fedchain.node.core.membership.change_pool import fits
 
 
@@ -21,16 +24,40 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
         return False
     if omits_changes(context, entry):
         return False
-    if entry.posts and entry.posts == len(context.head.roster.contributors):
+    counted = _counted(context, entry)
+    if counted and len(counted) == len(context.head.roster.contributors):
         return True  # it counts every contributor
     if omits_posts(context, entry):
         return False
     if entry.posts == 0 and may_close_empty(context.genesis, context.head):
         return is_time_to_close_empty(context)
     # A miner that does not wait for the others would replace the aggregate with its own post.
-    return is_patience_over(context) or not (
-        expected_contributors(context.head) - {post.sender for post in entry.block.transactions}
-    )
+    if not context.head.records:
+        return is_patience_over(context) or not expected_contributors(context.genesis, context.head) - counted
+    return context.now.ms >= waits_until_ms(context, counted)
+
+
+def _counted(context: Context, entry: Entry) -> Set[PublicKey]:
+    """Members that a block counts. In version 3 none is counted whose post is not held here.
+
+    Otherwise a miner could withhold its own post, and alone have a block that counts everybody.
+    """
+    senders = {post.sender for post in entry.block.transactions}
+    return senders & context.mempool.posts(context.phase).keys() if context.head.records else senders
+
+
+def rank(context: Context, entry: Entry) -> tuple[int, Hash]:
+    """Sort key of candidates, the best first: see :func:`~fedchain.node.core.ledger.preference`.
+
+    In version 3 posts count for it that had been held for ``omission_slack_ms`` when the block came. A block gains
+    nothing by a post that its miner showed nobody until then; it counts it all the same.
+    """
+    count, block_hash = preference(entry.block)
+    if context.head.records:
+        before_ms = entry.arrived_ms - context.genesis.omission_slack_ms
+        shown = {*context.mempool.held_by(context.phase, before_ms)}
+        count = -sum(post.sender in shown for post in entry.block.transactions)
+    return count, block_hash
 
 
 def is_lack_forgiven(context: Context, entry: Entry) -> bool:
@@ -90,8 +117,42 @@ def is_patience_over(context: Context) -> bool:
 def patience_ends_ms(context: Context) -> int:
     """Time until which this peer waits for the expected posts that are missing, by the monotonic clock."""
     clock = context.clock
+    if context.head.records:
+        return waits_until_ms(context, context.mempool.posts(context.phase).keys())
     after_ms = None if clock.quorum_ms is None else clock.quorum_ms - clock.since_ms
     return clock.since_ms + patience_ms(context.genesis, context.head, after_ms)
+
+
+def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
+    """Time until which this peer waits for others than ``counted`` in version 3, by the monotonic clock.
+
+    Each is waited for as long as the chain grants it, from when the posts required were in.
+    """
+    genesis, head, clock = context.genesis, context.head, context.clock
+    if clock.quorum_ms is None:
+        return clock.since_ms + opens_after_ms(genesis, head) + genesis.phase_timeout_ms
+    granted = patience_of(genesis, head)
+    return clock.quorum_ms + max((patience for member, patience in granted.items() if member not in counted), default=0)
+
+
+def turnout(context: Context, entry: Entry) -> Turnout | None:
+    """What this peer saw of the open phase's posts, for its precommit of a block; None in version 2."""
+    head, clock, mempool = context.head, context.clock, context.mempool
+    if not head.records or clock.quorum_ms is None:
+        return None
+    stopped_ms = context.now.ms if clock.mining_ms is None else clock.mining_ms
+    waited_ms = max(0, stopped_ms - clock.quorum_ms)
+    in_time_ms = max(stopped_ms, entry.arrived_ms - context.genesis.omission_slack_ms)
+    early = {*mempool.held_by(context.phase, clock.quorum_ms + waited_ms // 2)}
+    awaited = expected_contributors(context.genesis, head) - early if waited_ms else ()
+    opened_ms = clock.since_ms + opens_after_ms(context.genesis, head)
+    seats = head.roster.seats
+    return Turnout(
+        quorum_ms=max(0, clock.quorum_ms - opened_ms),
+        waited_ms=waited_ms,
+        punctual=mark_seats(seats[member] for member in mempool.held_by(context.phase, in_time_ms)),
+        awaited=mark_seats(seats[member] for member in awaited),
+    )
 
 
 def is_time_to_close_empty(context: Context) -> bool:

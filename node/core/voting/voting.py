@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidSignature, InvalidVote, OutOfWindow, Refused
@@ -17,7 +18,7 @@ from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Persist, Publish
 from fedchain.node.core.voting.agreement import Agreement, Cast
 from fedchain.node.core.voting.recollection import lock_proof
-from fedchain.node.core.voting.vote_policy import deserves_vote
+from fedchain.node.core.voting.vote_policy import deserves_vote, rank, turnout
 
 EARLY_MAX = 4
 """Most votes of one member that are kept for the next height, since others may get there before us."""
@@ -35,7 +36,9 @@ class Voting:
 
     def preferred(self) -> Hash | None:
         """The best valid block that deserves our vote; None if there is none."""
-        return next((entry.hash for entry in self._context.ledger.valid() if deserves_vote(self._context, entry)), None)
+        context = self._context
+        deserving = [entry for entry in context.ledger.valid() if deserves_vote(context, entry)]
+        return min(deserving, key=partial(rank, context)).hash if deserving else None
 
     def deserves_vote(self, block_hash: Hash) -> bool:
         """Whether a block is valid and deserves our vote."""
@@ -183,6 +186,7 @@ class Voting:
         if not context.journal.allows(slot):
             return
         measures = cast.kind is VoteKind.PRECOMMIT and cast.block_hash != NIL
+        entry = context.ledger.entries.get(cast.block_hash)
         vote = sign_vote(
             context.key,
             context.genesis.chain_id,
@@ -190,6 +194,7 @@ class Voting:
             cast.block_hash,
             clock_ms=max(0, context.now.clock_ms) if measures else 0,
             mining_ms=self.mining_time_ms(cast.block_hash) if measures else 0,
+            turnout=turnout(context, entry) if measures and entry is not None else None,
         )
         context.write_journal(context.journal.with_vote(vote, self.agreement.ballots.polka(cast.attempt)))
         context.emit(Persist((vote,)), Publish(VoteMessage(vote)))
