@@ -39,10 +39,11 @@ from fedchain.chain.state import (
     state_size_max,
     votes_required,
 )
-from fedchain.chain.validation import SignatureCheck, validate_certificate, validate_state
+from fedchain.chain.validation import validate_certificate, validate_state
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PublicKey
+from fedchain.crypto.signatures import SignatureCheck
 
 TRUST_PERIOD_MS = 14 * 24 * 3_600_000
 """How long a block is trusted after it became final, in milliseconds: two weeks. Keys of the past may be stolen later,
