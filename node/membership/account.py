@@ -6,8 +6,8 @@ from typing import Any
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
-from fedchain.chain.state import State, room_for_changes
-from fedchain.chain.validation import approvals_required
+from fedchain.chain.membership.rules import approvals_required, room_for_changes
+from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.wording import counted, printable

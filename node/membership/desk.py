@@ -164,8 +164,8 @@ class Desk:
     def _expect_records(self) -> None:
         if not self._service.node.head.records:
             raise NodeConfigError(
-                f"members of this federation are the same for ever: changes begin with version {CHANGES_VERSION} of the "
-                "founding document"
+                "members of this federation are the same for ever: changes begin with version "
+                f"{CHANGES_VERSION} of the founding document"
             )
 
     def _expect_a_say(self) -> None:

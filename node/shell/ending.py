@@ -1,4 +1,4 @@
-"""Ending: a node ends by itself if its model is good enough, or stops improving, if the last round is closed, or once its
+"""Ending: a node ends by itself if its model is good enough, or stops improving, if the last round is closed, or if its
 member is gone for good."""
 
 import logging

@@ -187,7 +187,8 @@ def _stop_testnets(out: Path | None) -> None:
 def repair_chain(folder: Path) -> None:
     """Check all that a node has stored, and drop what is damaged; a chain that does not open is set aside.
 
-    The node must not run; the folder of the chain may be named instead. The missing parts are fetched from the other members when the node starts.
+    The node must not run; the folder of the chain may be named instead. The missing parts are fetched from the other
+    members when the node starts.
     """
     with clear_errors():
         from fedchain.chain.storage.repair import describe_repair, repair
