@@ -169,7 +169,7 @@ class Node:
         return tuple(self._context.changes)
 
     def own_record(self) -> Member | None:
-        """What the state says of this peer; None if it never was a member, or members are the same for ever."""
+        """This peer's record in the state; None if it never was a member, or members are the same for ever."""
         head = self.head
         seat = head.roster.seats.get(self._context.me)
         return head.records[seat] if head.records and seat is not None else None

@@ -108,7 +108,7 @@ class Consensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Founding(Consensus):
-    """What is agreed on beside the task when real members found a federation."""
+    """Everything that real members agree on beside their task when they found a federation."""
 
     parts: Members = 0
     """Parts that the data are divided into, one for each member with data that there may ever be; 0: as many as

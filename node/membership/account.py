@@ -21,7 +21,7 @@ PURPOSES = {
     ChangeKind.REMOVE: "is removed",
     ChangeKind.BACK: "is back",
 }
-"""What becomes of the member of a change."""
+"""The fate of the member of a change."""
 
 
 def account(genesis: Genesis, head: State, changes: Sequence[Change], requests: Sequence[Change]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def change_line(change: dict[str, Any], numbers: dict[str, int]) -> str:
 
 
 def approvals_text(change: dict[str, Any], numbers: dict[str, int]) -> str:
-    """Who approves of a change and who has not yet, in words."""
+    """The members that approve of a change, and those that have not yet, in words."""
 
     def named(members: Iterable[str]) -> str:
         return ", ".join(f"peer {numbers[name]}" if name in numbers else name for name in members)
@@ -126,7 +126,7 @@ def approvals_text(change: dict[str, Any], numbers: dict[str, int]) -> str:
 
 
 def follows_text(genesis: Genesis, head: State, change: Change) -> str:
-    """What follows from a change that is open at a head, and when, in one sentence."""
+    """The consequence of a change that is open at a head, and its time, in one sentence."""
     required = approvals_required(genesis, head, change.kind)
     if (lacks := required - len(change.approvals)) > 0:
         more = counted(lacks, "more approval")

@@ -23,7 +23,7 @@ QUESTIONS = {
     ("back",): {"ask": "back"},
     ("remove", "3", "gone mad"): {"ask": "remove", "member": "3", "reason": "gone mad"},
 }
-"""What is typed but for the folder, and what the node is asked."""
+"""The words that are typed but for the folder, and the question to the node."""
 
 
 class Clerk:

@@ -29,7 +29,7 @@ def _shared(
     path: Annotated[Path, typer.Argument(help="Key file.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
 ) -> None:
-    """What several commands take."""
+    """Arguments and options of several commands."""
 
 
 keys_app = Sharing(_shared, help="Make and show key files.")

@@ -29,7 +29,7 @@ def _shared(
     folder: Annotated[Path, typer.Argument(help="Data folder of the node.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
 ) -> None:
-    """What several commands take."""
+    """Arguments and options of several commands."""
 
 
 node_app = Sharing(_shared, help="Run peers on a real network.")
