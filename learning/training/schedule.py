@@ -28,7 +28,7 @@ class Schedule:
     """Number of passes over the data; 0 leaves the choice to `steps`."""
 
     optimizer: OptimizerName = "sgd"
-    """What takes the steps."""
+    """The optimizer that takes the steps."""
 
     momentum: float = 0.0
     """Momentum of sgd, from an empty buffer, and of momentum."""

@@ -32,7 +32,7 @@ def torchs(kind: type[torch.optim.lr_scheduler.LRScheduler], count: int, **setti
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     scheduler, found = kind(optimizer, **settings), list[float]()
     for _ in range(count):
-        found += scheduler.get_last_lr()
+        found.append(float(scheduler.get_last_lr()[0]))
         optimizer.step()
         scheduler.step()
     return found
