@@ -16,7 +16,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.registry import FILE_SUFFIX, agreed_name
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.founding.aggregator import choose_aggregator, count_members
-from fedchain.node.founding.consensus import Blocks, Consensus, Timeout
+from fedchain.node.founding.consensus import Blocks, Consensus, Timeout, asks_for_records
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
 from fedchain.simulator.disturbances import Clock, Fault, MemberChange, Traitors
 
@@ -196,7 +196,7 @@ class Scenario(Consensus):
     @property
     def members_change(self) -> bool:
         """Whether the founding document lets members change."""
-        return bool(self.changes or self.away_after) or self.admission != "closed" or self.version > 2
+        return bool(self.changes) or asks_for_records(self)
 
     @property
     def newcomers(self) -> int:
@@ -222,7 +222,7 @@ class Scenario(Consensus):
             if values[name] == usual:  # a file without it says the same
                 del values[name]
         if not self.members_change:  # as before there were such settings
-            for name in ("admission", "sponsors", "away_after", "changes"):
+            for name in ("admission", "sponsors", "away_after", "patience_percent", "changes"):
                 del values[name]
         for name in ("faults", "clocks", "adversaries", "changes"):
             if name not in values:

@@ -80,11 +80,13 @@ class Consensus:
     """Members that have to approve, if sponsors decide."""
     away_after: Annotated[int, Range(0, 65_536)] = 0
     """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
+    patience_percent: Annotated[int, Range(0, 10_000)] = 100
+    """How much longer f members may make rounds by posting late, in the long run, in percent (version 3)."""
 
     @property
     def members_change(self) -> bool:
         """Whether members may come and go."""
-        return bool(self.away_after) or self.admission != "closed" or self.version > 2
+        return asks_for_records(self)
 
     def to_genesis(self) -> dict[str, Any]:
         """The fields of a genesis document in its own units, but for the aggregator: the task has a say in that."""
@@ -105,8 +107,14 @@ class Consensus:
             "fault_model": FaultModel(self.fault_model),
             **({"version": CHANGES_VERSION} if self.members_change else {}),
             "admission": Admission(self.admission),
-            **{name: getattr(self, name) for name in ("sponsors", "away_after")},
+            **{name: getattr(self, name) for name in ("sponsors", "away_after", "patience_percent")},
         }
+
+
+def asks_for_records(said: Consensus) -> bool:
+    """Whether something is asked for that version 3 alone has, whose state has a record of each member."""
+    says_more = said.away_after or said.admission != "closed" or said.patience_percent != 100
+    return bool(says_more) or said.version > 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "proof_function",
     ),
     "network": ("payload_size_max", "inline_size_max", "retention_blocks"),
-    "membership": ("admission", "sponsors", "away_after"),
+    "membership": ("admission", "sponsors", "away_after", "patience_percent"),
 }
 """Fields with one line each, by their heading."""
 
@@ -52,6 +52,7 @@ NAMES = {
     "inline_size_max": "largest post inside its message",
     "retention_blocks": "blocks whose payloads are kept",
     "away_after": "silent rounds until away",
+    "patience_percent": "percent of patience",
 }
 """Labels of fields whose names would say less."""
 

@@ -18,6 +18,7 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import trust_genesis, verify_skipping
 from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_removal
+from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
@@ -29,6 +30,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
+from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.changes import approved, joining, living, own
 from tests.support.chain.power import records_of
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
@@ -159,7 +161,9 @@ def _not_written(value: Any) -> tuple[str, ...]:
         case Block() if value.header.version < CHANGES_VERSION:
             return ("changes",)
         case Genesis() if value.version < CHANGES_VERSION:
-            return ("admission", "sponsors", "away_after")
+            return ("admission", "sponsors", "away_after", "patience_percent")
+        case Vote() if value.turnout is None:
+            return ("turnout",)
         case State() if not value.records:
             return ("records",)
     return ()
@@ -183,7 +187,7 @@ def _version_3() -> dict[str, Any]:
     chain = living(5, away_after=3)
     changes = sorted([joining(chain, 5), own(chain, 1)], key=lambda change: change.hash)
     removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
-    blocks = [chain.extend(changes=changes), *chain.extend_many(3)]
+    blocks = [chain.extend(changes=changes), chain.extend(certificate=_seen(chain)), *chain.extend_many(2)]
     document = plain({"fields": chain.genesis, "bytes": chain.genesis.encode(), "hash": chain.genesis.chain_id})
     return {
         "genesis": document,
@@ -205,6 +209,25 @@ def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:
     records = records_of(weights)
     after = reweigh(records, {record.key for record in records}, records[miner].key)
     return {"weights": list(weights), "miner": miner, "weights_after": [record.weight for record in after]}
+
+
+def _seen(chain: ChainBuilder) -> Certificate:
+    """Precommits for the tip whose voters say what they saw: they waited for two seconds for the last member."""
+    seen = Turnout(1_000, 2_000, mark_seats(range(5)), mark_seats([4]))
+    voters = chain.genesis.members[:4]
+    votes = (chain.vote(voter, chain.tip) for voter in voters)
+    return certify(
+        sign_vote(
+            chain.key(vote.voter),
+            chain.genesis.chain_id,
+            vote.slot,
+            vote.block_hash,
+            clock_ms=vote.clock_ms,
+            mining_ms=vote.mining_ms,
+            turnout=seen,
+        )
+        for vote in votes
+    )
 
 
 def _documents() -> tuple[Genesis, Genesis]:

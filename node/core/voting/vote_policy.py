@@ -82,6 +82,10 @@ def omits_posts(context: Context, entry: Entry) -> bool:
         return False
     counted = {post.sender for post in entry.block.transactions}
     before_ms = entry.arrived_ms - genesis.omission_slack_ms
+    if head.records and context.clock.mining_ms is not None:
+        # A block that was mined while others still waited is judged as one that was mined after that: a miner with
+        # much power would otherwise leave out whom it likes by being early.
+        before_ms = max(before_ms, context.clock.mining_ms + 1)
     held = head.roster.contributors.intersection(context.mempool.held_before(context.phase, before_ms))
     # A phase may be closed empty although a few members posted, unless they were enough for a block. In a centralized
     # federation it may be closed even then, since the only member that may count the posts may fail to.

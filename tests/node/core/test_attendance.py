@@ -1,6 +1,10 @@
 """The members that are waited for in the open phase."""
 
+import pytest
+
+from fedchain.node.core.voting import vote_policy
 from tests.support.chain.builders import genesis
+from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import Stage
 
 
@@ -16,3 +20,16 @@ def test_who_is_waited_for_is_known_after_every_post_and_nobody_is_once_all_is_o
     stage.tick(1)
     assert stage.node.head.finished
     assert stage.node.waiting_for() == set()
+
+
+def test_a_post_may_end_the_waiting_for_others_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(living_genesis(7))
+    *first, patient, impatient = stage.others_posts()
+    granted = {patient.sender: 30_000, impatient.sender: 1_000}
+    monkeypatch.setattr(vote_policy, "patience_of", lambda genesis, state: granted)
+    stage.post(*first)
+    stage.tick(2)
+    attendance = stage.node._parts.attendance
+    assert attendance.waits_for_more()
+    stage.node._context.mempool.add(patient, stage.now_ms)
+    assert not attendance.waits_for_more(), "the other one's patience has been over for a second"

@@ -1,18 +1,26 @@
 """Which valid blocks deserve a vote: by what arrived here, and when; never by what a miner writes."""
 
+from typing import Any
+
 import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.membership.turnout import Turnout, mark_seats
+from fedchain.chain.post import Post
+from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import VoteMessage
 from fedchain.node.core.deadlines import (
     MINING_TIMES,
     forgiven_after_ms,
     parts_forgiven_after_ms,
 )
-from fedchain.node.core.effects import Effect
+from fedchain.node.core.effects import Effect, Publish
+from fedchain.node.core.voting.vote_policy import rank
 from tests.support.chain.builders import GLOBAL, UPDATE, genesis
-from tests.support.node.stage import PREVOTE, Stage, votes
+from tests.support.chain.changes import living_genesis
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, votes
 
 TIMEOUT_S, SLACK_S, MINING_S = 60, 2, 4
 GATHER_S = 0.25
@@ -196,3 +204,109 @@ def test_where_one_member_counts_and_is_silent_the_phase_is_closed_although_all_
     stage.wait(2 * TIMEOUT_S)
     block = stage.block(posts=(), miner=stage.chain.key(stage.others[1]))
     assert _prevotes([*stage.candidate(block), *stage.tick(GATHER_S)], block)
+
+
+# --- version 3: patience is a budget
+
+
+def _budgeted(**fields: Any) -> tuple[Stage, Post]:
+    """A stage of version 3 that has all posts of the others but one, which is given."""
+    stage = Stage(living_genesis(5, **fields))
+    *others, late = stage.others_posts()
+    stage.post(*others)
+    return stage, late
+
+
+def test_the_rest_is_waited_for_as_long_as_it_has_patience_left_and_no_longer() -> None:
+    stage, late = _budgeted()
+    block = stage.block(without=[late.sender])
+    assert votes(stage.candidate(block)) == []
+    assert votes(stage.wait(TIMEOUT_S - 1)) == []
+    assert _prevotes(stage.wait(1 + 1), block)
+
+
+def test_a_block_is_not_preferred_for_a_post_that_its_miner_showed_nobody() -> None:
+    stage, late = _budgeted()
+    stage.tick(SLACK_S + 1)
+    complete, rest = stage.block(), stage.block(without=[late.sender], miner=stage.chain.key(stage.others[1]))
+    for block in (complete, rest):
+        assert votes(stage.candidate(block)) == []
+    better = min((complete, rest), key=lambda block: block.hash)
+    assert votes(stage.wait(TIMEOUT_S - SLACK_S - 2)) == [], "its post is still missing"
+    assert _prevotes(stage.wait(3), better)
+
+
+@pytest.mark.parametrize(("held_s", "counts"), [(SLACK_S, True), (SLACK_S - 0.001, False)])
+def test_a_post_counts_for_preference_that_was_held_for_the_slack_when_the_block_came(
+    held_s: float, counts: bool
+) -> None:
+    stage, late = _budgeted()
+    stage.post(late)
+    stage.tick(held_s)
+    stage.candidate(stage.block())
+    (entry,) = stage.node.ledger.entries.values()
+    assert rank(stage.node._context, entry) == (-5 if counts else 0, entry.hash)
+
+
+def test_a_complete_block_is_voted_for_once_its_last_post_is_here() -> None:
+    stage, late = _budgeted()
+    block = stage.block()
+    assert votes(stage.candidate(block)) == []
+    assert _prevotes(stage.post(late), block)
+
+
+def test_an_early_block_must_count_what_came_in_time() -> None:
+    stage, late = _budgeted()
+    block = stage.block(without=[late.sender])
+    stage.candidate(block)
+    stage.post(late)
+    assert not _prevotes(stage.wait(TIMEOUT_S), block)
+    assert _prevotes(stage.wait(MINING_TIMES * MINING_S + 2), block), "it is forgiven at last"
+
+
+def _precommit(effects: list[Effect]) -> Vote:
+    (vote,) = [
+        effect.message.vote
+        for effect in effects
+        if isinstance(effect, Publish) and isinstance(effect.message, VoteMessage)
+        if effect.message.vote.kind is PRECOMMIT
+    ]
+    return vote
+
+
+def test_a_precommit_says_how_long_was_waited_and_for_whom() -> None:
+    stage = Stage(living_genesis(6, phase_timeout_ms=20_000))
+    *first, slow, slower = stage.others_posts()
+    stage.tick(1)
+    stage.post(*first)
+    stage.tick(2)
+    stage.post(slow)
+    stage.tick(8)
+    stage.post(slower)
+    stage.tick(5)
+    block = stage.block()
+    effects = [*stage.candidate(block), *stage.vote(block, stage.others)]
+    seats = stage.node.head.roster.seats
+    assert _precommit(effects).turnout == Turnout(
+        1_000, 10_000, mark_seats(range(6)), mark_seats([seats[slower.sender]])
+    )
+
+
+def test_a_precommit_says_who_was_late() -> None:
+    stage, late = _budgeted(phase_timeout_ms=20_000)
+    stage.tick(21)
+    stage.tick(1)
+    stage.post(late)
+    stage.tick(1)
+    block = stage.block()
+    effects = [*stage.candidate(block), *stage.vote(block, stage.others)]
+    seats, said = stage.node.head.roster.seats, _precommit(effects).turnout
+    marks = mark_seats(seat for member, seat in seats.items() if member != late.sender)
+    assert said is not None
+    assert (said.waited_ms // 1_000, said.punctual) == (21, marks)
+
+
+def test_version_2_says_nothing_of_turnout() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    assert _precommit([*stage.candidate(block), *stage.vote(block, stage.others)]).turnout is None

@@ -1,0 +1,158 @@
+"""Patience is a budget: what waiting costs those that are waited for, how it is paid back, and how it bounds rounds."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.member import Due, Member, Standing
+from fedchain.chain.membership.patience import grant_ms, mark_due, settle_waits
+from fedchain.chain.membership.turnout import Turnout, mark_seats
+from fedchain.chain.state import expected_contributors, patience_of
+from fedchain.chain.vote import VoteKind, sign_vote
+from tests.support.chain.builders import ChainBuilder, keys
+from tests.support.chain.changes import living, living_genesis
+
+TIMEOUT_MS, QUORUM_MS, MINING_MS = 60_000, 1_000, 4_000
+FOUNDING = living_genesis(10, phase_timeout_ms=TIMEOUT_MS)
+FAULTY = 3
+PAID_MS = (QUORUM_MS + MINING_MS) // FAULTY
+EVERYBODY = mark_seats(range(10))
+
+
+def _records(**fields: object) -> list[Member]:
+    records = [Member(key, Standing.ACTIVE, Standing.ACTIVE, 0, due=Due.ONCE) for key in FOUNDING.members]
+    return [replace(records[0], **fields), *records[1:]]  # type: ignore[arg-type]
+
+
+def _settled(records: list[Member], turnout: Turnout | None, genesis: Genesis = FOUNDING) -> list[Member]:
+    return [*settle_waits(genesis, records, turnout, MINING_MS)]
+
+
+def test_waiting_is_owed_by_those_that_were_waited_for_and_by_nobody_else() -> None:
+    after = _settled(_records(), Turnout(QUORUM_MS, 9_000, EVERYBODY, mark_seats([0, 2])))
+    assert [record.owed_ms for record in after] == [9_000, 0, 9_000, *[0] * 7]
+
+
+def test_a_round_pays_back_a_share_of_the_time_that_it_took_without_waiting() -> None:
+    records = _records(owed_ms=20_000)
+    after = _settled(records, Turnout(QUORUM_MS, 50_000, EVERYBODY, b""))
+    assert after[0].owed_ms == 20_000 - PAID_MS
+    twice = replace(FOUNDING, patience_percent=200)
+    assert _settled(records, Turnout(QUORUM_MS, 50_000, EVERYBODY, b""), twice)[0].owed_ms == 20_000 - 10_000 // FAULTY
+    assert _settled(_records(owed_ms=5), Turnout(QUORUM_MS, 0, EVERYBODY, b""))[0].owed_ms == 0
+    assert _settled(records, None) == records, "nobody says anything"
+
+
+def test_a_member_that_owed_no_post_is_not_charged() -> None:
+    after = _settled(_records(due=Due.NOT), Turnout(QUORUM_MS, 9_000, EVERYBODY, mark_seats([0])))
+    assert after[0].owed_ms == 0
+
+
+def test_a_member_is_waited_for_as_long_as_its_budget_lasts() -> None:
+    (record, *_) = _records(owed_ms=15_000)
+    assert grant_ms(FOUNDING, record, is_punctual=True) == 45_000
+    assert grant_ms(FOUNDING, replace(record, owed_ms=TIMEOUT_MS + 1), is_punctual=True) == 0
+
+
+def test_a_member_that_was_late_is_tried_again_once_nothing_is_owed_and_it_lives() -> None:
+    (record, *_) = _records()
+    assert grant_ms(FOUNDING, record, is_punctual=False) == TIMEOUT_MS
+    assert grant_ms(FOUNDING, replace(record, owed_ms=1), is_punctual=False) == 0
+    assert grant_ms(FOUNDING, replace(record, idle=1), is_punctual=False) == 0
+
+
+def test_a_member_that_was_waited_for_in_vain_is_not_waited_for_before_the_votes_say_so() -> None:
+    (record, *_) = mark_due(_records(), frozenset(FOUNDING.members), frozenset(FOUNDING.members[:1]))
+    assert record.due is Due.IN_VAIN
+    assert grant_ms(FOUNDING, record, is_punctual=True) == 0
+    (record, other, *_) = mark_due([record, *_records()[1:]], frozenset(FOUNDING.members[:1]), frozenset())
+    assert (record.due, other.due) == (Due.ONCE, Due.NOT)
+
+
+# --- the bound
+
+
+@pytest.mark.parametrize("percent", [10, 100, 300])
+@pytest.mark.parametrize("seed", range(4))
+def test_f_members_add_to_rounds_no_more_than_the_document_says(percent: int, seed: int) -> None:
+    """However they take turns: at most the named share of the time without them, and three timeouts each."""
+    genesis = replace(FOUNDING, patience_percent=percent)
+    draw, rounds = random.Random(seed), 1_500
+    late = range(FAULTY)
+    records, reported, waited_ms = _records(), list[Turnout](), 0
+    for _ in range(rounds):
+        grants = [grant_ms(genesis, records[seat], is_punctual=True) for seat in late]
+        chosen = {seat: grants[seat] for seat in late if grants[seat] and draw.random() < draw.choice((0.1, 0.9, 1))}
+        wait_ms = max(chosen.values(), default=0)
+        waited_ms += wait_ms
+        awaited = mark_seats(seat for seat, granted in chosen.items() if 2 * granted > wait_ms)
+        reported.append(Turnout(QUORUM_MS, wait_ms, EVERYBODY, awaited))
+        if len(reported) > 1:  # a block's votes stand in the next one
+            records = _settled(records, reported[-2], genesis)
+    assert waited_ms <= rounds * (QUORUM_MS + MINING_MS) * percent // 100 + 3 * FAULTY * TIMEOUT_MS
+
+
+# --- on the chain
+
+
+def _seen(chain: ChainBuilder, turnout: Turnout, liars: dict[int, Turnout | None] | None = None) -> Certificate:
+    """Precommits of four of five members for the tip, with what they saw."""
+    head, said = chain.state, dict.fromkeys(range(4), turnout) | (liars or {})
+    slot = head.height, 0, int(VoteKind.PRECOMMIT)
+    clock_ms = chain.genesis.created_ms + 10_000 * head.height
+    return certify(
+        sign_vote(
+            key, chain.genesis.chain_id, slot, chain.tip, clock_ms=clock_ms, mining_ms=MINING_MS, turnout=said[number]
+        )
+        for number, key in enumerate(keys(4))
+    )
+
+
+LATE = 4
+
+
+def test_a_quorum_says_who_was_in_time_and_no_miner() -> None:
+    chain = living(5)
+    member = chain.genesis.members[LATE]
+    others = chain.posts(members=chain.genesis.members[:LATE])
+    chain.extend(posts=others)
+    assert chain.state.records[LATE].due is Due.IN_VAIN
+    assert chain.state.punctuality == bytes([2] * 5), "the votes are not on the chain yet"
+    chain.extend(certificate=_seen(chain, Turnout(1_000, 0, mark_seats(range(5)), b"")))
+    assert chain.state.punctuality[LATE] == 2, "a miner left it out, and it was in time"
+    chain.extend(certificate=_seen(chain, Turnout(1_000, 0, mark_seats(range(4)), b"")))
+    assert chain.state.punctuality[LATE] == 0, "a miner counts it, and it was late"
+    assert member in expected_contributors(chain.genesis, chain.state), "it owes nothing"
+    chain.extend(certificate=_seen(chain, Turnout(1_000, 0, mark_seats(range(5)), b"")))
+    assert chain.state.punctuality[LATE] == 1
+
+
+def test_a_liar_makes_nobody_late_and_charges_nobody() -> None:
+    chain = living(5)
+    chain.extend()
+    lie = Turnout(0, 10**9, b"", mark_seats(range(5)))
+    chain.extend(certificate=_seen(chain, Turnout(1_000, 0, mark_seats(range(5)), b""), {0: lie}))
+    assert chain.state.punctuality == bytes([2] * 5)
+    assert {record.owed_ms for record in chain.state.records} == {0}
+
+
+def test_waiting_is_charged_on_the_chain_and_shortens_the_next_wait() -> None:
+    chain = living(5)
+    chain.extend()
+    chain.extend(certificate=_seen(chain, Turnout(1_000, 7_000, mark_seats(range(5)), mark_seats([LATE]))))
+    assert [record.owed_ms for record in chain.state.records] == [0] * 4 + [7_000]
+    granted = patience_of(chain.genesis, chain.state)
+    assert granted[chain.genesis.members[LATE]] == chain.genesis.phase_timeout_ms - 7_000
+    assert set(granted) == set(chain.genesis.members)
+
+
+def test_votes_that_say_nothing_leave_all_as_it_was() -> None:
+    chain = living(5)
+    chain.extend(posts=chain.posts(members=chain.genesis.members[:LATE]))
+    nothing: dict[int, Turnout | None] = dict.fromkeys(range(2))
+    chain.extend(certificate=_seen(chain, Turnout(1_000, 7_000, b"", EVERYBODY), nothing))
+    assert chain.state.punctuality == bytes([2] * 5)
+    assert {record.owed_ms for record in chain.state.records} == {0}
