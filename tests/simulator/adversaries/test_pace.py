@@ -1,4 +1,4 @@
-"""Adversaries of power and pace: outcomes as they are now. A rule that ends an attack turns its test around.
+"""Adversaries of power and pace: outcomes in version 2, and in version 3, whose rules end them.
 
 docs/results.md has the figures of longer runs.
 """
@@ -12,16 +12,17 @@ from fedchain.chain.roster import draw
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.simulator.attacks import attacked, miners
-from tests.support.simulator.trivial import trivial_simulation
+from tests.support.simulator.trivial import LOCAL_STEPS, TrivialExecutor, trivial_scenario, trivial_simulation
 
 PEERS, ATTACKER, VICTIM = 10, 9, 0
 COALITION, COMMITTEE = tuple(range(14, 20)), 7
 
 
-def play(behaviour: str, power: float = 1.0, rounds: int = 30) -> tuple[Simulation, Outcome]:
+def play(behaviour: str, power: float = 1.0, rounds: int = 30, version: int = 2) -> tuple[Simulation, Outcome]:
     """Ten peers, one of which attacks with a multiple of the others' hash rate. The checker finds nothing wrong."""
     rates = (1.0,) * ATTACKER + (power,)
-    simulation = trivial_simulation(attacked(behaviour, (ATTACKER,), peers=PEERS, rounds=rounds, hash_rates=rates))
+    values = {"peers": PEERS, "rounds": rounds, "hash_rates": rates, "version": version}
+    simulation = trivial_simulation(attacked(behaviour, (ATTACKER,), **values))
     outcome = simulation.run()
     assert (outcome.violations, outcome.totals["convicted"]) == ([], [])
     return simulation, outcome
@@ -48,10 +49,27 @@ def test_a_head_start_wins_far_more_blocks_than_its_power_and_makes_rounds_last_
 
 
 @pytest.mark.long
+def test_a_head_start_ends_with_the_patience_that_it_costs() -> None:
+    _, outcome = play("head-start", version=3)
+    assert outcome.totals["mined"][ATTACKER] <= 6
+    assert sorted(lengths_s(outcome))[15] < 10
+
+
+@pytest.mark.long
 def test_a_slow_walk_makes_every_round_last_the_timeout() -> None:
     _, outcome = play("slow-walk")
     assert sorted(lengths_s(outcome))[15] > 30
     assert [row.posts for row in outcome.rows] == [PEERS] * 30, "it is counted all the same"
+
+
+@pytest.mark.long
+def test_a_slow_walk_adds_no_more_than_its_budget() -> None:
+    rounds, timeout_s = 40, 30
+    simulation, outcome = play("slow-walk", rounds=rounds, version=3)
+    _, honest = play("follower", rounds=rounds, version=3)
+    usual_s, share = sum(lengths_s(honest)), simulation.genesis.patience_percent / 100
+    assert sum(lengths_s(outcome)) < (1 + share) * usual_s + 3 * timeout_s
+    assert sorted(lengths_s(outcome))[rounds // 2] < 10, "in most rounds nobody waits for it for long"
 
 
 @pytest.mark.long
@@ -60,6 +78,38 @@ def test_a_graphics_card_leaves_a_punctual_member_out_of_most_rounds() -> None:
     assert sum(counted(simulation, VICTIM)[20:]) <= 10
     simulation, _ = play("follower", 300.0, rounds=40)
     assert all(counted(simulation, VICTIM)), "power alone leaves nobody out"
+
+
+@pytest.mark.long
+def test_a_censor_with_a_graphics_card_leaves_nobody_out_whose_post_is_in_time() -> None:
+    simulation, outcome = play("hash-censor", 300.0, version=3)
+    assert sum(counted(simulation, VICTIM)) >= 27
+    assert sorted(lengths_s(outcome))[15] < 10
+
+
+class Slower(TrivialExecutor):
+    """The last peer trains for 16 s where the others take one, and for 100 s in one round."""
+
+    def __init__(self, late_round: int) -> None:
+        super().__init__()
+        self._late_round = late_round
+
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+        if client != ATTACKER:
+            return LOCAL_STEPS
+        return 100 * LOCAL_STEPS if round_number == self._late_round else 16 * LOCAL_STEPS
+
+
+@pytest.mark.long
+def test_a_slow_member_is_counted_as_often_as_its_budget_lasts_whatever_happened_once() -> None:
+    often = []
+    for late_round in (0, 5):
+        values = {"peers": PEERS, "rounds": 60, "version": 3, "patience_percent": 500, "phase_timeout_s": 60.0}
+        simulation = trivial_simulation(trivial_scenario(**values), executor=Slower(late_round))
+        assert simulation.run().violations == []
+        often.append(sum(counted(simulation, ATTACKER)[10:]))
+    assert min(often) > 10
+    assert max(often) - min(often) < 8, often
 
 
 @pytest.mark.long
