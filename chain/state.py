@@ -18,6 +18,7 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.succession import succeed
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
@@ -88,6 +89,11 @@ class State:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", sha256(self.encode()))
+
+    @property
+    def member_set(self) -> MemberSet:
+        """The members that may vote on the next block, before electors are drawn from them."""
+        return MemberSet(tuple(member for member in self.roster.members if self.roster.is_active(member)))
 
     def encode(self) -> bytes:
         """The canonical bytes of the state, without the parts that follow from them and the genesis document."""
