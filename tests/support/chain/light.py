@@ -56,7 +56,7 @@ def chain_of(count: int = 4, height: int = HEIGHT, **overrides: Any) -> ChainBui
 
 def renewed_chain(rounds: int, count: int = 20, churn: int = 5) -> ChainBuilder:
     """In each round ``churn`` members join, and those that have been members for longest leave; two rounds follow."""
-    document = living_genesis(count, admission=Admission.SPONSORS, sponsors=1)
+    document = living_genesis(count, admission=Admission.SPONSORS, sponsors=1, name="renewed")
     chain, people, until = ChainBuilder(document, newcomers=rounds * churn), keys(count + rounds * churn), rounds + 1
     for number in range(rounds):
         changes = []
