@@ -1,7 +1,7 @@
 """The member set: the members that count at one height, whom a header names before they decide anything.
 
-A header commits to the set behind its block, as CometBFT's ``NextValidatorsHash`` does. Whoever trusts a block knows
-by it who decides the next one, without the posts and votes from which members' standings follow.
+A header commits to the set behind its block, as CometBFT's ``NextValidatorsHash`` does. A client that trusts a block
+knows by it who decides the next one, without the posts and votes from which members' standings follow.
 """
 
 from collections.abc import Iterable

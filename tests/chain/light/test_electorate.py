@@ -185,7 +185,7 @@ def test_a_thousand_changes_take_the_certificates_that_theory_gives() -> None:
     height = chain.state.height
     assert sum(len(block.changes) for block in chain.blocks.values()) == 1_000
     found = bisect(chain.genesis, trust_genesis(chain.genesis), Server(chain), height, is_valid_signature)
-    # Of 14 votes 7 have to be known, so a step bears at least 7 newcomers and at most 13: one round's 5, or two's.
+    # 7 of 14 votes have to be known, so a step bears at least 7 newcomers and at most 13: one round's 5, or two's.
     assert ROUNDS / 2 <= found.certificates <= ROUNDS
     assert found.certificates == steps(chain, 0, height)
     assert found.skipped == height - found.certificates
