@@ -10,7 +10,7 @@ from torch import nn
 from fedchain.learning.models.base import Model
 
 _EPSILON = 1e-6
-"""Of the normalizations, as in the authors' code."""
+"""The normalizations' epsilon, as in the authors' code."""
 
 
 class VisionTransformer(Model):

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> N
     first = fedchain.simulate("fedavg", peers=3, rounds=2, hyperparameters={"local_steps": 10})
     path = tmp_path / "common.safetensors"
     path.write_bytes(write_model(first.state()))
-    settings = {"weights": str(path), "hyperparameters": {"local_steps": 1}}
+    settings: dict[str, Any] = {"weights": str(path), "hyperparameters": {"local_steps": 1}}
     second = fedchain.simulate("fedavg", peers=3, rounds=1, out=tmp_path / "second", **settings)
     with fedchain.open_chain(tmp_path / "second") as chain:
         genesis = chain.genesis
