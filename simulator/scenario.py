@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
 
 _UNSAID = MappingProxyType(
-    {"device": "cpu", "train_ahead": True, "hash_rates": (), "weights": "", "weights_head": "file"}
+    {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 2, "weights": "", "weights_head": "file"}
 )
 """Settings that a file leaves out at these values, as before there were such settings."""
 
@@ -204,7 +204,7 @@ class Scenario(Consensus):
     @property
     def members_change(self) -> bool:
         """Whether the founding document lets members change."""
-        return bool(self.changes or self.away_after) or self.admission != "closed"
+        return bool(self.changes or self.away_after) or self.admission != "closed" or self.version > 2
 
     @property
     def newcomers(self) -> int:

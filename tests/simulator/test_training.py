@@ -60,7 +60,10 @@ def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> N
     agreed = {name: json.loads(text) for name, text in genesis.learning}
     assert agreed["weights_hash"] == hash_file(path)
     assert "weights" not in agreed, "each member's path is its own"
-    assert second.rounds[0].taa > first.rounds[0].taa + 0.1
+    begun, went_on = first.rounds[0].taa, second.rounds[0].taa
+    assert begun is not None
+    assert went_on is not None
+    assert went_on > begun + 0.1
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ConfigurationError, match="no sound safetensors file"):
         fedchain.simulate("fedavg", peers=3, rounds=1, **settings)
