@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
@@ -126,12 +126,6 @@ class Scenario(Consensus):
     adversaries: tuple[Traitors, ...] = ()
     """Peers that do not follow the protocol, as [[adversaries]] tables in the file."""
 
-    admission: Literal["closed", "quorum", "sponsors"] = "closed"
-    """Members that decide who comes or is removed: none (closed), a quorum, or sponsors."""
-    sponsors: Annotated[int, Range(0, 10_000)] = 0
-    """Members that have to approve, if sponsors decide."""
-    away_after: Annotated[int, Range(0, 65_536)] = 0
-    """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
     changes: tuple[MemberChange, ...] = ()
     """Changes of the membership, as [[changes]] tables in the file. The data are dealt to all that ever take part."""
 
