@@ -19,6 +19,7 @@ from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.succession import succeed
+from fedchain.chain.membership.weights import weigh
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
@@ -64,7 +65,7 @@ class State:
     work: int
     """Expected number of hashes behind the whole chain."""
     bits: int
-    """Difficulty of the next block, in compact form."""
+    """Difficulty of the next block, in compact form; :meth:`bits_of` says what a member makes of it."""
     posts: int
     """Number of posts that the block counts."""
     settled_time_ms: int
@@ -88,6 +89,14 @@ class State:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", sha256(self.encode()))
+
+    def bits_of(self, miner: PublicKey) -> int:
+        """Difficulty of an active member's next block, in compact form; without records it is the common one."""
+        roster = self.roster
+        if not self.records or not roster.is_active(miner):
+            return self.bits
+        weights = [record.weight for record in self.records if roster.is_active(record.key)]
+        return weigh(self.bits, self.records[roster.seats[miner]].weight, weights)
 
     def encode(self) -> bytes:
         """The canonical bytes of the state, without the parts that follow from them and the genesis document."""

@@ -196,7 +196,7 @@ class Scenario(Consensus):
     @property
     def members_change(self) -> bool:
         """Whether the founding document lets members change."""
-        return bool(self.changes or self.away_after) or self.admission != "closed"
+        return bool(self.changes or self.away_after) or self.admission != "closed" or self.version > 2
 
     @property
     def newcomers(self) -> int:
@@ -218,7 +218,7 @@ class Scenario(Consensus):
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        for name, usual in (("device", "cpu"), ("train_ahead", True), ("hash_rates", ())):
+        for name, usual in (("device", "cpu"), ("train_ahead", True), ("hash_rates", ()), ("version", 2)):
             if values[name] == usual:  # a file without it says the same
                 del values[name]
         if not self.members_change:  # as before there were such settings

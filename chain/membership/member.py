@@ -8,6 +8,14 @@ from fedchain.chain.encoding import expect_record, expect_size
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 
+WEIGHT_MAX = 4
+"""Highest weight, in bits. It leaves room for the luck of honest members: one that is cut off gains nothing by bad
+luck, and those with power get what it lacks. A member that did not mine has that many blocks in hand when it comes
+back."""
+
+WEIGHT_MIN = -12
+"""Lowest weight: up to 4,096 times the others' hash rate buys no more blocks."""
+
 
 class Standing(IntEnum):
     """Whether a member counts."""
@@ -70,6 +78,8 @@ class Member:
     """Changes of it that the chain counts so far."""
     idle: int = 0
     """Blocks in a row for which it was due, and which count neither a post nor a vote of it."""
+    weight: int = 0
+    """How much easier its blocks are than those of a member of weight 0, in bits: ``WEIGHT_MIN`` to ``WEIGHT_MAX``."""
     former: FormerKey | None = None
     """The key that it had lately; None if it had no other one."""
 
@@ -82,32 +92,39 @@ class Member:
         """32 bytes: the key with which it took part in deciding a height, the head's or the next one."""
         return self.former.key if self.former is not None and height <= self.former.height else self.key
 
-    def at(self, round_number: int, *, is_convicted: bool = False) -> "Member":
+    def at(self, round_number: int, weight_max: int, *, is_convicted: bool = False) -> "Member":
         """The record as a round begins. A newcomer, or one that is back, has been silent for no time.
 
-        The key by which a member may have been convicted is remembered for ever.
+        Args:
+            round_number: the round.
+            weight_max: highest weight of one that begins. One that comes back with less keeps what it has, or going
+                away would pay.
+            is_convicted: whether it was convicted. The key by which it may have been is remembered for ever.
         """
         record = self
         if self.former is not None and round_number > self.former.round and not is_convicted:
             record = replace(record, former=None)
         if not self.is_changing or round_number < self.round:
             return record
-        return replace(record, standing=self.next, idle=0)
+        weight = min(self.weight, weight_max) if self.next is Standing.ACTIVE else self.weight
+        return replace(record, standing=self.next, idle=0, weight=weight)
 
     def to_record(self) -> list[Any]:
-        """The canonical fields."""
-        former = [] if self.former is None else [self.former.to_record()]
-        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle, former]
+        """The canonical fields. The weight is counted from the lowest, since numbers have no sign."""
+        weight, former = self.weight - WEIGHT_MIN, [] if self.former is None else [self.former.to_record()]
+        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle, weight, former]
 
     @classmethod
     def from_record(cls, value: Any) -> "Member":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (bytes, int, int, int, int, int, list)
-        key, standing, following, begin, sequence, idle, former = expect_record(value, "member", kinds)
+        kinds = (bytes, int, int, int, int, int, int, list)
+        key, standing, following, first, sequence, idle, weight, former = expect_record(value, "member", kinds)
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
         for number in (standing, following):
             if number not in tuple(Standing):
                 raise InvalidEncoding("member standing", f"{number} found, 0 to {max(Standing)} expected")
+        if weight > WEIGHT_MAX - WEIGHT_MIN:
+            raise InvalidEncoding("member weight", f"{weight} found, at most {WEIGHT_MAX - WEIGHT_MIN} expected")
         (had,) = expect_record(former, "member former", (list,)) if former else (None,)
         known = None if had is None else FormerKey.from_record(had)
-        return cls(key, Standing(standing), Standing(following), begin, sequence, idle, known)
+        return cls(key, Standing(standing), Standing(following), first, sequence, idle, weight + WEIGHT_MIN, known)

@@ -7,6 +7,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import FormerKey, Member, Standing
+from fedchain.chain.membership.weights import reweigh, weight_of_newcomers
 from fedchain.chain.roster import Roster
 from fedchain.crypto.keys import PublicKey
 
@@ -42,6 +43,10 @@ def succeed(
     if not records:
         return ()
     after, round_number = list(_count_idle(roster, records, deciders, block)), block.header.round
+    active = frozenset(member for member in roster.members if roster.is_active(member))
+    if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
+        after = list(reweigh(after, active, block.header.miner))
+    weight = weight_of_newcomers(after, active)  # before keys are replaced, by which it knows the active ones
     for change in block.changes:
         if change.kind is ChangeKind.JOIN:
             after.append(Member(change.member, Standing.COMING, Standing.ACTIVE, round_number + ROUNDS_AHEAD, 1))
@@ -53,7 +58,7 @@ def succeed(
         convicted = [record.key_at(block.header.height) in culprits for record in after]
         after = list(_send_away(genesis, roster, after, round_number))
         after = [
-            record.at(round_number + 1, is_convicted=is_convicted)
+            record.at(round_number + 1, weight, is_convicted=is_convicted)
             for record, is_convicted in zip(after, convicted, strict=True)
         ]
     return tuple(after)

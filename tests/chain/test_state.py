@@ -567,6 +567,7 @@ def test_every_field_of_a_member_s_record_is_in_the_root() -> None:
         "round": 9,
         "sequence": 9,
         "idle": 9,
+        "weight": 9,
         "former": FormerKey(bytes(32), 1, 3, is_liable=True),
     }
     assert set(changes) == {item.name for item in fields(Member)}
