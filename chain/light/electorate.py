@@ -72,6 +72,7 @@ def named_by_header(genesis: Genesis, block: LightBlock, below: Header | None) -
     expect(header.parent_hash == parent, "header below", f"{parent.hex()} found", header.parent_hash.hex())
     found = "none" if members is None else members.root.hex()
     expect(found == root.hex(), "member set", f"{found} found with height {header.height}", root.hex())
-    keys = () if members is None else members.members
-    electors = draw(keys, genesis.committee_size, parent + b"committee")
+    assert members is not None  # or its root would be another one
+    keys, places = members.members, dict(zip(members.members, members.places, strict=True))
+    electors = draw(keys, genesis.committee_size, parent + b"committee", places)
     return Electorate(keys, frozenset(), electors, genesis.fault_model.faulty(len(keys)))

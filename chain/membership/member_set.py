@@ -6,6 +6,7 @@ knows by it who decides the next one, without the posts and votes from which mem
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record, expect_size
@@ -19,7 +20,9 @@ class MemberSet:
     """The members that count, and were not convicted."""
 
     members: tuple[PublicKey, ...]
-    """Public keys of 32 bytes, in the order of their seats."""
+    """Public keys of 32 bytes, in the order of their places."""
+    places: tuple[int, ...]
+    """Place of each, by which electors are drawn."""
     root: Hash = field(init=False, compare=False)
     """32 bytes: SHA-256 of the encoded set; the header below the height that it decides commits to it."""
 
@@ -27,16 +30,16 @@ class MemberSet:
         object.__setattr__(self, "root", sha256(encode(self.to_record())))
 
     def to_record(self) -> list[Any]:
-        """The canonical fields."""
-        return [*self.members]
+        """The canonical fields: a list of [place, key]."""
+        return [[place, key] for place, key in zip(self.places, self.members, strict=True)]
 
     @classmethod
     def from_record(cls, value: Iterable[Any]) -> "MemberSet":
         """Read the canonical fields; raises InvalidEncoding."""
-        keys = tuple(value)
-        expect_record([*keys], "member set", (bytes,) * len(keys))
+        pairs = [expect_record(item, "member set", (int, bytes)) for item in value]
+        places, keys = tuple(place for place, _ in pairs), tuple(key for _, key in pairs)
         for key in keys:
             expect_size(key, PUBLIC_KEY_SIZE, "member set key")
-        if not keys or len(set(keys)) < len(keys):
-            raise InvalidEncoding("member set", f"{len(keys)} keys of {len(set(keys))} members found")
-        return cls(keys)
+        if not keys or len(set(keys)) < len(keys) or any(one >= other for one, other in pairwise(places)):
+            raise InvalidEncoding("member set", f"{len(keys)} keys of {len(set(keys))} members found at {places}")
+        return cls(keys, places)

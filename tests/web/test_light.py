@@ -15,7 +15,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.bisection import ConflictingBlocks
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
-from fedchain.chain.membership.member_set import MemberSet
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.web.light import Server, tell, verify_served
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
@@ -82,7 +82,7 @@ def test_members_that_change_are_followed_and_a_set_before_the_change_is_refused
         assert 1 < report.certificates < 8
         line = "at most 2 of 8 members lie, and as few in each earlier set, even of those that have left since, that"
         assert line in tell(report)[4]
-        yesterday = spoilt(lambda block: replace(block, members=MemberSet(chain.genesis.members)))
+        yesterday = spoilt(lambda block: replace(block, members=genesis_state(chain.genesis).member_set))
         with (
             lying(client, {"/api/v1/run/light/8": yesterday}) as address,
             pytest.raises(InvalidBlock, match="member set"),

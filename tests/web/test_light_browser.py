@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, R
 
 from fedchain.chain.certificate import certify
 from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.membership.member_set import MemberSet
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.vote import sign_vote
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
@@ -221,7 +221,7 @@ def test_a_lie_of_the_server_is_shown_as_one(address: str, context: BrowserConte
     expect(line(page)).to_contain_text(words)
 
 
-FOUNDERS = MemberSet(RENEWED.genesis.members)
+FOUNDERS = genesis_state(RENEWED.genesis).member_set
 SETS: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
     "a forged set": (
         lambda block: replace(block, members=FOUNDERS),

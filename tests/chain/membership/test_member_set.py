@@ -13,6 +13,7 @@ from tests.support.chain.builders import ChainBuilder, double_vote, genesis, key
 from tests.support.chain.changes import joining, living, own
 
 KEYS = tuple(key.public_key for key in keys(5))
+PLACES = tuple(range(5))
 
 
 def test_a_header_names_those_that_count_behind_its_block() -> None:
@@ -45,14 +46,22 @@ def test_headers_before_version_3_name_nobody() -> None:
 
 
 def test_a_set_has_one_form() -> None:
-    members = MemberSet(KEYS)
+    members = MemberSet(KEYS, PLACES)
     assert MemberSet.from_record(members.to_record()) == members
-    assert MemberSet(KEYS[::-1]).root != members.root
+    assert MemberSet(KEYS[::-1], PLACES).root != members.root
+    assert MemberSet(KEYS, (0, 1, 2, 3, 5)).root != members.root
 
 
 @pytest.mark.parametrize(
     ("record", "words"),
-    [([], "0 keys"), ([KEYS[0], KEYS[0]], "2 keys of 1"), ([KEYS[0], 7], "field 1 is int"), ([b"x"], "1 bytes found")],
+    [
+        ([], "0 keys"),
+        ([[0, KEYS[0]], [1, KEYS[0]]], "2 keys of 1"),
+        ([[1, KEYS[0]], [0, KEYS[1]]], "2 keys of 2 members found at"),
+        ([[0, KEYS[0]], [1, 7]], "field 1 is int"),
+        ([KEYS[0]], "bytes found"),
+        ([[0, b"x"]], "1 bytes found"),
+    ],
 )
 def test_what_is_no_set_is_refused(record: list[Any], words: str) -> None:
     with pytest.raises(InvalidEncoding, match=words):

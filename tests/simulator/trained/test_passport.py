@@ -20,7 +20,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.knowledge import Occasion
 from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.membership.member_set import MemberSet
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.knowledge import write_knowledge
@@ -179,7 +179,7 @@ def test_where_members_change_it_is_believed_by_the_sets_in_force(tmp_path: Path
     def forge(predicate: Any) -> None:
         block = LightBlock.decode(base64.b64decode(predicate["block"]["light_blocks"][0]), 2**16)
         assert block.members is not None
-        forged = replace(block, members=MemberSet(document.members))
+        forged = replace(block, members=genesis_state(document).member_set)
         predicate["block"]["light_blocks"] = [base64.b64encode(forged.encode()).decode()]
 
     assert "block: member set: " in str(resealed(passport, forge))

@@ -64,15 +64,17 @@
   };
 
   // The keys of those that decide a height, drawn as all members draw them.
-  const electorsOf = async (members, committee, parent) => {
+  const electorsOf = async (members, committee, parent, names = members.map(unhex)) => {
     if (committee === 0 || committee >= members.length) return members;
-    const places = await Promise.all(members.map((key) => sha256(join(parent, text("committee"), unhex(key)))));
-    const order = members.map((key, place) => [places[place], key]).sort(([one], [other]) => (one < other ? -1 : 1));
+    const drawn = await Promise.all(names.map((name) => sha256(join(parent, text("committee"), name))));
+    const order = members.map((key, index) => [drawn[index], key]).sort(([one], [other]) => (one < other ? -1 : 1));
     return order.slice(0, committee).map(([, key]) => key);
   };
 
   const faultyOf = (count, model) => (model === "byzantine" ? Math.floor(Math.max(0, count - 1) / 3) : 0);
   const quorumOf = (count, model) => Math.floor((count + faultyOf(count, model)) / 2) + 1;
+
+  const placeOf = (place) => [24, 16, 8, 0].map((bits) => (place >>> bits) & 0xff); // places stay far below 2³²
 
   const listOf = (items) => join([0x90 + items.length], ...items.map((item) => item.raw));
 
@@ -115,7 +117,6 @@
     return {
       chainId,
       members: rules[GENESIS.members].items.map((item) => hex(item.value)),
-      set: rules[GENESIS.members].raw,
       committee: rules[GENESIS.committee].value,
       model: new TextDecoder().decode(rules[GENESIS.faultModel].value),
       changes: rules[GENESIS.version].value >= CHANGES_VERSION,
@@ -142,14 +143,19 @@
     let root = trusted?.hash === hex(parent) ? trusted.root : undefined;
     if (header.items[HEADER.height].value === 1) {
       expect(hex(parent) === rules.chainId, "it stands on another founding document");
-      root = await sha256(rules.set);
+      const isFounder = ({ items: [place, key] }, index) => place.value === index && hex(key.value) === rules.members[index];
+      const isWhole = set.items.length === rules.members.length && set.items.every(isFounder);
+      expect(isWhole, "the members that came with it are not the founders");
+      root = await sha256(set.raw);
     } else if (root === undefined) {
       expect(below && await sha256(below.raw) === hex(parent), "the header below it is another one");
       root = hex(below.items[HEADER.members].value);
     }
     expect(await sha256(set.raw) === root, "the members that came with it are not those that the header below names");
-    const members = set.items.map((item) => hex(item.value));
-    return { members, active: members, convicted: new Set(), electors: await electorsOf(members, rules.committee, parent) };
+    const members = set.items.map((item) => hex(item.items[1].value));
+    const places = set.items.map((item) => join(new Uint8Array(4), placeOf(item.items[0].value)));
+    const electors = await electorsOf(members, rules.committee, parent, places);
+    return { members, active: members, convicted: new Set(), electors };
   };
 
   // The votes for a light block, judged by the electors that it proves.
