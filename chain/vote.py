@@ -53,7 +53,7 @@ class Vote:
     signature: Signature = field(repr=False)
     """64 bytes: the voter's, over everything else."""
     turnout: Turnout | None = field(default=None, repr=False)
-    """What the voter saw of the phase's posts; None if it says nothing of them. Votes of version 2 never do."""
+    """The voter's account of the phase's posts; None if it says nothing of them. Votes of version 2 never do."""
 
     @property
     def slot(self) -> Slot:

@@ -13,7 +13,6 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.member import Due, Member
 from fedchain.chain.membership.turnout import Turnout, agree, is_marked
-from fedchain.crypto.keys import PublicKey
 
 
 def grant_ms(genesis: Genesis, record: Member, *, is_punctual: bool) -> int:
@@ -31,7 +30,7 @@ def grant_ms(genesis: Genesis, record: Member, *, is_punctual: bool) -> int:
 
 
 def turnout_of(genesis: Genesis, certificate: Certificate | None, seats: int) -> Turnout | None:
-    """What a certificate's voters say together of the phase that its block closed; None if that is nothing."""
+    """The turnout on which a certificate's voters agree, of the phase that its block closed; None if there is none."""
     if certificate is None:
         return None
     said = [vote.turnout for vote in certificate.votes if vote.turnout is not None]
@@ -60,14 +59,14 @@ def settle_waits(
         yield replace(record, owed_ms=owed_ms) if owed_ms != record.owed_ms else record
 
 
-def mark_due(records: Iterable[Member], due: Set[PublicKey], awaited: Set[PublicKey]) -> Iterator[Member]:
+def mark_due(records: Iterable[Member], due: Set[int], awaited: Set[int]) -> Iterator[Member]:
     """The records with a note of who was due in the phase that a block closes.
 
     Args:
-        records: the members' records.
-        due: the contributors; none if the block says nothing of them.
-        awaited: those that were waited for although the block does not count them.
+        records: the members' records, by seat.
+        due: seats of the contributors; none if the block says nothing of them.
+        awaited: seats of those that were waited for although the block does not count them.
     """
-    for record in records:
-        mark = Due.NOT if record.key not in due else Due.IN_VAIN if record.key in awaited else Due.ONCE
+    for seat, record in enumerate(records):
+        mark = Due.NOT if seat not in due else Due.IN_VAIN if seat in awaited else Due.ONCE
         yield replace(record, due=mark) if mark is not record.due else record

@@ -57,7 +57,7 @@ def is_marked(marks: bytes, seat: int) -> bool:
 
 
 def agree(turnouts: Collection[Turnout], faulty: int, seats: int) -> Turnout | None:
-    """What voters say together; None if so few say anything that ``faulty`` of them could decide it."""
+    """The turnout on which voters agree; None if so few say anything that ``faulty`` of them could decide it."""
     count = len(turnouts)
     if count <= 2 * faulty:
         return None

@@ -140,7 +140,7 @@ def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
 
 
 def turnout(context: Context, entry: Entry) -> Turnout | None:
-    """What this peer saw of the open phase's posts, for its precommit of a block; None in version 2."""
+    """This peer's account of the open phase's posts, for its precommit of a block; None in version 2."""
     head, clock, mempool = context.head, context.clock, context.mempool
     if not head.records or clock.quorum_ms is None:
         return None
