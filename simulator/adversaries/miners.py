@@ -209,7 +209,7 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
         return None
     node.hold(result.data)
     return Header(
-        version=adversary.genesis.version,
+        version=adversary.node.head.rules.version,
         parent_hash=head.block_hash,
         height=head.height + 1,
         round=head.round,

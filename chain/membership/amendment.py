@@ -1,0 +1,116 @@
+"""Amendments: other values of the founding document's parameters, from a round on. The document stays what it was.
+
+What decides the meaning of older blocks is no parameter: members, phases, the chain id and the encodings never change.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedchain.chain.encoding import expect_record
+from fedchain.chain.exceptions import InvalidEncoding
+
+VERSION = "version"
+"""Name of the protocol's version among the values: nodes that do not know one stop before it."""
+
+AMENDABLE = (
+    "away_after",
+    "committee_size",
+    "contribution_quorum",
+    "contributors_per_round",
+    "inline_size_max",
+    "omission_slack_ms",
+    "phase_floor_ms",
+    "phase_timeout_ms",
+    "retention_blocks",
+    "round_interval_ms",
+    "rounds",
+    VERSION,
+    "vote_timeout_ms",
+)
+"""Parameters that may change, in the order of their names."""
+
+Values = tuple[tuple[str, int], ...]
+"""(name, value) pairs, sorted by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """Other values of some parameters."""
+
+    round: int
+    """First round in which they hold; in a proposal 0: the second round after that of the block that counts it."""
+    values: Values
+    """At least one."""
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.round, _to_record(self.values)]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Amendment":
+        """Read the canonical fields; raises InvalidEncoding."""
+        round_number, values = expect_record(value, "amendment", (int, list))
+        if not values:
+            raise InvalidEncoding("amendment", "it has no values")
+        return cls(round_number, _from_record(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Amendments:
+    """The amendments that a chain counts so far."""
+
+    in_force: Values = ()
+    """Values in place of the founding document's."""
+    coming: tuple[Amendment, ...] = ()
+    """Those that have not begun, in the order in which they begin."""
+    count: int = 0
+    """Number of all: an old proposal cannot be used again."""
+
+    def with_one(self, amendment: Amendment) -> "Amendments":
+        """These and one more, whose round is known."""
+        coming = sorted((*self.coming, amendment), key=lambda item: item.round)
+        return replace(self, coming=tuple(coming), count=self.count + 1)
+
+    def at(self, round_number: int) -> "Amendments":
+        """These as a round begins."""
+        due = [item for item in self.coming if item.round <= round_number]
+        if not due:
+            return self
+        values = dict(self.in_force)
+        for item in due:
+            values |= dict(item.values)
+        return replace(self, in_force=tuple(sorted(values.items())), coming=self.coming[len(due) :])
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [_to_record(self.in_force), [item.to_record() for item in self.coming], self.count]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Amendments":
+        """Read the canonical fields; raises InvalidEncoding."""
+        in_force, coming, count = expect_record(value, "amendments", (list, list, int))
+        return cls(_from_record(in_force), tuple(Amendment.from_record(item) for item in coming), count)
+
+
+NO_AMENDMENTS = Amendments()
+"""A federation whose rules are as they were founded."""
+
+
+def amendment_of(values: Mapping[str, int], round_number: int = 0) -> Amendment:
+    """An amendment by its values; see :class:`Amendment`."""
+    return Amendment(round_number, tuple(sorted(values.items())))
+
+
+def _to_record(values: Iterable[tuple[str, int]]) -> list[Any]:
+    return [[name, value] for name, value in values]
+
+
+def _from_record(records: list[Any]) -> Values:
+    read = (expect_record(item, "amendment value", (str, int)) for item in records)
+    values = tuple((name, value) for name, value in read)
+    names = [name for name, _ in values]
+    if names != sorted(set(names)) or not set(names) <= set(AMENDABLE):
+        expected = f"some of {', '.join(AMENDABLE)} in order expected"
+        raise InvalidEncoding("amendment", f"{', '.join(names)} found, {expected}")
+    return values
