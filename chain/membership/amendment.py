@@ -45,15 +45,15 @@ class Amendment:
 
     def to_record(self) -> list[Any]:
         """The canonical fields."""
-        return [self.round, _to_record(self.values)]
+        return [self.round, *_to_record(self.values)]
 
     @classmethod
     def from_record(cls, value: Any) -> "Amendment":
         """Read the canonical fields; raises InvalidEncoding."""
-        round_number, values = expect_record(value, "amendment", (int, list))
-        if not values:
-            raise InvalidEncoding("amendment", "it has no values")
-        return cls(round_number, _from_record(values))
+        if type(value) is not list or len(value) < 3:
+            raise InvalidEncoding("amendment", "no list of a round and at least one value found")
+        (round_number,) = expect_record(value[:1], "amendment round", (int,))
+        return cls(round_number, _from_record(value[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ def amendment_of(values: Mapping[str, int], round_number: int = 0) -> Amendment:
 
 
 def _to_record(values: Iterable[tuple[str, int]]) -> list[Any]:
-    return [[name, value] for name, value in values]
+    """Name and value by turns: a list for each would be too deep in a block."""
+    return [part for pair in values for part in pair]
 
 
-def _from_record(records: list[Any]) -> Values:
-    read = (expect_record(item, "amendment value", (str, int)) for item in records)
-    values = tuple((name, value) for name, value in read)
-    names = [name for name, _ in values]
+def _from_record(record: list[Any]) -> Values:
+    parts = expect_record(record, "amendment values", [str, int] * (-(-len(record) // 2)))
+    names = parts[::2]
     if names != sorted(set(names)) or not set(names) <= set(AMENDABLE):
         expected = f"some of {', '.join(AMENDABLE)} in order expected"
         raise InvalidEncoding("amendment", f"{', '.join(names)} found, {expected}")
-    return values
+    return tuple(zip(names, parts[1::2], strict=True))

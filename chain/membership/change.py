@@ -137,14 +137,15 @@ class Change:
             raise InvalidEncoding("change kind", f"{number} found, 1 to {max(ChangeKind)} expected")
         kind = ChangeKind(number)
         expect_size(member, 0 if kind is ChangeKind.AMEND else PUBLIC_KEY_SIZE, "change member")
-        expect_record(amendment, "change amendment", (list,) if kind is ChangeKind.AMEND else ())
+        if bool(amendment) != (kind is ChangeKind.AMEND):
+            raise InvalidEncoding("change amendment", f"{len(amendment)} fields found in one of kind {number}")
         expect_size(key, PUBLIC_KEY_SIZE if kind.gives_key else 0, "change key")
         expect_size(signature, SIGNATURE_SIZE if kind.needs_signature else 0, "change signature")
         expect_size(proof, SIGNATURE_SIZE if kind.gives_key else 0, "change proof")
         if (size := len(text.encode())) > TEXT_SIZE_MAX:
             raise InvalidEncoding("change text", f"{size} bytes found, at most {TEXT_SIZE_MAX} are allowed")
         given = tuple(Approval.from_record(record) for record in approvals)
-        amended = Amendment.from_record(amendment[0]) if amendment else None
+        amended = Amendment.from_record(amendment) if amendment else None
         return cls(kind, member, key, text, sequence, until, signature, proof, amended, given)
 
     def signing_message(self, chain_id: Hash) -> bytes:
@@ -166,7 +167,7 @@ class Change:
         return self.approved_by((*self.approvals, approval))
 
     def _signed_fields(self) -> list[Any]:
-        amendment = [] if self.amendment is None else [self.amendment.to_record()]
+        amendment = [] if self.amendment is None else self.amendment.to_record()
         return [int(self.kind), self.member, self.key, self.text, self.sequence, self.until, amendment]
 
 

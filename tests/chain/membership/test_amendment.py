@@ -97,7 +97,14 @@ def test_the_rules_make_sense_in_every_round() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [[0, []], [0, [["rounds", 1], ["rounds", 2]]], [0, [["rounds", 1], ["away_after", 2]]], [0, [["members", 3]]], [0]],
+    [
+        [0],
+        [0, "rounds"],
+        [0, "rounds", 1, "rounds", 2],
+        [0, "rounds", 1, "away_after", 2],
+        [0, "members", 3],
+        ["0", "rounds", 1],
+    ],
 )
 def test_other_forms_are_refused(record: list[Any]) -> None:
     with pytest.raises(InvalidEncoding, match="amendment"):
