@@ -15,7 +15,6 @@ VERSION = "version"
 
 AMENDABLE = (
     "away_after",
-    "committee_size",
     "contribution_quorum",
     "contributors_per_round",
     "inline_size_max",
@@ -28,7 +27,7 @@ AMENDABLE = (
     VERSION,
     "vote_timeout_ms",
 )
-"""Parameters that may change, in the order of their names."""
+"""Parameters that may change, in the order of their names. Light clients draw committees by the document's size."""
 
 Values = tuple[tuple[str, int], ...]
 """(name, value) pairs, sorted by name."""

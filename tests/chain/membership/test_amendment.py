@@ -36,12 +36,12 @@ def play(chain: ChainBuilder, count: int = 1, **body: list[Change]) -> None:
 def test_values_hold_from_the_second_round_on_and_the_document_stays() -> None:
     chain = living(rounds=9)
     document = chain.genesis.encode()
-    play(chain, changes=[amend(chain, phase_timeout_ms=7_000, committee_size=4)])
+    play(chain, changes=[amend(chain, phase_timeout_ms=7_000, contributors_per_round=4)])
     assert chain.state.rules.phase_timeout_ms == chain.genesis.phase_timeout_ms
-    assert len(chain.state.roster.electors) == 5
+    assert len(chain.state.roster.contributors) == 5
     play(chain)
-    assert (chain.state.rules.phase_timeout_ms, chain.state.rules.committee_size) == (7_000, 4)
-    assert len(chain.state.roster.electors) == 4
+    assert (chain.state.rules.phase_timeout_ms, chain.state.rules.contributors_per_round) == (7_000, 4)
+    assert len(chain.state.roster.contributors) == 4
     assert chain.state.rules.chain_id == chain.genesis.chain_id
     assert chain.genesis.encode() == document
     play(chain, 2)
@@ -82,7 +82,7 @@ def test_an_amendment_is_counted_once() -> None:
 def test_the_rules_make_sense_in_every_round() -> None:
     chain = living(contribution_quorum=4)
     for values, message in (
-        ({"committee_size": 6}, "committee_size is 6, it must be between 0 and 5"),
+        ({"contributors_per_round": 6}, "contributors_per_round is 6, it must be between 0 and 5"),
         ({"rounds": 2}, "rounds is 2, an amendment begins with round 3"),
         ({"contributors_per_round": 3}, "contribution_quorum is 4, it must be between 0 and 3"),
         ({"version": 3}, "version is 3, after 3 comes a later one"),
