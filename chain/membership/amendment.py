@@ -1,6 +1,6 @@
 """Amendments: other values of the founding document's parameters, from a round on. The document stays what it was.
 
-What decides the meaning of older blocks is no parameter: members, phases, the chain id and the encodings never change.
+Members, phases, the chain id and the encodings are no parameters: they decide the meaning of older blocks.
 """
 
 from collections.abc import Iterable, Mapping
