@@ -188,8 +188,8 @@ class Scenario(Consensus):
         joins = [row.round for row in self.changes if row.kind == "join" for _ in row.peers]
         if len(set(joins)) < len(joins):  # otherwise a hash would decide on their places, and data
             raise ScenarioError("two peers join in one round; let each have a round of its own")
-        if self.admission == "closed" and any(row.kind in ("join", "remove") for row in self.changes):
-            raise ScenarioError("admission is closed: nobody joins or is removed")
+        if self.admission == "closed" and any(row.kind in ("join", "remove", "recover") for row in self.changes):
+            raise ScenarioError("admission is closed: nobody joins, is removed or gets a lost place back")
 
     @property
     def aggregator_rule(self) -> "AggregatorRule":
