@@ -97,6 +97,7 @@ class CatchUp:
         self._members, self._faulty = frozenset(members), faulty
         self._sources: dict[PublicKey, _Source] = {}
         self._highest = 0  # of all claims
+        self._above = 0  # claims above the confirmed height
         self._compared_ms = 0  # when another peer was asked beside a good one last
         self.confirmed = 0
         """Height that more members than may lie have stated as theirs: the chain is there, and never goes back."""
@@ -119,15 +120,18 @@ class CatchUp:
             return
         source = self._sources.setdefault(peer, _Source())
         source.height, before = height, source.height
+        self._above += (height > self.confirmed) - (before > self.confirmed)
         self._highest = max(self._highest, height)
         if height < before == self._highest:
             self._highest = max(source.height for source in self._sources.values())
-        if height > self.confirmed and self.claims_above(self.confirmed) >= self.enough:
+        if height > self.confirmed and self._above >= self.enough:
             self.confirmed = self.claimed_by(self.enough)
+            self._above = self.claims_above(self.confirmed)
 
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
-        if self._sources.pop(peer, None) is not None:
+        if (gone := self._sources.pop(peer, None)) is not None:
+            self._above -= gone.height > self.confirmed
             self._highest = max((source.height for source in self._sources.values()), default=0)
 
     def claimed_by(self, count: int) -> int:
