@@ -45,6 +45,8 @@ LATER_HYPERPARAMETERS = frozenset(
     | {"batch_sampling", "epsilon_budget", "examples_min", "gradient_clip", "gradient_noise"}
     | {"contributors_min", "decryption_threshold", "encryption", "key_bits", "magnitude_max"}
     | {"privacy_delta", "prototype_clip", "prototype_noise"}
+    | {"adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"}
+    | {"schedule", "schedule_decay", "schedule_rounds", "warmup_rounds"}
 )
 """Hyper-parameters of methods to which the same applies."""
 

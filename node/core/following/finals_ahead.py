@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import OutOfWindow, Refused
-from fedchain.chain.far_final import validate_extent
+from fedchain.chain.light.far_final import validate_extent
 from fedchain.chain.state import State
 from fedchain.chain.transition import judge_final
 from fedchain.crypto.hashing import Hash

@@ -13,8 +13,9 @@ from fedchain.chain.exceptions import InvalidBlock, InvalidSignature
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.roster import Roster
-from fedchain.chain.validation import SignatureCheck, validate_claim, validate_roots, validate_votes
+from fedchain.chain.validation import validate_claim, validate_roots, validate_votes
 from fedchain.chain.vote import VoteKind
+from fedchain.crypto.signatures import SignatureCheck
 
 
 def validate_far_final(
