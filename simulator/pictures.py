@@ -210,4 +210,9 @@ def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any,
 
 
 def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=130)
+    """Write the figure as it is drawn; `savefig` would draw it once more before, to find out its size."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(130)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(path)
