@@ -17,7 +17,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import trust_genesis, verify_skipping
-from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_removal
+from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_recovery, propose_removal, sign_rekey
 from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
@@ -29,6 +29,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
+from tests.support.chain.builders import keys
 from tests.support.chain.changes import approved, joining, living, own
 from tests.support.chain.power import records_of
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
@@ -179,9 +180,13 @@ def _tagged(value: Any) -> Any:
 
 
 def _version_3() -> dict[str, Any]:
-    """A chain whose members change: one joins, one leaves, in one block; a removal that is not approved by enough."""
+    """A chain whose members change: one joins, one leaves, two have other keys, in one block; a removal that waits."""
     chain = living(5, away_after=3)
-    changes = sorted([joining(chain, 5), own(chain, 1)], key=lambda change: change.hash)
+    (three, four), (first, second) = chain.genesis.members[3:], keys(13)[11:]
+    said: dict[str, Any] = {"sequence": 0, "until": 9}
+    rekey = sign_rekey(chain.key(three), first, chain.genesis.chain_id, **said)
+    recovery = approved(chain, propose_recovery(four, second, chain.genesis.chain_id, "stolen", **said))
+    changes = sorted([joining(chain, 5), own(chain, 1), rekey, recovery], key=lambda change: change.hash)
     removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
     blocks = [chain.extend(changes=changes), *chain.extend_many(3)]
     document = plain({"fields": chain.genesis, "bytes": chain.genesis.encode(), "hash": chain.genesis.chain_id})
