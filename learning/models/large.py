@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.models.base import LayeredModel
-from fedchain.learning.models.blocks import BasicBlock, initialise_convolutions
-from fedchain.learning.models.pooling import max_pool
+from fedchain.learning.models.blocks import BasicBlock, initialise_convolutions, max_pool
 
 _Outputs = tuple[tuple[torch.Tensor, ...], torch.Tensor]
 """Return type of `outputs`: the layers' outputs, the embedding last, and the logits."""

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.models.base import LayeredModel
-from fedchain.learning.models.pooling import max_pool
+from fedchain.learning.models.blocks import max_pool
 from fedchain.learning.models.stochastic import StochasticLayer
 
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.models.base import LayeredModel
-from fedchain.learning.models.pooling import max_pool
+from fedchain.learning.models.blocks import max_pool
 
 
 class Cnn(LayeredModel):

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedchain.learning.device import kept_generator
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.pooling import max_pool
+from fedchain.learning.models.blocks import max_pool
 from fedchain.learning.seeding import seed_torch
 
 SIDE_UNIT = 4
