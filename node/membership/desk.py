@@ -3,7 +3,7 @@
 Each answer says in words what follows and when. Asked for the same again, it says so, and does nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from fedchain.chain.exceptions import Refused
@@ -17,13 +17,15 @@ from fedchain.chain.membership.change import (
     sign_change,
 )
 from fedchain.chain.membership.member import Standing
+from fedchain.chain.membership.rules import approvals_required
 from fedchain.crypto.address import public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
 from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change
-from fedchain.wording import printable
+from fedchain.node.membership.invitation import Invitation
+from fedchain.wording import counted, printable
 
 HEIGHTS_VALID = 1_000
 """Blocks that may count a change, from the one on at which it was proposed."""
@@ -47,30 +49,40 @@ class Submitting(Protocol):
         """Have the node take a change from its operator; returns why it was refused."""
 
 
+class Host(Protocol):
+    """Hands out invitations, and keeps requests."""
+
+    def invite(self, name: str) -> Invitation:
+        """Make an invitation for a newcomer of this name. Raises NodeConfigError."""
+
+    def waiting(self) -> Sequence[Change]:
+        """Requests to join that no member approves of yet."""
+
+
 class Desk:
     """Answers the operator's questions about members.
 
     Args:
         service: of the node.
         key: its key.
-        requests: requests to join that no member approves of yet.
+        host: hands out invitations, and keeps requests that no member approves of yet.
     """
 
-    def __init__(
-        self, service: Submitting, key: PrivateKey, requests: Callable[[], Sequence[Change]] = lambda: ()
-    ) -> None:
-        self._service, self._key, self._requests = service, key, requests
+    def __init__(self, service: Submitting, key: PrivateKey, host: Host) -> None:
+        self._service, self._key, self._host = service, key, host
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer to a question as plain values; None to one that is not about members. Raises NodeConfigError."""
         match asked:
             case {"ask": "members"}:
                 node = self._service.node
-                return account(self._service.genesis, node.head, node.open_changes(), self._requests())
+                return account(self._service.genesis, node.head, node.open_changes(), self._host.waiting())
             case {"ask": "approve", "which": str(which)}:
                 return {"said": self._approve(which)}
             case {"ask": "remove", "member": str(member), "reason": str(reason)}:
                 return {"said": self._remove(member, reason)}
+            case {"ask": "invite", "name": str(name)}:
+                return self._invite(name)
             case {"ask": "leave"}:
                 return {"said": self._change_own(ChangeKind.LEAVE)}
             case {"ask": "back"}:
@@ -80,6 +92,17 @@ class Desk:
     def _approve(self, which: str) -> str:
         self._expect_a_say()
         return self._consent(self._find(which))
+
+    def _invite(self, name: str) -> dict[str, Any]:
+        self._expect_a_say()
+        made = self._host.invite(name)
+        lacks = approvals_required(self._service.genesis, self._service.node.head, ChangeKind.JOIN) - 1
+        then = f"it takes {counted(lacks, 'more approval')}" if lacks else "it takes no other approval"
+        said = (
+            f"the first key that asks on it is approved of here, as {name}, up to height {made.voucher.until}; {then}. "
+            "Keep the file secret until then"
+        )
+        return {"said": said, "invitation": made.encode().hex()}
 
     def _remove(self, member: str, reason: str) -> str:
         self._expect_a_say()
@@ -138,7 +161,7 @@ class Desk:
         """The change that waits for approval with this hash, or its beginning, name, address or number."""
         node, low = self._service.node, which.lower()
         seats = node.head.roster.seats
-        waiting = [change for change in (*node.open_changes(), *self._requests()) if change.kind.needs_approval]
+        waiting = [change for change in (*node.open_changes(), *self._host.waiting()) if change.kind.needs_approval]
         found = [
             change
             for change in waiting

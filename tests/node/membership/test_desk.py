@@ -13,9 +13,20 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.core.effects import Refuse
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.node.membership.desk import HEIGHTS_VALID, Desk
+from fedchain.node.membership.invitation import Invitation
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import joining, living_genesis
 from tests.support.node.stage import Stage
+
+
+class Nobody:
+    """Invites nobody, and is asked by nobody."""
+
+    def invite(self, name: str) -> Invitation:
+        raise NodeConfigError(f"{name} is not invited")
+
+    def waiting(self) -> tuple[Change, ...]:
+        return ()
 
 
 class Office(Stage):
@@ -26,7 +37,7 @@ class Office(Stage):
         return found[0].error if found else None
 
     def ask(self, name: str, **words: str) -> str:
-        answer = Desk(self, self.chain.key(self.me)).answer({"ask": name, **words})
+        answer = Desk(self, self.chain.key(self.me), Nobody()).answer({"ask": name, **words})
         assert answer is not None
         return str(answer["said"])
 
@@ -134,6 +145,6 @@ def test_who_has_no_say_is_told_why(question: tuple[str, dict[str, str]]) -> Non
 
 def test_the_desk_leaves_other_questions_to_others() -> None:
     it = office()
-    desk = Desk(it, it.chain.key(it.me))
+    desk = Desk(it, it.chain.key(it.me), Nobody())
     assert desk.answer({"ask": "status"}) is None
     assert desk.answer({"ask": "approve", "which": 3}) is None
