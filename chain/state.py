@@ -19,6 +19,7 @@ from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.succession import succeed
+from fedchain.chain.membership.weights import weigh
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
@@ -64,7 +65,7 @@ class State:
     work: int
     """Expected number of hashes behind the whole chain."""
     bits: int
-    """Difficulty of the next block, in compact form."""
+    """Difficulty of the next block, in compact form; :meth:`bits_of` says what a member makes of it."""
     posts: int
     """Number of posts that the block counts."""
     settled_time_ms: int
@@ -89,11 +90,19 @@ class State:
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", sha256(self.encode()))
 
+    def bits_of(self, miner: PublicKey) -> int:
+        """Difficulty of an active member's next block, in compact form; without records it is the common one."""
+        roster = self.roster
+        if not self.records or not roster.is_active(miner):
+            return self.bits
+        weights = [record.weight for record in self.records if roster.is_active(record.key)]
+        return weigh(self.bits, self.records[roster.seats[miner]].weight, weights)
+
     def encode(self) -> bytes:
         """The canonical bytes of the state, without the parts that follow from them and the genesis document."""
         roster, deciders = self.roster, bytearray(len(self.roster))
-        for member in self.deciders:
-            deciders[roster.seats[member]] = 1
+        for place, key in enumerate(_keys_at(self.records, self.height) or roster.members):
+            deciders[place] = key in self.deciders
         members = [record.to_record() for record in self.records] if self.records else b"".join(roster.members)
         return encode(
             [
@@ -154,7 +163,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         records=records,
         punctuality=punctuality,
         convicted=tuple(Evidence.from_record(record) for record in crimes),
-        deciders=frozenset(compress(members, deciders)),
+        deciders=frozenset(compress(_keys_at(records, height) or members, deciders)),
     )
     if state.root != sha256(data):
         raise InvalidEncoding("state", f"{len(data)} bytes differ from their re-encoding")
@@ -162,13 +171,16 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
 
 
 def _read_members(genesis: Genesis, value: Any) -> tuple[tuple[PublicKey, ...], tuple[Member, ...]]:
-    """Keys and records of the members. Only the founders are known here: see ``judge_joined``."""
+    """Keys and records of the members, which the blocks since the founding vouch for: see ``judge_joined``."""
     members = genesis.members
     if genesis.version >= CHANGES_VERSION:
         records = tuple(Member.from_record(record) for record in value)
         keys = tuple(record.key for record in records)
-        if keys[: len(members)] != members or len(set(keys)) != len(keys):
-            raise InvalidEncoding("state", f"its {len(keys)} members do not begin with the {len(members)} founders")
+        if len(keys) < len(members) or len(set(keys)) != len(keys):
+            raise InvalidEncoding("state", f"its {len(set(keys))} members are fewer than the {len(members)} founders")
+        for place, (record, founder) in enumerate(zip(records, members, strict=False)):
+            if record.key != founder and not record.sequence:  # no change has given it another one
+                raise InvalidEncoding("state", f"founder {place} has another key, {record.key.hex()}")
         return keys, records
     if value != b"".join(members):
         raise InvalidEncoding("state", f"its {len(value)} bytes of keys are not the {len(members)} members'")
@@ -226,7 +238,7 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
     records = succeed(genesis, state.roster, state.records, state.deciders, block, closes_round=last_phase)
-    members = tuple(record.key for record in records) if len(records) > len(state.records) else state.roster.members
+    members = tuple(record.key for record in records) if block.changes else state.roster.members
     time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
     return _complete(
         genesis,
@@ -254,6 +266,11 @@ def _founders(genesis: Genesis) -> tuple[Member, ...]:
     if genesis.version < CHANGES_VERSION:
         return ()
     return tuple(Member(key, Standing.ACTIVE, Standing.ACTIVE, 0) for key in genesis.members)
+
+
+def _keys_at(records: tuple[Member, ...], height: int) -> tuple[PublicKey, ...]:
+    """The keys with which members decided the head's height, by seat; another key holds from the next one on."""
+    return tuple(record.key_at(height) for record in records)
 
 
 def block_time_ms(state: State, certificate: Certificate) -> int:

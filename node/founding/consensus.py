@@ -71,6 +71,9 @@ class Consensus:
     """Kibibytes up to which a post travels inside the message that announces it."""
     retention_blocks: Blocks = 1_000
     """Blocks up to the head whose payloads are kept; 0: all."""
+    version: Annotated[int, Range(2, 3)] = 2
+    """Version of the protocol. In 3, which every federation has whose members may change, each member has a difficulty
+    of its own."""
     admission: Literal["closed", "quorum", "sponsors"] = "closed"
     """Members that decide who comes or is removed: none (closed), a quorum, or sponsors."""
     sponsors: Annotated[int, Range(0, 10_000)] = 0
@@ -81,7 +84,7 @@ class Consensus:
     @property
     def members_change(self) -> bool:
         """Whether members may come and go."""
-        return bool(self.away_after) or self.admission != "closed"
+        return bool(self.away_after) or self.admission != "closed" or self.version > 2
 
     def to_genesis(self) -> dict[str, Any]:
         """The fields of a genesis document in its own units, but for the aggregator: the task has a say in that."""

@@ -3,7 +3,8 @@
 ``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK DEVICE SECRETS``,
 ``… mine FUNCTION`` and ``… verify``.
 They read frames from standard input and answer on standard output. A trainer first receives the secrets that the member
-was dealt, and the members where they are not the founders. It stores each contribution before it answers, so after a restart it gives the same bytes for the same phase.
+was dealt, and the members where they are not the founders. It stores each contribution before it answers, so after a
+restart it gives the same bytes for the same phase.
 """
 
 import os
@@ -90,13 +91,15 @@ class Trainer:
         from fedchain.learning.payload.part_folder import PARTS
         from fedchain.learning.registry import use_current_folder
         from fedchain.learning.worker.plan import LearnerPlan, Named
-        from fedchain.node.founding.task import learning_from_genesis
+        from fedchain.node.founding.task import learning_from_genesis, require_weights
 
         return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
         use_current_folder()
         custody = "fedchain.node.custody"
+        config = learning_from_genesis(genesis, local.data_dir, local.task, local.weights)
+        require_weights(config)
         plan = LearnerPlan(
-            config=learning_from_genesis(genesis, local.data_dir, local.task),
+            config=config,
             device=local.device,
             members=tuple(members) or genesis.members,
             chain_id=genesis.chain_id,
@@ -152,10 +155,16 @@ class Order:
         return self.question.client
 
 
-def train(
-    genesis_path: str, folder: str, member: str, data_dir: str, task: str = "", device: str = "cpu", secrets: str = ""
-) -> None:
-    """Report whether the data can be used, then compute contributions until the node closes the pipe."""
+def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str) -> None:
+    """Report whether the data can be used, then compute contributions until the node closes the pipe.
+
+    Args:
+        genesis_path: genesis document of the federation.
+        folder: the node's data folder.
+        member: place among the members.
+        secrets: the file of its secrets; empty: it has none.
+        local: the values of `Local`.
+    """
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
     from fedchain.learning.device import use_threads
@@ -163,9 +172,8 @@ def train(
     use_threads()
     try:
         genesis = read_genesis(Path(genesis_path))
-        local = Local(data_dir, task, device)
         dealt, members = orders.get()
-        trainer = Trainer(genesis, Path(folder), int(member), local, secrets, dict(dealt), members)
+        trainer = Trainer(genesis, Path(folder), int(member), Local(*local), secrets, dict(dealt), members)
     except (LearningError, ChainError, NodeConfigError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return

@@ -89,7 +89,7 @@ class TrainingWorker:
     ) -> None:
         self._member = member if isinstance(member, Seat) else Seat(member, ())
         self._places = ["train", str(genesis_path), str(folder)]
-        self._rest = [*local, str(secrets or "")]
+        self._rest = [str(secrets or ""), *local]
         self._dealt = sorted(dealt.items())
         self._process: WorkerProcess | None = None
         self._lock = anyio.Lock()
