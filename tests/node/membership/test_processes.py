@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class Life:
         node.start()
         wait_until(lambda: look(node).get("height"), "the newcomer follows", PATIENCE_S)
         for other in self.here()[1:-1]:
-            wait_until(lambda other=other: self.sees(other, f"clinic {number}"), "the request spreads", PATIENCE_S)
+            wait_until(partial(self.sees, other, f"clinic {number}"), "the request spreads", PATIENCE_S)
             if "not yet" not in self.say(other.number, "approve", which=f"clinic {number}"):
                 break
         self.wait_for(number, "active")
