@@ -21,9 +21,6 @@ PURPOSES = {
     ChangeKind.REMOVE: "is removed",
     ChangeKind.BACK: "is back",
     ChangeKind.REKEY: "takes another key",
-    ChangeKind.RECOVER: "gets another key",
-    ChangeKind.AWAY: "is away",
-    ChangeKind.REKEY: "takes another key",
     ChangeKind.RECOVER: "gets another key in place of a lost one",
     ChangeKind.AWAY: "is away",
 }
@@ -141,8 +138,6 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
         )
     if change.kind.gives_key:
         return "the next block can count it; the other key holds from the height after that on"
-    if change.kind.gives_key:
-        return "the next block can count it; from the height after that on the new key speaks for the member"
     adds, takes = room_for_changes(genesis, head)
     comes = change.kind in (ChangeKind.JOIN, ChangeKind.BACK)
     if not (adds if comes else takes):
