@@ -1,8 +1,8 @@
 """Knocking: a stranger says one thing, and hears one, between the handshake that names it and its connection's end.
 
 So a peer that is no member yet can ask for a place. It costs the node what any stranger's handshake costs, within the
-same bounds of number and time, and a message of a few kilobytes. Whoever has no request sends something else here, and
-is turned away at once.
+same bounds of number and time, and a message of a few kilobytes. A peer without a request sends something else here,
+and is turned away at once.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ Answer = Callable[[PublicKey, bytes], bytes]
 
 
 async def answer_knock(conn: ISecureConn, peer: ID, answer: Answer) -> None:
-    """Read what a stranger says, if it is short enough, and answer it. Whatever fails, the connection ends anyway."""
+    """Read what a stranger says, if it is short enough, and answer it. The connection ends, whatever fails."""
     if (key := public_key_of(peer)) is None:
         return
     with suppress(Exception):

@@ -3,7 +3,7 @@
 Each answer says in words what follows and when. Asked for the same again, it says so, and does nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fedchain.chain.exceptions import Refused
@@ -15,10 +15,11 @@ from fedchain.chain.membership.change import (
     ChangeKind,
     propose_removal,
     sign_change,
+    sign_rekey,
 )
-from fedchain.chain.membership.member import Standing
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required
-from fedchain.crypto.address import public_key_from_address
+from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.config import NodeConfigError
@@ -66,10 +67,13 @@ class Desk:
         service: of the node.
         key: its key.
         host: hands out invitations, and keeps requests that no member approves of yet.
+        make_key: makes this member's next key, or reads it if it is there. Raises CryptoError or NodeConfigError.
     """
 
-    def __init__(self, service: Submitting, key: PrivateKey, host: Host) -> None:
-        self._service, self._key, self._host = service, key, host
+    def __init__(
+        self, service: Submitting, key: PrivateKey, host: Host, make_key: Callable[[], PrivateKey] = PrivateKey.generate
+    ) -> None:
+        self._service, self._key, self._host, self._make_key = service, key, host, make_key
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer to a question as plain values; None to one that is not about members. Raises NodeConfigError."""
@@ -87,6 +91,10 @@ class Desk:
                 return {"said": self._change_own(ChangeKind.LEAVE)}
             case {"ask": "back"}:
                 return {"said": self._change_own(ChangeKind.BACK)}
+            case {"ask": "away"}:
+                return {"said": self._change_own(ChangeKind.AWAY)}
+            case {"ask": "rekey"}:
+                return {"said": self._rekey()}
         return None
 
     def _approve(self, which: str) -> str:
@@ -123,16 +131,9 @@ class Desk:
 
     def _change_own(self, kind: ChangeKind) -> str:
         """Sign and spread a change of this member itself."""
-        self._expect_records()
-        node, me = self._service.node, self._key.public_key
-        if (record := node.own_record()) is None:
-            raise NodeConfigError("this peer is no member yet")
-        if record.is_changing:
-            then = f"{record.next.name.lower()} from round {record.round} on"
-            raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
-        for change in node.open_changes():
-            if change.member == me and change.kind is kind:
-                return f"it was asked for before: {follows_text(self._service.genesis, node.head, change)}"
+        record, node = self._own_record(), self._service.node
+        if (said := self._asked_before(kind)) is not None:
+            return said
         if kind is ChangeKind.BACK and record.standing is not Standing.AWAY:
             raise NodeConfigError(f"this member is {record.standing.name.lower()}, and not away")
         until = node.head.height + HEIGHTS_VALID
@@ -140,6 +141,38 @@ class Desk:
         self._take(change, approves=False)
         text = follows_text(self._service.genesis, node.head, change)
         return f"{text}; let the node run until then" if kind is ChangeKind.LEAVE else text
+
+    def _rekey(self) -> str:
+        """Make another key and have it take this one's place."""
+        record, node = self._own_record(), self._service.node
+        if (said := self._asked_before(ChangeKind.REKEY)) is not None:
+            return said
+        following = self._make_key()
+        until, chain_id = node.head.height + HEIGHTS_VALID, self._service.genesis.chain_id
+        change = sign_rekey(self._key, following, chain_id, sequence=record.sequence, until=until)
+        self._take(change, approves=False)
+        follows = follows_text(self._service.genesis, node.head, change)
+        return (
+            f"{address(following.public_key)} is this member's next key; {follows}; this node goes on with it by itself"
+        )
+
+    def _own_record(self) -> Member:
+        """This member's record; raises NodeConfigError unless a change of it can be asked for."""
+        self._expect_records()
+        if (record := self._service.node.own_record()) is None:
+            raise NodeConfigError("this peer is no member yet")
+        if record.is_changing:
+            then = f"{record.next.name.lower()} from round {record.round} on"
+            raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
+        return record
+
+    def _asked_before(self, kind: ChangeKind) -> str | None:
+        """The answer where a change of this kind is open already."""
+        node = self._service.node
+        for change in node.open_changes():
+            if change.member == self._key.public_key and change.kind is kind:
+                return f"it was asked for before: {follows_text(self._service.genesis, node.head, change)}"
+        return None
 
     def _consent(self, change: Change) -> str:
         """Approve of a change, unless this member did so before; what follows."""

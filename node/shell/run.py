@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskStatus
 
 from fedchain.allocator import return_large_blocks
@@ -42,6 +43,7 @@ from fedchain.node.founding.task import learning_from_genesis, rules_of
 from fedchain.node.membership.desk import Desk
 from fedchain.node.membership.invitation import Invitation, read_invitation
 from fedchain.node.membership.newcomer import Newcomer
+from fedchain.node.membership.next_key import NextKey
 from fedchain.node.membership.requests import Requests
 from fedchain.node.operating.member_numbers import number_members
 from fedchain.node.operating.metrics import answer_metrics
@@ -60,7 +62,7 @@ log = logging.getLogger("fedchain.node")
 Watch = Callable[[Service], Coroutine[Any, Any, None]]
 
 
-def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> None:
+def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> bool:
     """Run a node until it is interrupted, or ends by itself as its settings say.
 
     Args:
@@ -68,6 +70,9 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         key: this peer's key.
         watch: a task that runs beside the service, such as a display.
         passphrase: passphrase of the key file, and of a dealt share beside it; None if neither is encrypted.
+
+    Returns:
+        Whether its member has another key now, in the same file, with which the node is to be run again.
 
     Raises:
         NodeConfigError: the genesis document does not fit the key, the address cannot be listened on, the journal
@@ -79,7 +84,9 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     return_large_blocks()
     genesis = read_genesis(Path(config.genesis))
     number_members(numbers_of(genesis))
-    invitation = _invitation_of(config, genesis, key.public_key)
+    next_key = NextKey(Path(config.key), genesis.chain_id, passphrase)
+    next_key.finish(key.public_key)
+    joining = Joining(key, next_key, _invitation_of(config, genesis, key.public_key, next_key))
     validate_choice(learning_from_genesis(genesis), config.task)
     raise_file_limit(len(genesis.members))
     if config.wait_for > len(genesis.members):
@@ -94,25 +101,29 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
-        joining = Joining(key, invitation)
-        anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, watch), backend="trio")
+        has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, watch), backend="trio")
+    if has_next:
+        next_key.take(key.public_key)
+    return has_next
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Whose node it is, and how it comes in."""
+    """A peer's key, and how the peer comes in."""
 
     key: PrivateKey
     """This peer's key."""
+    next_key: NextKey
+    """The one that its member may have after it."""
     invitation: Invitation | None
     """The invitation on which it comes, or came; None for founders."""
 
 
-def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey) -> Invitation | None:
+def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next_key: NextKey) -> Invitation | None:
     """The invitation in a newcomer's folder; None for founders. Raises NodeConfigError: it is no member's key."""
-    if member in genesis.index:
-        return None
     path = Path(config.data) / INVITATION_FILE
+    if member in genesis.index or (next_key.has_former and not path.exists()):
+        return None
     if genesis.version < CHANGES_VERSION or not path.exists():
         raise NodeConfigError(f"{config.key} is the key of {address(member)}, who is no member of the genesis")
     found = read_invitation(path)
@@ -157,13 +168,15 @@ async def _serve(
     disk: Disk,
     secrets: Mapping[str, bytes],
     watch: Watch | None,
-) -> None:
+) -> bool:
+    """Run the node of :func:`run_node`; returns what that does."""
     # trio and libp2p are imported only here, where they are needed
     from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
     from fedchain.network.libp2p.network import ListenError, open_network
 
     key, invitation = joining.key, joining.invitation
     folder, manager = Path(config.data), ServiceManager.from_environment()
+    replaced: list[PublicKey] = []
     departure = Departure(
         Ending(config.stop_accuracy, config.stop_patience), exits_when_finished=config.exit_when_finished
     )
@@ -213,8 +226,10 @@ async def _serve(
                 network.watch(service.on_peer)
                 tasks.start_soon(_inform, manager, training, service, seat)
                 tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
+                make_key = _cannot_change_keys if secrets else joining.next_key.make
                 requests = Requests(service, key, folder, network.known_places, learning_from_genesis(genesis).clients)
-                tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests))
+                tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))
+                tasks.start_soon(_await_next_key, joining, service, replaced, tasks.cancel_scope.cancel)
                 if genesis.admission is not Admission.CLOSED:
                     network.welcome(requests.take)
                 if invitation is not None:
@@ -235,6 +250,31 @@ async def _serve(
     finally:
         manager.tell(STOPPING=1)
         await training.close()
+    return bool(replaced)
+
+
+async def _await_next_key(
+    joining: Joining, service: Service, replaced: list[PublicKey], leave: Callable[[], None]
+) -> None:
+    """Leave once the chain says that the member has its next key; raises NodeConfigError if it has somebody else's."""
+    me = service.me
+    while True:
+        roster = service.node.head.roster
+        if me not in roster.members and (joining.next_key.is_there or roster.current(me) != me):
+            following = await to_thread.run_sync(joining.next_key.read)
+            if following is not None and following.public_key in roster.members:
+                log.info("this member has another key now, %s: going on with it", address(following.public_key))
+                replaced.append(following.public_key)
+                leave()
+                return
+            if (current := roster.current(me)) != me:
+                raise NodeConfigError(f"this member has another key now, {address(current)}, which is not here")
+        await service.next_head()
+
+
+def _cannot_change_keys() -> PrivateKey:
+    """Refuse another key where shares were dealt to the one that there is; raises NodeConfigError."""
+    raise NodeConfigError("this member was dealt a share, which is sealed to its key: it cannot take another one")
 
 
 def ended_by(error: Exception) -> Exception:

@@ -13,12 +13,12 @@ from fedchain.cli.check import check
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
+from fedchain.cli.common.running import run
 from fedchain.cli.common.shared import Sharing
 from fedchain.cli.common.start_options import with_node_options
-from fedchain.cli.joining import invite, join
-from fedchain.cli.members import approve, back, leave, members, remove
+from fedchain.cli.membership.joining import invite, join
+from fedchain.cli.membership.members import approve, away, back, leave, members, rekey, remove
 from fedchain.cli.privacy import privacy
-from fedchain.cli.running import run
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.consensus import Attempts, Blocks, Founding, MiningTime, Timeout
@@ -196,4 +196,6 @@ node_app.command("join")(join)
 node_app.command("approve")(approve)
 node_app.command("leave")(leave)
 node_app.command("remove")(remove)
+node_app.command("away")(away)
 node_app.command("back")(back)
+node_app.command("rekey")(rekey)

@@ -97,7 +97,7 @@ class Life:
 
     def leave(self, number: int) -> None:
         """A member leaves, and its node ends by itself."""
-        assert "counts no more" in self.say(number, "leave")
+        assert "let the node run until then" in self.say(number, "leave")
         self.gone.add(number)
         self.wait_for(number, "left")
         self.ends(number, "this member left")
@@ -111,6 +111,16 @@ class Life:
         self.gone.add(number)
         self.wait_for(number, "removed")
         self.ends(number, "this member was removed by the others")
+
+    def rekey(self, number: int) -> None:
+        """A member takes another key: its node goes on with it in the same folder, and posts."""
+        old = look(self.nodes[number])["address"]
+        assert "goes on with it by itself" in self.say(number, "rekey")
+        wait_until(lambda: look(self.nodes[number])["address"] != old, "it has the other key", PATIENCE_S)
+        before = log_of(self.nodes[number]).count(" trained round=")
+        wait_until(
+            lambda: log_of(self.nodes[number]).count(" trained round=") > before, "it takes part again", PATIENCE_S
+        )
 
     def ends(self, number: int, why: str) -> None:
         process = self.nodes[number].process
@@ -159,6 +169,7 @@ def living(folder: Path, founders: int, parts: int, **consensus: Any) -> Iterato
 def test_a_federation_grows_by_an_invitation_and_a_member_leaves(tmp_path: Path) -> None:
     with living(tmp_path / "net", 3, 4, admission="sponsors", sponsors=2) as life:
         life.grow()
+        life.rekey(1)
         assert life.standings() == ["active"] * 4
         life.check()
 

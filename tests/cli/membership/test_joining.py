@@ -9,7 +9,7 @@ import pytest
 from anyio import to_thread
 from typer.testing import CliRunner, Result
 
-import fedchain.cli.running
+import fedchain.cli.common.running
 from fedchain.cli.keys import PASSPHRASE_VARIABLE
 from fedchain.cli.node import node_app
 from fedchain.crypto.address import address
@@ -72,7 +72,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
     def note(config: NodeConfig, *_: object, **__: object) -> None:
         found.append(config)
 
-    monkeypatch.setattr(fedchain.cli.running, "run", note)
+    monkeypatch.setattr(fedchain.cli.common.running, "run", note)
     return found
 
 

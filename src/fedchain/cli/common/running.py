@@ -20,4 +20,5 @@ def run(settings: NodeConfig, complaints: Complaints, *, verbose: bool) -> None:
     from fedchain.node.shell.run import run_node  # slow to import: errors were checked for before
 
     watch = show_service if sys.stdout is not None and sys.stdout.isatty() else None  # it may be closed
-    run_node(settings, private_key, watch, passphrase=passphrase)
+    while run_node(settings, private_key, watch, passphrase=passphrase):
+        private_key = type(private_key).load(Path(settings.key), passphrase)

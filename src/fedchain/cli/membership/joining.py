@@ -40,8 +40,8 @@ def join(
     FOLDER/node.toml`.
     """
     with clear_errors() as complaints:
+        from fedchain.cli.common.running import run
         from fedchain.cli.common.start_options import node_settings
-        from fedchain.cli.running import run
         from fedchain.node.config import load_config
         from fedchain.node.membership.arrival import settle
 
