@@ -18,6 +18,7 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.succession import succeed
 from fedchain.chain.membership.weights import weigh
 from fedchain.chain.roster import Roster, draw_roster
@@ -89,6 +90,12 @@ class State:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", sha256(self.encode()))
+
+    @property
+    def member_set(self) -> MemberSet:
+        """The members that may vote on the next block, before electors are drawn from them."""
+        active = tuple(member for member in self.roster.members if self.roster.is_active(member))
+        return MemberSet(active, tuple(self.roster.seats[member] for member in active))
 
     def bits_of(self, miner: PublicKey) -> int:
         """Difficulty of an active member's next block, in compact form; without records it is the common one."""

@@ -387,6 +387,18 @@ def validate_knowledge(header: Header, root: Hash) -> None:
     )
 
 
+def validate_member_set(header: Header, after: State) -> None:
+    """Check that a header names the members behind its block, whom the state ``after`` it has. Raises InvalidBlock."""
+    root = after.member_set.root
+    # Light clients learn from it who decides the next height.
+    check(
+        header.members_root == root,
+        InvalidBlock,
+        "members root",
+        f"{header.members_root.hex()} found, {root.hex()} expected",
+    )
+
+
 def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     count, crimes = len(block.transactions), len(block.evidence)
     # A block has no more posts than members may post; checking more would be wasted work.

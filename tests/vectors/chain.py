@@ -29,8 +29,9 @@ from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
-from tests.support.chain.builders import keys
+from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import approved, joining, living, own
+from tests.support.chain.light import light
 from tests.support.chain.power import records_of
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 
@@ -195,6 +196,8 @@ def _version_3() -> dict[str, Any]:
         "changes": [record(change) for change in (*changes, approved(chain, removal, 1))],
         "blocks": [record(block) for block in blocks],
         "states": [_state(chain.states[block.hash]) for block in blocks],
+        "light_blocks": [_trusting(chain.genesis, light(chain, block.hash)) for block in blocks],
+        "refused_light_blocks": [plain({"about": what, "bytes": lie.encode()}) for what, lie in _set_lies(chain)],
         "bits": [_weighed(bits, weights) for bits, weights in WEIGHTS],
         "weights": [_reweighed(weights, miner) for _, weights in WEIGHTS for miner in range(len(weights))],
     }
@@ -210,6 +213,22 @@ def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:
     records = records_of(weights)
     after = reweigh(records, {record.key for record in records}, records[miner].key)
     return {"weights": list(weights), "miner": miner, "weights_after": [record.weight for record in after]}
+
+
+def _set_lies(chain: ChainBuilder) -> Iterator[tuple[str, LightBlock]]:
+    """Variations of the fourth light block, by whose height the members have changed."""
+    first, _, _, last = [light(chain, block_hash) for block_hash in chain.blocks]
+    known = first.members
+    assert known is not None
+    assert last.members is not None
+    slot, block_hash, chain_id = last.certificate.votes[0].slot, last.header.hash, chain.genesis.chain_id
+    gone = sign_vote(keys(2)[1], chain_id, slot, block_hash, clock_ms=1, mining_ms=1)
+    certificate = certify((gone, *last.certificate.votes[1:]))
+    yield "a forged set", replace(last, members=replace(last.members, members=last.members.members[::-1]))
+    yield "the set before the change", replace(last, members=known)
+    yield "a header below that is not the parent", replace(last, members=known, below=first.header)
+    yield "no header below", replace(last, below=None)
+    yield "the vote of a member that has left", replace(last, certificate=certificate)
 
 
 def _documents() -> tuple[Genesis, Genesis]:
@@ -271,8 +290,12 @@ def light_block(chain: VectorChain, place: int) -> LightBlock:
 
 def _light_block(chain: VectorChain, place: int) -> dict[str, Any]:
     """A light block, and what a client that trusts the founding document trusts after it."""
-    block = light_block(chain, place)
-    after = verify_skipping(chain.genesis, trust_genesis(chain.genesis), block, is_valid_signature)
+    return _trusting(chain.genesis, light_block(chain, place))
+
+
+def _trusting(genesis: Genesis, block: LightBlock) -> dict[str, Any]:
+    """A light block, and the trust in it of who trusts the founding document."""
+    after = verify_skipping(genesis, trust_genesis(genesis), block, is_valid_signature)
     trusted = plain(after) | {"header": encode(block.header.to_record()).hex()}
     return {"bytes": block.encode().hex(), "hash": block.header.hash.hex(), "trusted": trusted}
 
