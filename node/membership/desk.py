@@ -153,7 +153,7 @@ class Desk:
         self._take(change, approves=False)
         follows = follows_text(self._service.genesis, node.head, change)
         return (
-            f"{address(following.public_key)} is this member's next key; {follows}; this node goes on with it by itself"
+            f"{address(following.public_key)} is the member's next key; {follows}; this node goes on with it by itself"
         )
 
     def _own_record(self) -> Member:

@@ -14,6 +14,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.membership.account import approvals_text, numbers_at, plain_change
 from fedchain.node.membership.invitation import REQUEST_SIZE_MAX, Invitation, request_on
 from fedchain.node.membership.requests import REFUSED, TAKEN
+from fedchain.wording import printable
 
 log = logging.getLogger("fedchain.node")
 
@@ -119,7 +120,7 @@ class Newcomer:
 
     def _say(self, text: str) -> None:
         if text != self._said:
-            log.info("%s: %s", self._invitation.voucher.name, text)
+            log.info("%s: %s", printable(self._invitation.voucher.name), text)
             self._said = self.standing = text
 
 
@@ -128,4 +129,4 @@ def _read(answer: bytes) -> tuple[int, str]:
         code, text = expect_record(decode(answer, REQUEST_SIZE_MAX), "answer", (int, str))
     except InvalidEncoding as error:
         raise ConnectionError(str(error)) from None
-    return code, text
+    return code, printable(text)

@@ -24,6 +24,7 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.core.node import Node
 from fedchain.node.membership.invitation import PLACES_MAX, Invitation, Place, Request, vouch
+from fedchain.wording import printable
 
 log = logging.getLogger("fedchain.node")
 
@@ -171,7 +172,7 @@ class Requests:
             return LATER, str(refused)
         self._issued[holder] = newcomer
         self._save()
-        log.info("%s asks for a place on our invitation, as %s: approved", newcomer, request.change.text)
+        log.info("%s asks for a place on our invitation, as %s: approved", newcomer, printable(request.change.text))
         return TAKEN, "the inviter approves"
 
     def _keep(self, request: Request) -> tuple[int, str]:
@@ -182,7 +183,7 @@ class Requests:
             return LATER, f"{OPEN_MAX} others ask on invitations of this member"
         kept[change.member] = change
         self._service.admit("they ask", [newcomer for changes in self._waiting.values() for newcomer in changes])
-        log.info("%s asks for a place, as %s: kept for our operator", address(change.member), change.text)
+        log.info("%s asks for a place, as %s: kept for our operator", address(change.member), printable(change.text))
         return TAKEN, "it is shown to the operator of this node"
 
     def _validate(self, change: Change) -> None:
