@@ -66,9 +66,9 @@ class Waiting(Adversary):
     def _patience_ms(self) -> int:
         head, quorum_after_ms = self.node.head, self._quorum_after_ms
         if not head.records:
-            return patience_ms(self.genesis, head, quorum_after_ms)
-        granted_ms = patience_of(self.genesis, head).get(self.key.public_key, 0)
-        return granted_ms + (self.genesis.phase_timeout_ms if quorum_after_ms is None else quorum_after_ms)
+            return patience_ms(head, quorum_after_ms)
+        granted_ms = patience_of(head).get(self.key.public_key, 0)
+        return granted_ms + (head.rules.phase_timeout_ms if quorum_after_ms is None else quorum_after_ms)
 
 
 class HeadStart(Waiting, EagerMiner):
@@ -93,7 +93,7 @@ class HeadStart(Waiting, EagerMiner):
         held = self.held()
         if self._own is not None and (self._own.round, self._own.phase) == self.phase:
             held[self.key.public_key] = self._own
-        missing = set(expected_contributors(self.genesis, self.node.head)) - held.keys()
+        missing = set(expected_contributors(self.node.head)) - held.keys()
         is_enough = len(held) >= posts_required(self.genesis, self.node.head)
         return tuple(held[sender] for sender in sorted(held)) if is_enough and not missing else ()
 
@@ -135,7 +135,7 @@ class HashCensor(EagerMiner):
         """All posts but the victims', once everybody else that is expected has posted."""
         victims, held = self._victims(), self.held()
         posts = tuple(post for sender, post in held.items() if sender not in victims)
-        missing = set(expected_contributors(self.genesis, self.node.head)) - victims - held.keys()
+        missing = set(expected_contributors(self.node.head)) - victims - held.keys()
         return () if missing or len(posts) < posts_required(self.genesis, self.node.head) else posts
 
     def _victims(self) -> set[bytes]:
@@ -168,7 +168,7 @@ class LateBetter(EagerMiner):
     def chosen(self) -> tuple[Post, ...]:
         """All posts, once they are enough and nobody that is expected is missing."""
         held, head = self.held(), self.node.head
-        missing = set(expected_contributors(self.genesis, head)) - held.keys()
+        missing = set(expected_contributors(head)) - held.keys()
         return () if missing or len(held) < posts_required(self.genesis, head) else tuple(held.values())
 
     _hoard: tuple[Block, ...] = ()  # of the open height
@@ -221,7 +221,7 @@ class Grinder(Adversary):
 
     def listen(self, event: Event) -> Sequence[Event]:
         """Let its node see a solution only if more of the coalition are drawn than a committee bears."""
-        if not isinstance(event, Mined) or not self.genesis.committee_size or self._is_good(event.header.hash):
+        if not isinstance(event, Mined) or not self.node.head.rules.committee_size or self._is_good(event.header.hash):
             return (event,)
         draft = self.node.draft()
         if draft is not None and draft.header is not None:
@@ -236,7 +236,7 @@ class Grinder(Adversary):
         return self.is_running and self.node.is_mining(header)
 
     def _is_good(self, block_hash: Hash) -> bool:
-        roster, size = self.node.head.roster, self.genesis.committee_size
+        roster, size = self.node.head.roster, self.node.head.rules.committee_size
         active = tuple(member for member in roster.members if roster.is_active(member))
         drawn = draw(active, size, block_hash + b"committee", roster.seats if self.node.head.records else None)
         own = {key.public_key for key in self.coalition.keys}

@@ -16,6 +16,7 @@ from fedchain.chain.difficulty import bits_from_attempts, next_bits, target_from
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, PhaseRule
+from fedchain.chain.membership.amendment import Amendment, Amendments
 from fedchain.chain.membership.member import Due, FormerKey, Member, Standing
 from fedchain.chain.roster import draw
 from fedchain.chain.state import (
@@ -287,7 +288,7 @@ def test_missed_phases_are_remembered_until_a_member_was_on_time_twice() -> None
         members = [member for place, member in enumerate(MEMBERS[:4]) if place not in absent]
         builder.extend(posts=builder.posts(members=members))
         counts.append(tuple(builder.state.punctuality))
-        waited.append({MEMBERS.index(member) for member in expected_contributors(builder.genesis, builder.state)})
+        waited.append({MEMBERS.index(member) for member in expected_contributors(builder.state)})
         roster = builder.state.roster
         assert roster.contributors == roster.electors == set(MEMBERS[:4])  # nobody loses a vote by it
     assert counts == [(0, 0, 2, 2), (0, 1, 2, 2), (1, 0, 2, 2), (2, 1, 2, 2), (2, 2, 2, 2)]
@@ -299,7 +300,7 @@ def test_where_nobody_was_on_time_all_are_waited_for() -> None:
     builder = ChainBuilder(genesis(4, **FIXED))
     builder.extend(posts=builder.posts(members=MEMBERS[1:4]))
     assert builder.state.punctuality[0] < PUNCTUAL
-    assert expected_contributors(builder.genesis, builder.state) == builder.state.roster.contributors == {MEMBERS[0]}
+    assert expected_contributors(builder.state) == builder.state.roster.contributors == {MEMBERS[0]}
 
 
 def test_only_members_that_were_drawn_can_miss() -> None:
@@ -484,7 +485,7 @@ def test_a_convicted_aggregator_does_not_stop_the_rounds() -> None:
     builder.extend(evidence=[double_vote(keys(1)[0], builder.genesis, 1)])
     state = builder.state
     assert phase_rule(builder.genesis, state) == GLOBAL
-    assert state.roster.contributors == expected_contributors(builder.genesis, state) == frozenset()
+    assert state.roster.contributors == expected_contributors(state) == frozenset()
     assert may_close_empty(builder.genesis, state)
     builder.extend(posts=(), miner=keys(2)[1])
     assert (builder.state.round, builder.state.phase) == (2, 0)
@@ -552,7 +553,7 @@ def test_every_field_is_in_the_root() -> None:
         "deciders": frozenset(),
     }
     compared = {name for name, item in State.__dataclass_fields__.items() if item.compare}
-    assert set(changes) == compared - {"records"}  # see test_every_field_of_a_member_s_record_is_in_the_root
+    assert set(changes) == compared - {"records", "amendments"}  # see the two tests below
     roots = [state.root] + [replace(state, **{name: value}).root for name, value in changes.items()]
     assert len(set(roots)) == len(roots)
 
@@ -658,3 +659,12 @@ def test_difficulty_stays_within_its_bounds_whatever_voters_say() -> None:
         builder.extend(certificate=builder.certificate(builder.tip, mining_ms=mining_ms))
         ratio = target_from_bits(builder.state.bits) / before
         assert 0.8 < ratio <= 1.75
+
+
+def test_every_field_of_the_amendments_is_in_the_root() -> None:
+    state = living(4).state
+    values = (("rounds", 9),)
+    changes: dict[str, Any] = {"in_force": values, "coming": (Amendment(9, values),), "count": 9}
+    assert set(changes) == {item.name for item in fields(Amendments)}
+    others = [replace(state.amendments, **{name: value}) for name, value in changes.items()]
+    assert len({replace(state, amendments=item).root for item in (state.amendments, *others)}) == 4

@@ -33,7 +33,7 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
         return is_time_to_close_empty(context)
     # A miner that does not wait for the others would replace the aggregate with its own post.
     if not context.head.records:
-        return is_patience_over(context) or not expected_contributors(context.genesis, context.head) - counted
+        return is_patience_over(context) or not expected_contributors(context.head) - counted
     return context.now.ms >= waits_until_ms(context, counted)
 
 
@@ -54,7 +54,7 @@ def rank(context: Context, entry: Entry) -> tuple[int, Hash]:
     """
     count, block_hash = preference(entry.block)
     if context.head.records:
-        before_ms = entry.arrived_ms - context.genesis.omission_slack_ms
+        before_ms = entry.arrived_ms - context.head.rules.omission_slack_ms
         shown = {*context.mempool.held_by(context.phase, before_ms)}
         count = -sum(post.sender in shown for post in entry.block.transactions)
     return count, block_hash
@@ -78,10 +78,10 @@ def omits_posts(context: Context, entry: Entry) -> bool:
     only after the time that mining a better block may take.
     """
     genesis, head = context.genesis, context.head
-    if context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
+    if context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
     counted = {post.sender for post in entry.block.transactions}
-    before_ms = entry.arrived_ms - genesis.omission_slack_ms
+    before_ms = entry.arrived_ms - head.rules.omission_slack_ms
     if head.records and context.clock.mining_ms is not None:
         # A block that was mined while others still waited is judged as one that was mined after that: a miner with
         # much power would otherwise leave out whom it likes by being early.
@@ -100,9 +100,9 @@ def omits_changes(context: Context, entry: Entry) -> bool:
     Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is.
     """
     genesis = context.genesis
-    if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
+    if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
-    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - genesis.omission_slack_ms)
+    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - context.head.rules.omission_slack_ms)
     return has_room_for(context, entry, held)
 
 
@@ -124,7 +124,7 @@ def patience_ends_ms(context: Context) -> int:
     if context.head.records:
         return waits_until_ms(context, context.mempool.posts(context.phase).keys())
     after_ms = None if clock.quorum_ms is None else clock.quorum_ms - clock.since_ms
-    return clock.since_ms + patience_ms(context.genesis, context.head, after_ms)
+    return clock.since_ms + patience_ms(context.head, after_ms)
 
 
 def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
@@ -132,10 +132,10 @@ def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
 
     Each is waited for as long as the chain grants it, from when the posts required were in.
     """
-    genesis, head, clock = context.genesis, context.head, context.clock
+    head, clock = context.head, context.clock
     if clock.quorum_ms is None:
-        return clock.since_ms + opens_after_ms(genesis, head) + genesis.phase_timeout_ms
-    granted = patience_of(genesis, head)
+        return clock.since_ms + opens_after_ms(head) + head.rules.phase_timeout_ms
+    granted = patience_of(head)
     return clock.quorum_ms + max((patience for member, patience in granted.items() if member not in counted), default=0)
 
 
@@ -146,10 +146,10 @@ def turnout(context: Context, entry: Entry) -> Turnout | None:
         return None
     stopped_ms = context.now.ms if clock.mining_ms is None else clock.mining_ms
     waited_ms = max(0, stopped_ms - clock.quorum_ms)
-    in_time_ms = max(stopped_ms, entry.arrived_ms - context.genesis.omission_slack_ms)
+    in_time_ms = max(stopped_ms, entry.arrived_ms - context.head.rules.omission_slack_ms)
     early = {*mempool.held_by(context.phase, clock.quorum_ms + waited_ms // 2)}
-    awaited = expected_contributors(context.genesis, head) - early if waited_ms else ()
-    opened_ms = clock.since_ms + opens_after_ms(context.genesis, head)
+    awaited = expected_contributors(head) - early if waited_ms else ()
+    opened_ms = clock.since_ms + opens_after_ms(head)
     seats = head.roster.seats
     return Turnout(
         quorum_ms=max(0, clock.quorum_ms - opened_ms),
@@ -164,7 +164,7 @@ def is_time_to_close_empty(context: Context) -> bool:
 
     The wait is one timeout for a silent aggregator, and two for contributors: a producer waits one for its stragglers.
     """
-    head, timeout_ms = context.head, context.genesis.phase_timeout_ms
+    head, timeout_ms = context.head, context.head.rules.phase_timeout_ms
     is_aggregators = phase_rule(context.genesis, head).by is Contributor.AGGREGATOR
     by_aggregator = is_aggregators and not context.mempool.posts(context.phase)
-    return context.since_head_ms >= opens_after_ms(context.genesis, head) + timeout_ms * (1 if by_aggregator else 2)
+    return context.since_head_ms >= opens_after_ms(head) + timeout_ms * (1 if by_aggregator else 2)

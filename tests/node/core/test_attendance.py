@@ -26,7 +26,7 @@ def test_a_post_may_end_the_waiting_for_others_too(monkeypatch: pytest.MonkeyPat
     stage = Stage(living_genesis(7))
     *first, patient, impatient = stage.others_posts()
     granted = {patient.sender: 30_000, impatient.sender: 1_000}
-    monkeypatch.setattr(vote_policy, "patience_of", lambda genesis, state: granted)
+    monkeypatch.setattr(vote_policy, "patience_of", lambda state: granted)
     stage.post(*first)
     stage.tick(2)
     attendance = stage.node._parts.attendance
