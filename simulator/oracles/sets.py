@@ -11,13 +11,13 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.amendment import AMENDABLE
 from fedchain.chain.membership.change import Change, ChangeKind
-from fedchain.chain.state import State
+from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.keys import PublicKey
 
 
 @dataclass(slots=True)
 class _Place:
-    """What is known of one place."""
+    """One place, as the blocks tell of it."""
 
     keys: list[PublicKey]
     """All that it ever had, the newest last."""
@@ -44,7 +44,7 @@ class Sets:
     _coming: list[tuple[int, dict[str, int]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self._places = [_Place([key], True) for key in self.genesis.members]
+        self._places = [_Place([key], True) for key in genesis_state(self.genesis).roster.members]
         self._rules = {name: getattr(self.genesis, name) for name in AMENDABLE}
 
     def follow(self, before: State, block: Block) -> None:
