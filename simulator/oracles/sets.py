@@ -59,7 +59,7 @@ class Sets:
             self._begin(before.round + 1)
 
     def differences(self, state: State) -> list[str]:
-        """What a state says otherwise."""
+        """Each way in which a state says otherwise."""
         active = {place.keys[-1] for place in self._places if place.counts and not place.is_convicted}
         said = {key for key in state.roster.members if state.roster.is_active(key)}
         found = [f"{len(active ^ said)} members count, or do not"] if active != said else []
