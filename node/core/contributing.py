@@ -98,7 +98,7 @@ class Contributing:
 
     def _may_try_again(self) -> bool:
         context, failed_ms = self._context, self._failed_ms
-        return failed_ms is not None and context.now.ms - failed_ms >= context.genesis.phase_timeout_ms
+        return failed_ms is not None and context.now.ms - failed_ms >= context.head.rules.phase_timeout_ms
 
     def _say(self, own: OwnPost) -> None:
         """Write our post down, and only then hold and send it: peers that ask for posts get those in the mempool."""
@@ -124,7 +124,7 @@ class Contributing:
 
     def _publish(self, post: Post, payload: bytes) -> None:
         self._published = self._context.phase
-        inline = post.payload_size <= self._context.genesis.inline_size_max
+        inline = post.payload_size <= self._context.head.rules.inline_size_max
         self._context.emit(Publish(PostMessage(post, payload if inline else None)))
 
     def _owes_post(self) -> bool:

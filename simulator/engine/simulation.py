@@ -201,10 +201,12 @@ class Simulation:
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
+        if not effects and isinstance(event, (PeerConnected, PeerDisconnected)):  # two thirds, where many sleep
+            return
         if peer.is_honest and peer.node is not None and (effects or _brings_block(event)):
             self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
-        if not effects and isinstance(event, (MessageReceived, PeerConnected)):
-            if peer.is_honest and isinstance(event, MessageReceived):
+        if not effects and isinstance(event, MessageReceived):
+            if peer.is_honest:
                 self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
             return
         if isinstance(event, Contributed):
@@ -246,7 +248,7 @@ class Simulation:
         self.recorder.on_head(peer, old, head)
         if head.height > self.progress.height:
             self.progress.height, self.progress.head = head.height, head.block_hash.hex()[:12]
-            self.progress.round = min(head.round, self._genesis.rounds)
+            self.progress.round = min(head.round, head.rules.rounds)
             if head.round > old.round and head.round - 1 > len(self.recorder.rows):
                 self._close_round(peer)
         if head.records:
@@ -317,7 +319,7 @@ class Simulation:
 
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
-        rounds = self._genesis.rounds
+        rounds = self.checker.finals.state.rules.rounds
         dedicated = self._founders - len(self._genesis.participants)
         clients = self.peers[: len(self.peers) - dedicated]
         running = [peer for peer in clients if peer.node is not None and peer.is_honest]

@@ -75,7 +75,7 @@ class BulkParts:
         """Whether parts that the knowledge lists are on their way, and have not been awaited for too long."""
         context, awaited = self._context, [part for _, part in self._fetching.parts() if part.is_awaited]
         has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
-        if awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
+        if awaited and (has_stalled or context.since_head_ms >= context.head.rules.phase_timeout_ms // 2):
             for author in {claim.author for part in awaited for claim in part.claims}:
                 self._authors.pass_over(author, context.head.height)
             for part in awaited:
@@ -89,10 +89,10 @@ class BulkParts:
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
         """Whether a content is a part that the peer may not have from us."""
-        is_part = self._fetching.is_under_way(content_hash) or self._lookup.has(content_hash)
-        if not is_part or self._context.contents.is_public(content_hash):
+        if self._context.contents.is_public(content_hash):  # the usual case, before the disk is asked
             return False
-        return not self._own.may_have(peer, content_hash)
+        is_part = self._fetching.is_under_way(content_hash) or self._lookup.has(content_hash)
+        return is_part and not self._own.may_have(peer, content_hash)
 
     def _open_posts(self) -> Iterator[tuple[Post, bytes]]:
         """Posts of the open phase with their lists, whether or not all of their parts are here."""
