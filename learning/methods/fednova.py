@@ -55,6 +55,7 @@ class FedNova(FedAvg):
             raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its server divides by the steps of one round"
 
     def correction(self, client: Client) -> Correction | None:
         """The gradient of FedProx's term, if there is one: clients train as FedAvg's or FedProx's do."""

@@ -37,6 +37,7 @@ class Scaffold(FedAvg):
     """FedAvg with gradients corrected by how the client's drift differs from everybody's."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its control variates are of the round's model"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""
