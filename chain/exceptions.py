@@ -30,6 +30,9 @@
         └── StoreCorrupt              it is truncated or was tampered with
 """
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 
 class ChainError(Exception):
     """Something is wrong with the chain or with a message about it."""
@@ -140,3 +143,16 @@ class StoreMismatch(StoreError):
 
 class StoreCorrupt(StoreError):
     """The data folder is truncated or was tampered with; the message names the part."""
+
+
+def check_ascending(error: type[Refused], rule: str, values: Iterable[bytes]) -> None:
+    """For what has one order: sorted and unique, a set has one form."""
+    for before, after in pairwise(values):
+        if before >= after:
+            raise error(rule, f"{after.hex()} follows {before.hex()}")
+
+
+def check(condition: bool, error: type[Refused], rule: str, message: str) -> None:
+    """For rules that run once a block: building the message for each post and vote would cost more than the rule."""
+    if not condition:
+        raise error(rule, message)

@@ -4,8 +4,7 @@ It is bounded, and the next header commits to it by hash. A peer that holds a fi
 before it can therefore go on without any older block.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
 from typing import Any
@@ -16,10 +15,11 @@ from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bi
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.genesis import Contributor, FaultModel, Genesis, PhaseRule
-from fedchain.chain.membership.change import CHANGES_VERSION, ROUNDS_AHEAD, ChangeKind
+from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.owed import Owed, owed_by
+from fedchain.chain.membership.succession import succeed
 from fedchain.chain.post import PostKey
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
@@ -268,7 +268,7 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     """The state after a valid ``block`` on top of ``state``."""
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
-    records = _apply_changes(genesis, state, block, closes_round=last_phase)
+    records = succeed(genesis, state.roster, state.records, state.deciders, block, closes_round=last_phase)
     members = tuple(record.key for record in records) if len(records) > len(state.records) else state.roster.members
     time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
     return _complete(
@@ -294,96 +294,10 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     )
 
 
-def room_for_changes(genesis: Genesis, state: State) -> tuple[int, int]:
-    """Members that the open round's blocks may still add, and members that they may still take out.
-
-    In one round at most a quarter of the members, but one in any case, is added and as many are taken out: a quorum of
-    the members before shares more than f members with a quorum of those after. None is taken out below the fewest
-    members that tolerate a fault, if there were ever as many.
-    """
-    due, limit = state.round + ROUNDS_AHEAD, _churn_max(state)
-    changing = [record for record in state.records if record.is_changing]
-    added = sum(record.next is Standing.ACTIVE and record.round == due for record in changing)
-    taken = sum(record.standing is Standing.ACTIVE and record.round == due for record in changing)
-    return max(0, limit - added), max(0, min(limit - taken, _spare(genesis, state, state.records)))
-
-
-def members_min(genesis: Genesis, state: State) -> int:
-    """Fewest active members that changes may leave behind: four tolerate a liar, if there were ever as many."""
-    return 4 if genesis.fault_model is FaultModel.BYZANTINE and len(state.roster) >= 4 else 1
-
-
-def _churn_max(state: State) -> int:
-    """Most members that are added in one round, and most that are taken out: a quarter, and one in any case."""
-    return max(1, state.roster.active // 4)
-
-
-def _spare(genesis: Genesis, state: State, records: Sequence[Member]) -> int:
-    """Number of active members that may still go, once those have gone that are on their way; it may be negative."""
-    leaving = sum(record.is_changing and record.standing is Standing.ACTIVE for record in records)
-    return state.roster.active - leaving - members_min(genesis, state)
-
-
 def _founders(genesis: Genesis) -> tuple[Member, ...]:
     if genesis.version < CHANGES_VERSION:
         return ()
     return tuple(Member(key, Standing.ACTIVE, Standing.ACTIVE, 0) for key in genesis.members)
-
-
-def _apply_changes(genesis: Genesis, state: State, block: Block, *, closes_round: bool) -> tuple[Member, ...]:
-    """The members' records after a block: its changes are on their way, and those that are due hold."""
-    if not state.records:
-        return ()
-    records, seats = list(_count_idle(state, block)), state.roster.seats
-    for change in block.changes:
-        following, due = _STANDING_AFTER[change.kind], state.round + ROUNDS_AHEAD
-        if change.kind is ChangeKind.JOIN:
-            records.append(Member(change.member, Standing.COMING, following, due, 1))
-        else:
-            record = records[seats[change.member]]
-            records[seats[change.member]] = replace(record, next=following, round=due, sequence=record.sequence + 1)
-    if closes_round:
-        records = [record.at(state.round + 1) for record in _send_away(genesis, state, records)]
-    return tuple(records)
-
-
-def _count_idle(state: State, block: Block) -> Iterator[Member]:
-    """Count who was due for a block, by post or vote, and gave no sign of life."""
-    roster = state.roster
-    spoke = {post.sender for post in block.transactions}
-    if block.certificate is not None:
-        spoke |= {vote.voter for vote in block.certificate.votes}
-    for record in state.records:
-        if record.key in spoke:
-            yield replace(record, idle=0) if record.idle else record
-        elif record.key in roster.contributors or record.key in state.deciders:
-            yield replace(record, idle=record.idle + 1)
-        else:
-            yield record
-
-
-def _send_away(genesis: Genesis, state: State, records: list[Member]) -> Iterator[Member]:
-    """Let members that were silent for too long count no more, the longest silent first, while enough are left."""
-    if not genesis.away_after:
-        yield from records
-        return
-    patience = genesis.away_after * len(genesis.phases)
-    culprits = state.roster.culprits
-    silent = [r for r in records if r.standing is Standing.ACTIVE and not r.is_changing and r.idle >= patience]
-    silent.sort(key=lambda record: -record.idle)
-    room = max(0, min(_churn_max(state), _spare(genesis, state, records)))
-    away = {record.key for record in [item for item in silent if item.key not in culprits][:room]}
-    for record in records:
-        yield replace(record, next=Standing.AWAY, round=state.round + 1) if record.key in away else record
-
-
-_STANDING_AFTER = {
-    ChangeKind.JOIN: Standing.ACTIVE,
-    ChangeKind.LEAVE: Standing.LEFT,
-    ChangeKind.REMOVE: Standing.REMOVED,
-    ChangeKind.BACK: Standing.ACTIVE,
-}
-"""Standing of a member once a change holds."""
 
 
 def block_time_ms(state: State, certificate: Certificate) -> int:

@@ -10,7 +10,6 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import State, apply_block, decode_state, liars_left, votes_required
 from fedchain.chain.validation import (
-    SignatureCheck,
     validate_body,
     validate_certificate,
     validate_header,
@@ -20,6 +19,7 @@ from fedchain.chain.validation import (
 )
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.signatures import SignatureCheck
 
 
 def judge_block(

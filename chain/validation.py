@@ -8,9 +8,6 @@ Cheap rules come before costly ones: membership before signatures, one signature
 the many signatures of a body.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-
 from fedchain.chain.block import Block, Header, block_signing_message, evidence_root, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, excludes
@@ -18,7 +15,6 @@ from fedchain.chain.exceptions import (
     AlreadyKnown,
     InvalidBlock,
     InvalidCertificate,
-    InvalidChange,
     InvalidEvidence,
     InvalidPayload,
     InvalidPost,
@@ -27,19 +23,19 @@ from fedchain.chain.exceptions import (
     OutOfWindow,
     Refused,
     UnknownParent,
+    check,
+    check_ascending,
 )
-from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Genesis
-from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, Approval, Change, ChangeKind, changes_root
-from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
+from fedchain.chain.membership.change import changes_root
+from fedchain.chain.membership.rules import validate_approvals, validate_change, validate_room
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.chain.state import State, may_close_empty, posts_required, room_for_changes, votes_required
+from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PublicKey, Signature, is_valid_public_key
-
-SignatureCheck = Callable[[PublicKey, Signature, bytes], bool]
-"""``is_valid_signature(public_key, signature, message)``, or the memory in front of it."""
+from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.signatures import SignatureCheck
 
 CLOCK_MS_MAX = 2**48
 """The latest clock that a vote may show: some nine thousand years from now."""
@@ -110,7 +106,7 @@ def validate_content(expected_hash: Hash, expected_size: int, content: bytes) ->
     if found == expected_hash and len(content) == expected_size:
         return
     size = len(content)
-    _check(size == expected_size, InvalidPayload, "payload size", f"{size} bytes found, {expected_size} signed")
+    check(size == expected_size, InvalidPayload, "payload size", f"{size} bytes found, {expected_size} signed")
     raise InvalidPayload("payload hash", f"{found.hex()} found, {expected_hash.hex()} signed")
 
 
@@ -172,20 +168,20 @@ def validate_polka(
 def validate_claim(certificate: Certificate, kind: VoteKind, height: int, block_hash: Hash) -> None:
     """Check what a certificate says that it proves. Raises InvalidCertificate."""
     # Only precommits make a block final; after prevotes another block may still win.
-    _check(
+    check(
         certificate.kind is kind,
         InvalidCertificate,
         "certificate's kind",
         f"{certificate.kind.name.lower()}s found, {kind.name.lower()}s expected",
     )
-    _check(
+    check(
         certificate.height == height,
         InvalidCertificate,
         "certificate's height",
         f"{certificate.height} found, {height} expected",
     )
     # And only precommits for that block.
-    _check(
+    check(
         certificate.block_hash == block_hash,
         InvalidCertificate,
         "certificate's block",
@@ -203,16 +199,16 @@ def validate_votes(
     """Check that at least ``required`` electors voted as a certificate says. Raises InvalidCertificate."""
     count = len(certificate.votes)
     # Any two quorums have an honest member in common, so no other block can have one, too.
-    _check(
+    check(
         required <= count <= len(electors),
         InvalidCertificate,
         "quorum",
         f"{count} votes found, {required} of {len(electors)} required",
     )
     # Votes for no block prove nothing.
-    _check(certificate.block_hash != NIL, InvalidCertificate, "certificate's block", "votes for no block found")
+    check(certificate.block_hash != NIL, InvalidCertificate, "certificate's block", "votes for no block found")
     # Each voter counts once, and a set of votes has one form.
-    _check_ascending(InvalidCertificate, "vote order", (vote.voter for vote in certificate.votes))
+    check_ascending(InvalidCertificate, "vote order", (vote.voter for vote in certificate.votes))
     said = ((certificate.height, certificate.attempt, int(certificate.kind)), certificate.block_hash)
     for vote in certificate.votes:
         # The certificate's bytes hold the shared values once: other votes would not survive being encoded and decoded.
@@ -234,9 +230,9 @@ def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_val
     """
     culprit = evidence.culprit
     # Only members can be convicted.
-    _check(culprit in state.roster.seats, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
+    check(culprit in state.roster.seats, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
     # Nobody is convicted twice.
-    _check(culprit not in state.roster.culprits, AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
+    check(culprit not in state.roster.culprits, AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
     _validate_crime(genesis, evidence, is_valid_signature)
 
 
@@ -247,7 +243,7 @@ def validate_state(genesis: Genesis, state: State, is_valid_signature: Signature
     """
     culprits = [crime.culprit for crime in state.convicted]
     # One conviction takes one member out of the federation.
-    _check(
+    check(
         len(set(culprits) & set(state.roster.members)) == len(culprits),
         InvalidEvidence,
         "convicted",
@@ -260,128 +256,14 @@ def validate_state(genesis: Genesis, state: State, is_valid_signature: Signature
 def _validate_crime(genesis: Genesis, evidence: Evidence, is_valid_signature: SignatureCheck) -> None:
     first, second = evidence.first, evidence.second
     # They must be for one slot or phase and differ, or they prove nothing.
-    _check(excludes(first, second), InvalidEvidence, "statements", "one does not exclude the other")
+    check(excludes(first, second), InvalidEvidence, "statements", "one does not exclude the other")
     # One crime has one form.
-    _check(first.hash < second.hash, InvalidEvidence, "order", f"{second.hash.hex()} follows {first.hash.hex()}")
+    check(first.hash < second.hash, InvalidEvidence, "order", f"{second.hash.hex()} follows {first.hash.hex()}")
     for statement in (first, second):
         try:
             _check_signature(genesis, evidence.culprit, statement, is_valid_signature)
         except InvalidSignature as error:
             raise InvalidEvidence("evidence", str(error)) from None
-
-
-# --- changes of the membership
-
-
-def validate_change(genesis: Genesis, state: State, change: Change, is_valid_signature: SignatureCheck) -> None:
-    """Check a change and each of its approvals, of which there may be too few yet.
-
-    Raises:
-        InvalidSignature: its member or an approver did not sign it.
-        InvalidChange: no block can count it any more.
-        OutOfWindow: its time is over, or it was counted before.
-    """
-    member, kind = change.member, change.kind
-    # The founding document says whether members may change at all.
-    _check(bool(state.records), InvalidChange, "version", f"changes begin with version {CHANGES_VERSION}")
-    # An old change would otherwise stay usable for ever.
-    _check(state.height < change.until, OutOfWindow, "until", f"height {change.until} is decided")
-    record = state.records[state.roster.seats[member]] if member in state.roster.seats else None
-    # Each change of a member is counted once, and in the order in which they were made.
-    counted = 0 if record is None else record.sequence
-    _check(change.sequence >= counted, OutOfWindow, "sequence", f"{change.sequence} found, {counted} were counted")
-    _check(change.sequence == counted, InvalidChange, "sequence", f"{change.sequence} found, {counted} expected")
-    if record is None:
-        _validate_newcomer(kind, member)
-    else:
-        _validate_standing(genesis, state, kind, record)
-    # The member itself wants it; a newcomer shows that it has the key.
-    if kind.needs_signature and not is_valid_signature(
-        member, change.signature, change.signing_message(genesis.chain_id)
-    ):
-        raise InvalidSignature("signature", f"{change.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
-    # A set of approvals has one form, and changes that nobody has to approve have none.
-    _check_ascending(InvalidChange, "approval order", (approval.approver for approval in change.approvals))
-    if change.approvals and not kind.needs_approval:
-        raise InvalidChange("approvals", f"{len(change.approvals)} found, nobody has to approve")
-    for approval in change.approvals:
-        _validate_approval(genesis, state, change, approval, is_valid_signature)
-
-
-def validate_approvals(genesis: Genesis, state: State, change: Change) -> None:
-    """Check that enough members approve of a valid change. Raises InvalidChange."""
-    required = approvals_required(genesis, state, change.kind)
-    count = len(change.approvals)
-    # Fewer than these must not decide who belongs to the federation.
-    _check(count >= required, InvalidChange, "approvals", f"{count} found, {required} required")
-
-
-def approvals_required(genesis: Genesis, state: State, kind: ChangeKind) -> int:
-    """Number of approvals that a change needs."""
-    if not kind.needs_approval:
-        return 0
-    if genesis.admission is Admission.SPONSORS:
-        return genesis.sponsors
-    return genesis.fault_model.quorum(state.roster.active)
-
-
-def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> None:
-    """Check that a block's changes are not too many, for it or for the round. Raises InvalidChange."""
-    count = len(changes)
-    # Everybody has to check a quorum of signatures for each.
-    _check(count <= CHANGES_MAX, InvalidChange, "changes", f"{count} found, at most {CHANGES_MAX} fit")
-    # Two changes of one member would each count as the next one.
-    members = {change.member for change in changes}
-    _check(len(members) == count, InvalidChange, "changes", f"{count} changes of {len(members)} members found")
-    # Members before and after a round's changes have enough in common to decide alike.
-    adds, takes = room_for_changes(genesis, state)
-    added = sum(change.kind in (ChangeKind.JOIN, ChangeKind.BACK) for change in changes)
-    taken = sum(
-        change.kind in (ChangeKind.LEAVE, ChangeKind.REMOVE) and state.roster.is_active(change.member)
-        for change in changes
-    )
-    found = f"{added} members come and {taken} go, at most {adds} and {takes} may in this round"
-    _check(added <= adds and taken <= takes, InvalidChange, "churn", found)
-
-
-def _validate_newcomer(kind: ChangeKind, member: PublicKey) -> None:
-    # Only joining is about somebody that never was a member.
-    _check(kind is ChangeKind.JOIN, InvalidChange, "member", f"{member.hex()} is no member")
-    # A key of small order has signatures that anybody can make.
-    _check(is_valid_public_key(member), InvalidChange, "key", f"{member.hex()} is no key of the full group")
-
-
-def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record: Member) -> None:
-    member = record.key.hex()
-    # A place is never reused, and its key with it.
-    _check(kind is not ChangeKind.JOIN, InvalidChange, "member", f"{member} has a place already")
-    # A convicted member is out for good.
-    _check(record.key not in state.roster.culprits, InvalidChange, "member", f"{member} was convicted")
-    # One change of a member at a time.
-    _check(not record.is_changing, OutOfWindow, "member", f"another change of {member} is on its way")
-    # Only who is away comes back, and only who is not gone can go.
-    is_away = record.standing is Standing.AWAY
-    fits = is_away if kind is ChangeKind.BACK else not record.standing.is_for_good
-    _check(fits, InvalidChange, "standing", f"{member} is {record.standing.name.lower()}, {kind.name.lower()} found")
-    # Nobody could take over the aggregator's work.
-    fixed = genesis.aggregator in (AggregatorRule.FIXED, AggregatorRule.DEDICATED)
-    aggregator = state.roster.aggregator_of(state.round) if fixed else None
-    _check(record.key != aggregator, InvalidChange, "aggregator", f"{member} is the designated aggregator for good")
-
-
-def _validate_approval(
-    genesis: Genesis, state: State, change: Change, approval: Approval, is_valid_signature: SignatureCheck
-) -> None:
-    approver = approval.approver
-    # In a closed federation nobody's approval helps.
-    _check(genesis.admission is not Admission.CLOSED, InvalidChange, "admission", "the federation is closed")
-    # Strangers have no say; an approver that has ceased to count may have been passed on in good faith.
-    _check(approver in state.roster.seats, InvalidSignature, "approver", f"{approver.hex()} is no member")
-    _check(state.roster.is_active(approver), OutOfWindow, "approver", f"{approver.hex()} does not count now")
-    # Nobody judges its own case.
-    _check(approver != change.member, InvalidChange, "approver", f"{approver.hex()} approves of its own removal")
-    if not is_valid_signature(approver, approval.signature, change.approval_message(genesis.chain_id)):
-        raise InvalidSignature("approval", f"{approval.signature.hex()[:16]}… is not {approver.hex()[:16]}…'s")
 
 
 # --- blocks
@@ -390,7 +272,7 @@ def _validate_approval(
 def validate_parent(state: State, block: Block) -> None:
     """Check that a block is for the open height: closed heights are final. Raises UnknownParent."""
     parent = block.header.parent_hash
-    _check(
+    check(
         parent == state.block_hash,
         UnknownParent,
         "parent",
@@ -409,35 +291,35 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
     header = block.header
     validate_parent(state, block)
     # A bad block costs a member its reputation; strangers have none to lose.
-    _check(state.roster.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
+    check(state.roster.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
     validate_miner_signature(genesis, block, is_valid_signature)
     # A later format may mean anything.
-    _check(
+    check(
         header.version == genesis.version,
         InvalidBlock,
         "version",
         f"{header.version} found, {genesis.version} expected",
     )
     # Nothing follows the last round.
-    _check(not state.finished, InvalidBlock, "end", f"round {header.round} found, the last is {genesis.rounds}")
+    check(not state.finished, InvalidBlock, "end", f"round {header.round} found, the last is {genesis.rounds}")
     # Height, round and phase continue those of the parent: each phase is closed exactly once.
     for name, found, expected in (
         ("height", header.height, state.height + 1),
         ("round", header.round, state.round),
         ("phase", header.phase, state.phase),
     ):
-        _check(found == expected, InvalidBlock, name, f"{found} found, {expected} expected")
+        check(found == expected, InvalidBlock, name, f"{found} found, {expected} expected")
     # A peer that joins takes the state from others, by this hash.
-    _check(
+    check(
         header.state_root == state.root,
         InvalidBlock,
         "state root",
         f"{header.state_root.hex()} found, {state.root.hex()} expected",
     )
     # The retarget sets the difficulty, not the miner.
-    _check(header.bits == state.bits, InvalidBlock, "bits", f"{header.bits:#x} found, {state.bits:#x} expected")
+    check(header.bits == state.bits, InvalidBlock, "bits", f"{header.bits:#x} found, {state.bits:#x} expected")
     # Work was spent on exactly this header.
-    _check(
+    check(
         is_sealed(genesis.proof_function, header),
         InvalidBlock,
         "proof of work",
@@ -451,7 +333,7 @@ def validate_miner_signature(genesis: Genesis, block: Block, is_valid_signature:
     Raises InvalidSignature.
     """
     header = block.header
-    _check(
+    check(
         is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
         InvalidSignature,
         "miner signature",
@@ -469,9 +351,9 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
     validate_roots(block)
     _validate_counts(genesis, state, block)
     # Sorted and unique: one set of posts or crimes has one root, and each member counts once, for each round.
-    _check_ascending(InvalidBlock, "transaction order", (_place(genesis, post) for post in block.transactions))
-    _check_ascending(InvalidBlock, "evidence order", (item.hash for item in block.evidence))
-    _check_ascending(InvalidBlock, "change order", (item.hash for item in block.changes))
+    check_ascending(InvalidBlock, "transaction order", (_place(genesis, post) for post in block.transactions))
+    check_ascending(InvalidBlock, "evidence order", (item.hash for item in block.evidence))
+    check_ascending(InvalidBlock, "change order", (item.hash for item in block.changes))
     _validate_producer(genesis, state, block)
     for post in block.transactions:
         _validate_counted(state, block.header, post)
@@ -497,7 +379,7 @@ def validate_knowledge(header: Header, root: Hash) -> None:
     Raises:
         InvalidBlock: the miner computed something else.
     """
-    _check(
+    check(
         root == header.knowledge_root,
         InvalidBlock,
         "knowledge root",
@@ -509,12 +391,12 @@ def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     count, crimes = len(block.transactions), len(block.evidence)
     # A block has no more posts than members may post; checking more would be wasted work.
     due = state.countable
-    _check(count <= due, InvalidBlock, "posts", f"{count} found, {due} may post")
+    check(count <= due, InvalidBlock, "posts", f"{count} found, {due} may post")
     # Everybody has to check two signatures for each.
-    _check(crimes <= EVIDENCE_MAX, InvalidBlock, "evidence", f"{crimes} crimes found, at most {EVIDENCE_MAX} fit")
+    check(crimes <= EVIDENCE_MAX, InvalidBlock, "evidence", f"{crimes} crimes found, at most {EVIDENCE_MAX} fit")
     # One conviction expels a member; a second one adds nothing.
     culprits = {item.culprit for item in block.evidence}
-    _check(len(culprits) == crimes, InvalidBlock, "evidence", f"{crimes} crimes of {len(culprits)} members found")
+    check(len(culprits) == crimes, InvalidBlock, "evidence", f"{crimes} crimes of {len(culprits)} members found")
     if count == 0 and may_close_empty(genesis, state):
         return
     required = posts_required(genesis, state)
@@ -522,7 +404,7 @@ def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     # posts do not make up for it: a round would be closed by members that did not take part in it.
     if state.owed:
         count = sum(post.round == block.header.round for post in block.transactions)
-    _check(count >= required, InvalidBlock, "contribution quorum", f"{count} posts found, at least {required}")
+    check(count >= required, InvalidBlock, "contribution quorum", f"{count} posts found, at least {required}")
 
 
 def validate_roots(block: Block) -> None:
@@ -535,7 +417,7 @@ def validate_roots(block: Block) -> None:
         ("changes root", header.changes_root, changes_root(block.changes)),
     ):
         # The miner signed the header, so a body that does not belong to it was put there by the peer that sent it.
-        _check(found == expected, InvalidSignature, name, f"{found.hex()} found, the body has {expected.hex()}")
+        check(found == expected, InvalidSignature, name, f"{found.hex()} found, the body has {expected.hex()}")
 
 
 def _validate_producer(genesis: Genesis, state: State, block: Block) -> None:
@@ -543,7 +425,7 @@ def _validate_producer(genesis: Genesis, state: State, block: Block) -> None:
         return
     aggregator = state.roster.aggregator_of(state.round)
     # In a centralized federation the designated aggregator writes the chain.
-    _check(
+    check(
         not genesis.centralized or block.header.miner == aggregator,
         InvalidBlock,
         "producer",
@@ -569,7 +451,7 @@ def _validate_parent_certificate(
     genesis: Genesis, state: State, certificate: Certificate | None, is_valid_signature: SignatureCheck
 ) -> None:
     # Every peer with its hash agrees on the genesis document, so the first block needs no votes for its parent.
-    _check((certificate is None) == (state.height == 0), InvalidBlock, "certificate", "only the first block has none")
+    check((certificate is None) == (state.height == 0), InvalidBlock, "certificate", "only the first block has none")
     if certificate is None:
         return
     # The chain grows on final blocks only: without a quorum, a side of a partition cannot extend it.
@@ -596,15 +478,3 @@ def _check_signature(
 def _place(genesis: Genesis, post: Post) -> bytes:
     """What posts of a block are sorted by: the sender, and then the round where late posts count."""
     return post.sender + post.round.to_bytes(8, "big") if genesis.late_rounds else post.sender
-
-
-def _check_ascending(error: type[Refused], rule: str, values: Iterable[bytes]) -> None:
-    for before, after in pairwise(values):
-        if before >= after:
-            raise error(rule, f"{after.hex()} follows {before.hex()}")
-
-
-def _check(condition: bool, error: type[Refused], rule: str, message: str) -> None:
-    """For rules that run once a block: building the message for each post and vote would cost more than the rule."""
-    if not condition:
-        raise error(rule, message)

@@ -8,6 +8,7 @@ below the order of the group, and the equation holds without a cofactor.
 Source: RFC 8032; Chalkias, Garillot, Nikolaenko, "Taming the many EdDSAs", SSR 2020.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from nacl.bindings import crypto_core_ed25519_is_valid_point, crypto_sign_open
@@ -21,6 +22,9 @@ Signature = bytes
 
 Signed = tuple[PublicKey, Signature, bytes]
 """The signer, the signature, and the message: all that the validity of a signature depends on."""
+
+SignatureCheck = Callable[[PublicKey, Signature, bytes], bool]
+"""``is_valid_signature(public_key, signature, message)``, or the memory in front of it."""
 
 SEED_SIZE = 32
 """Bytes from which a key pair is derived."""

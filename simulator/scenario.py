@@ -224,7 +224,7 @@ class Scenario(Consensus):
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        for name, usual in (("device", "cpu"), ("train_ahead", True), ("hash_rates", ())):
+        for name, usual in (("device", "cpu"), ("train_ahead", True), ("hash_rates", ()), ("late_rounds", 0)):
             if values[name] == usual:  # a file without it says the same
                 del values[name]
         if not self.members_change:  # as before there were such settings

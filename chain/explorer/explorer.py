@@ -54,7 +54,7 @@ from fedchain.chain.knowledge import (
     missing_contents,
     recompute,
 )
-from fedchain.chain.light import LightBlock
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster

@@ -70,18 +70,23 @@ class Consensus:
     """Kibibytes up to which a post travels inside the message that announces it."""
     retention_blocks: Blocks = 1_000
     """Blocks up to the head whose payloads are kept; 0: all."""
+    late_rounds: Annotated[int, Range(0, 16)] = 0
+    """Rounds after its own in which a post that came too late still counts, by the method's late_weighting; 0: none. 2
+    suits machines of different speeds."""
 
     def to_genesis(self) -> dict[str, Any]:
         """The fields of a genesis document in its own units, but for the aggregator: the task has a say in that."""
         from fedchain.chain.difficulty import bits_from_attempts
         from fedchain.chain.genesis import FaultModel
+        from fedchain.chain.membership.change import CHANGES_VERSION
 
         same: tuple[str, ...] = ("rounds", "centralized", "proof_function", "retention_blocks")
-        same += ("committee_size", "contributors_per_round", "contribution_quorum")
+        same += ("committee_size", "contributors_per_round", "contribution_quorum", "late_rounds")
         times = ("round_interval", "phase_timeout", "phase_floor", "vote_timeout", "omission_slack")
         return {
             **{name: getattr(self, name) for name in same},
             **{f"{name}_ms": round(getattr(self, f"{name}_s") * 1000) for name in times},
+            **({"version": CHANGES_VERSION} if self.late_rounds else {}),
             **({"payload_size_max": self.payload_mib_max * 2**20} if self.payload_mib_max else {}),
             "inline_size_max": self.inline_kib_max * 2**10,
             "target_mining_time_ms": round(self.mining_s * 1000),

@@ -24,14 +24,8 @@ import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound, UnknownParent
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light import (
-    LightBlock,
-    Trusted,
-    light_block_size_max,
-    trust_genesis,
-    verify_adjacent,
-    verify_skipping,
-)
+from fedchain.chain.light.light_block import LightBlock, light_block_size_max
+from fedchain.chain.light.verification import Trusted, trust_genesis, verify_adjacent, verify_skipping
 from fedchain.chain.state import votes_required
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature

@@ -17,7 +17,8 @@ from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, Refused
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis, PhaseRule
-from fedchain.chain.light import LightBlock, light_block_size_max, trust_genesis, verify_skipping
+from fedchain.chain.light.light_block import LightBlock, light_block_size_max
+from fedchain.chain.light.verification import trust_genesis, verify_skipping
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.vote import Vote, VoteKind

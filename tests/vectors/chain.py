@@ -15,7 +15,8 @@ from fedchain.chain.difficulty import is_canonical_bits, next_bits, target_from_
 from fedchain.chain.encoding import encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import FaultModel, Genesis
-from fedchain.chain.light import LightBlock, trust_genesis, verify_skipping
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.verification import trust_genesis, verify_skipping
 from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_removal
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
@@ -146,9 +147,9 @@ def _not_written(value: Any) -> tuple[str, ...]:
         case Block() if value.header.version < CHANGES_VERSION:
             return ("changes",)
         case Genesis() if value.version < CHANGES_VERSION:
-            return ("admission", "sponsors", "away_after")
+            return ("admission", "sponsors", "away_after", "late_rounds")
         case State() if not value.records:
-            return ("records",)
+            return ("records", "owed")
     return ()
 
 

@@ -15,7 +15,8 @@ from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidEncoding
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light import LightBlock, trust_genesis, verify_adjacent, verify_skipping
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.verification import trust_genesis, verify_adjacent, verify_skipping
 from fedchain.chain.membership.change import Change
 from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.chain.post import Post

@@ -12,7 +12,9 @@ from starlette.testclient import TestClient
 from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, InvalidEncoding, NotFound, OutOfWindow
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light import TRUST_PERIOD_MS, ConflictingBlocks, LightBlock
+from fedchain.chain.light.bisection import ConflictingBlocks
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.verification import TRUST_PERIOD_MS
 from fedchain.chain.storage.sqlite import Store
 from fedchain.web.light import Server, tell, verify_served
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys

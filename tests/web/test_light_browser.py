@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Route, expect
 
 from fedchain.chain.certificate import certify
-from fedchain.chain.light import LightBlock
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.vote import sign_vote
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys

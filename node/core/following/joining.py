@@ -14,7 +14,7 @@ from itertools import islice
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import Refused, UnknownParent
-from fedchain.chain.far_final import may_be_drawn_by_liars, validate_far_final
+from fedchain.chain.light.far_final import may_be_drawn_by_liars, validate_far_final
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import state_size_max
 from fedchain.crypto.hashing import Hash

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from fedchain.chain.exceptions import LimitReached, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change
+from fedchain.chain.membership.rules import approvals_required, validate_change, validate_room
 from fedchain.chain.state import State
-from fedchain.chain.validation import SignatureCheck, approvals_required, validate_change, validate_room
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.signatures import SignatureCheck
 
 OPEN_MAX = 8
 """Open changes that one member may approve at a time, so that a liar cannot fill the pool."""

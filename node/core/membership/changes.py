@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
 from fedchain.chain.membership.change import Change
-from fedchain.chain.validation import validate_change
+from fedchain.chain.membership.rules import validate_change
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish, Send

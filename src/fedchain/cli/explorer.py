@@ -198,7 +198,7 @@ def verify_by_certificates(urls: Sequence[str], as_json: bool) -> None:
         import time
 
         from fedchain.chain.exceptions import Refused
-        from fedchain.chain.light import ConflictingBlocks
+        from fedchain.chain.light.bisection import ConflictingBlocks
         from fedchain.web.light import plain_conflict, tell, verify_served
 
         try:

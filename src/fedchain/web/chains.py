@@ -18,7 +18,7 @@ from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light import LightBlock
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey

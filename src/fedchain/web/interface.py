@@ -11,7 +11,7 @@ from starlette.routing import Route
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
-from fedchain.chain.light import LightBlock
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.figures.network import pairs_of
 from fedchain.web.open_round import open_round

@@ -16,17 +16,9 @@ from urllib.parse import SplitResult, urlsplit
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, NotFound, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
-from fedchain.chain.light import (
-    ConflictingBlocks,
-    LightBlock,
-    Trusted,
-    bisect,
-    compare,
-    light_block_size_max,
-    trust_block,
-    trust_genesis,
-    validate_period,
-)
+from fedchain.chain.light.bisection import ConflictingBlocks, bisect, compare
+from fedchain.chain.light.light_block import LightBlock, light_block_size_max
+from fedchain.chain.light.verification import Trusted, trust_block, trust_genesis, validate_period
 from fedchain.chain.state import NUMBER_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
@@ -134,7 +126,7 @@ class Server:
         return found
 
     def light_block(self, height: int, *, with_state: bool) -> LightBlock:
-        """See :class:`fedchain.chain.light.Provider`; where no state is wanted, the next heights are asked for, too."""
+        """The final block of a height; where no state is wanted, the next heights are asked for, too."""
         if with_state:
             return self._read(self._ask(f"light/{height}"))
         if height not in self._ahead:

@@ -21,9 +21,9 @@ from fedchain.chain.membership.change import (
     sign_change,
 )
 from fedchain.chain.membership.member import Standing
+from fedchain.chain.membership.rules import approvals_required, validate_approvals, validate_change, validate_room
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation import approvals_required, validate_approvals, validate_change, validate_room
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.changes import UNTIL, approved, joining, living, own

@@ -4,7 +4,7 @@ from typing import Any
 
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, sign_change
-from fedchain.chain.validation import approvals_required
+from fedchain.chain.membership.rules import approvals_required
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 
 UNTIL = 50

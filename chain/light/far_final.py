@@ -13,8 +13,9 @@ from fedchain.chain.exceptions import InvalidBlock, InvalidSignature
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.roster import Roster
-from fedchain.chain.validation import SignatureCheck, validate_claim, validate_roots, validate_votes
+from fedchain.chain.validation import validate_claim, validate_roots, validate_votes
 from fedchain.chain.vote import VoteKind
+from fedchain.crypto.signatures import SignatureCheck
 
 
 def validate_far_final(
@@ -28,7 +29,7 @@ def validate_far_final(
         InvalidCertificate: too few members signed that it is final.
     """
     header, members = block.header, frozenset(roster.members)
-    validate_extent(roster, block, certificate)
+    validate_extent(genesis, roster, block, certificate)
     validate_roots(block)
     message = block_signing_message(genesis.chain_id, block.hash)
     if header.miner not in members or not is_valid_signature(header.miner, block.signature, message):
@@ -40,7 +41,7 @@ def validate_far_final(
     validate_votes(genesis, members, signatures_required(genesis, roster), certificate, is_valid_signature)
 
 
-def validate_extent(roster: Roster, block: Block, certificate: Certificate) -> None:
+def validate_extent(genesis: Genesis, roster: Roster, block: Block, certificate: Certificate) -> None:
     """Check that there are no more posts, votes and crimes than the members can make. Raises InvalidBlock.
 
     A message has room for far more. The check is cheap; make it before a block is kept or examined ahead of its turn.
@@ -48,7 +49,7 @@ def validate_extent(roster: Roster, block: Block, certificate: Certificate) -> N
     members = len(roster)
     votes = len(certificate.votes) + (len(block.certificate.votes) if block.certificate else 0)
     for name, count, limit in (
-        ("posts", len(block.transactions), members),
+        ("posts", len(block.transactions), members * (1 + genesis.late_rounds)),
         ("votes", votes, 2 * members),
         ("evidence", len(block.evidence), EVIDENCE_MAX),
     ):

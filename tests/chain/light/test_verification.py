@@ -1,36 +1,27 @@
 """A light client takes what a chain made final, by as few blocks as possible, and refuses each lie in its own words."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedchain.chain.block import evidence_root
 from fedchain.chain.certificate import certify
-from fedchain.chain.evidence import EVIDENCE_MAX
 from fedchain.chain.exceptions import (
-    Invalid,
     InvalidBlock,
     InvalidCertificate,
-    InvalidEncoding,
     InvalidEvidence,
-    NotFound,
     OutOfWindow,
     Refused,
     UnknownParent,
 )
 from fedchain.chain.genesis import FaultModel, Genesis
-from fedchain.chain.light import (
+from fedchain.chain.light.bisection import bisect
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.verification import (
     TRUST_PERIOD_MS,
-    ConflictingBlocks,
-    LightBlock,
     Trusted,
-    bisect,
-    compare,
-    light_block_size_max,
     trust_block,
     trust_genesis,
     validate_period,
@@ -40,53 +31,18 @@ from fedchain.chain.light import (
 from fedchain.chain.state import State
 from fedchain.chain.validation import validate_knowledge
 from fedchain.chain.vote import VoteKind, sign_vote
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.changes import living
-
-HEIGHT = 9
-
-Verify = Callable[[Genesis, Trusted, LightBlock, Any], Trusted]
-
-
-def light(chain: ChainBuilder, block_hash: Hash, *, with_state: bool = True) -> LightBlock:
-    """A block of a chain as a light client gets it."""
-    block = chain.blocks[block_hash]
-    state = chain.states[block.header.parent_hash].encode() if with_state else b""
-    return LightBlock(chain.genesis.chain_id, block.header, chain.certificate(block), block.evidence, state)
-
-
-@dataclass
-class Server:
-    """A provider of the light blocks of a chain, up to its tip; it counts what it was asked for."""
-
-    chain: ChainBuilder
-    asked: list[int] = field(default_factory=list)
-    lies: dict[int, LightBlock] = field(default_factory=dict)
-
-    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
-        self.asked.append(height)
-        if height in self.lies:
-            return self.lies[height]
-        found, tip = self.chain.tip, self.chain.state.height
-        if not 1 <= height <= tip:
-            raise NotFound(f"no block at height {height}")
-        for _ in range(tip - height):
-            found = self.chain.blocks[found].header.parent_hash
-        return light(self.chain, found, with_state=with_state)
-
-
-def chain_of(count: int = 4, height: int = HEIGHT, **overrides: Any) -> ChainBuilder:
-    chain = ChainBuilder(genesis(count, **overrides))
-    chain.extend_many(height)
-    return chain
-
+from tests.support.chain.light import HEIGHT, Server, chain_of, convicting_chain, light
 
 CHAIN = chain_of()
 TIP = light(CHAIN, CHAIN.tip)
 FIRST = Server(CHAIN).light_block(1, with_state=True)
 BEGIN = trust_genesis(CHAIN.genesis)
+
+Verify = Callable[[Genesis, Trusted, LightBlock, Any], Trusted]
 
 
 def state_behind(chain: ChainBuilder) -> tuple[frozenset[bytes], frozenset[bytes]]:
@@ -126,16 +82,6 @@ def test_every_size_and_fault_model_is_skipped_in_one_step(fault_model: FaultMod
     server = Server(chain)
     found = bisect(chain.genesis, trust_genesis(chain.genesis), server, 3, is_valid_signature)
     assert (found.trusted.block_hash, server.asked) == (chain.tip, [3])
-
-
-def convicting_chain(**overrides: Any) -> ChainBuilder:
-    """Seven members; the third and the sixth block convict one each, and two blocks follow."""
-    chain = ChainBuilder(genesis(7, **overrides))
-    culprits = iter(keys(7)[5:])
-    for height in range(1, 9):
-        crimes = [double_vote(next(culprits), chain.genesis, height)] if height in (3, 6) else []
-        chain.extend(evidence=crimes)
-    return chain
 
 
 def test_convictions_move_the_set_whether_heights_are_walked_or_skipped() -> None:
@@ -209,14 +155,6 @@ def test_a_set_that_has_changed_too_much_is_not_skipped_to() -> None:
     with pytest.raises(UnknownParent, match=r"1 of the 4 members that are trusted signed height 9, 1 may lie"):
         verify_skipping(CHAIN.genesis, one, TIP, is_valid_signature)
     assert verify_skipping(CHAIN.genesis, two, TIP, is_valid_signature).block_hash == CHAIN.tip
-
-
-def test_between_two_far_sets_the_middle_is_asked_for_first() -> None:
-    others = tuple(key.public_key for key in keys(8)[4:])
-    far, server = replace(BEGIN, members=others), Server(CHAIN)
-    with pytest.raises(InvalidCertificate, match="is not one of the 4 electors of height 2"):
-        bisect(CHAIN.genesis, far, server, HEIGHT, is_valid_signature)
-    assert server.asked == [9, 4, 2, 1], "height 1 is decided by known electors, and the others' turn comes after it"
 
 
 # --- the trusted block
@@ -343,13 +281,6 @@ def test_a_certified_block_that_stands_elsewhere_is_not_the_next_one() -> None:
             verify(CHAIN.genesis, BEGIN, orphan, is_valid_signature)
 
 
-def test_a_provider_that_answers_for_another_height_or_leaves_the_state_out_is_refused() -> None:
-    with pytest.raises(InvalidBlock, match=r"^height: 1 found, 9, which was asked for"):
-        bisect(CHAIN.genesis, BEGIN, Server(CHAIN, lies={9: FIRST}), 9, is_valid_signature)
-    with pytest.raises(InvalidBlock, match=r"^state: none found with height 9"):
-        bisect(CHAIN.genesis, BEGIN, Server(CHAIN, lies={9: replace(TIP, state=b"")}), 9, is_valid_signature)
-
-
 def test_invented_convictions_do_not_lower_the_quorum() -> None:
     """A state that convicts honest members by forged evidence would leave few enough electors for liars."""
     chain = chain_of(4, 2)
@@ -369,95 +300,6 @@ def test_invented_convictions_do_not_lower_the_quorum() -> None:
 
 def _convicted(chain: ChainBuilder, state: State, crime: Any) -> State:
     return replace(state, convicted=(crime,))
-
-
-# --- two certificates for one height
-
-
-def conflicting(attempt: int = 0) -> tuple[ChainBuilder, LightBlock]:
-    """A second block at the height of the tip, which the same members certified."""
-    parent = CHAIN.blocks[CHAIN.tip].header.parent_hash
-    other = ChainBuilder(CHAIN.genesis)
-    other.blocks, other.states, other.contents = dict(CHAIN.blocks), dict(CHAIN.states), dict(CHAIN.contents)
-    block = other.extend(parent, payload_of=70)
-    return other, replace(light(other, block.hash), certificate=other.certificate(block, attempt=attempt))
-
-
-def test_two_certificates_for_one_height_are_evidence() -> None:
-    other, twin = conflicting()
-    compare(CHAIN.genesis, BEGIN, TIP, Server(CHAIN), is_valid_signature)
-    words = r"height 9 has two certified blocks, .*: 3 members signed both"
-    with pytest.raises(ConflictingBlocks, match=words) as caught:
-        compare(CHAIN.genesis, BEGIN, TIP, Server(other), is_valid_signature)
-    found = caught.value
-    assert found.blocks == (TIP, twin)
-    assert found.signers == tuple(vote.voter for vote in VOTES)
-    assert {crime.culprit for crime in found.crimes} == set(found.signers)
-    chain = ChainBuilder(CHAIN.genesis)
-    chain.extend(evidence=found.crimes[:1])  # the chain takes it as what it is
-    assert len(chain.state.convicted) == 1
-
-
-def test_votes_of_two_attempts_are_named_and_convict_nobody_alone() -> None:
-    other, twin = conflicting(attempt=1)
-    with pytest.raises(ConflictingBlocks) as caught:
-        compare(CHAIN.genesis, BEGIN, TIP, Server(other, lies={9: twin}), is_valid_signature)
-    assert len(caught.value.signers) == 3
-    assert caught.value.crimes == ()
-
-
-def test_another_block_in_the_place_of_the_trusted_one_needs_its_proof_too() -> None:
-    other, twin = conflicting()
-    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
-    compare(CHAIN.genesis, trusted, TIP, Server(CHAIN), is_valid_signature)
-    with pytest.raises(ConflictingBlocks):
-        compare(CHAIN.genesis, trusted, TIP, Server(other), is_valid_signature)
-    forged = replace(twin, certificate=TIP.certificate)
-    with pytest.raises(InvalidCertificate):
-        compare(CHAIN.genesis, trusted, TIP, Server(other, lies={9: forged}), is_valid_signature)
-
-
-def test_a_witness_that_cannot_prove_its_block_lies() -> None:
-    other, twin = conflicting()
-    forged = replace(twin, certificate=replace(twin.certificate, votes=twin.certificate.votes[:2]))
-    with pytest.raises(InvalidCertificate, match="quorum"):
-        compare(CHAIN.genesis, BEGIN, TIP, Server(other, lies={9: forged}), is_valid_signature)
-
-
-# --- bytes
-
-
-def test_a_light_block_has_one_form() -> None:
-    for block in (TIP, replace(TIP, state=b""), Server(convicting_chain()).light_block(3, with_state=True)):
-        assert LightBlock.decode(block.encode(), 2**16) == block
-    for record in ([*TIP.to_record()[:4], [b""]], [*TIP.to_record()[:4], [b"a", b"b"]], TIP.to_record()[:4]):
-        with pytest.raises(InvalidEncoding):
-            LightBlock.from_record(record)
-
-
-def test_a_light_block_has_room_for_what_a_block_has_and_no_more() -> None:
-    chain = convicting_chain()
-    crime = double_vote(keys(7)[0], chain.genesis, 1).to_record()
-    record = Server(chain).light_block(3, with_state=True).to_record()
-    record[3] = [crime] * (EVIDENCE_MAX + 1)
-    with pytest.raises(InvalidEncoding, match="9 crimes found"):
-        LightBlock.from_record(record)
-    everybody = replace(
-        light(chain, chain.tip),
-        certificate=chain.certificate(chain.tip, sorted(chain.state.roster.members), clock_ms=2**48, mining_ms=2**48),
-    )
-    assert len(everybody.encode()) <= light_block_size_max(chain.genesis)
-    assert light_block_size_max(chain.genesis) < 20_000
-
-
-@given(st.data())
-def test_no_altered_byte_is_taken(data: st.DataObject) -> None:
-    """All bytes count: each is signed, hashed by a signed header, or names the chain."""
-    encoded = bytearray(TIP.encode())
-    place = data.draw(st.integers(0, len(encoded) - 1))
-    encoded[place] ^= data.draw(st.integers(1, 255))
-    with pytest.raises((Invalid, UnknownParent)):
-        verify_skipping(CHAIN.genesis, BEGIN, LightBlock.decode(bytes(encoded), 2**16), is_valid_signature)
 
 
 def test_an_empty_evidence_list_has_the_root_of_no_leaves() -> None:

@@ -12,103 +12,35 @@ enough for that, since it knew the real state. Where so few members are drawn th
 liars, a sender could choose the electors by inventing the block below, and no height can be skipped.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 from fedchain.chain.block import Header, evidence_root
-from fedchain.chain.certificate import Certificate
-from fedchain.chain.encoding import decode, encode, expect_record, expect_size
-from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, evidence_of, excludes
 from fedchain.chain.exceptions import (
-    ChainError,
     InvalidBlock,
-    InvalidEncoding,
     InvalidEvidence,
     OutOfWindow,
     UnknownParent,
 )
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.roster import draw
 from fedchain.chain.state import (
-    CRIME_SIZE_MAX,
     State,
     decode_state,
     genesis_state,
     liars_left,
-    state_size_max,
     votes_required,
 )
-from fedchain.chain.validation import SignatureCheck, validate_certificate, validate_state
+from fedchain.chain.validation import validate_certificate, validate_state
 from fedchain.chain.vote import VoteKind
-from fedchain.crypto.hashing import HASH_SIZE, Hash
-from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PublicKey
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.signatures import SignatureCheck
 
 TRUST_PERIOD_MS = 14 * 24 * 3_600_000
 """How long a block is trusted after it became final, in milliseconds: two weeks. Keys of the past may be stolen later,
 and nobody convicts their owners any more. A founding document is compared by its chain id, and has no such limit."""
-
-HEADER_SIZE_MAX = 512
-"""Most bytes of an encoded header, the chain id and the frames around both."""
-
-
-@dataclass(frozen=True, slots=True)
-class LightBlock:
-    """A final block without its posts: all that a light client needs of it."""
-
-    chain_id: Hash
-    """32 bytes: the chain that the block is said to be of."""
-    header: Header
-    certificate: Certificate
-    """Precommits that make the block final."""
-    evidence: tuple[Evidence, ...] = ()
-    """Crimes that the block proves: their culprits vote no more from the next height on."""
-    state: bytes = field(default=b"", repr=False)
-    """The encoded state that the block stands on; empty where the block below is trusted already."""
-
-    def to_record(self) -> list[Any]:
-        """The canonical fields; the state is a list of none or one."""
-        return [
-            self.chain_id,
-            self.header.to_record(),
-            self.certificate.to_record(),
-            [item.to_record() for item in self.evidence],
-            [self.state] if self.state else [],
-        ]
-
-    @classmethod
-    def from_record(cls, value: Any) -> "LightBlock":
-        """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (bytes, list, list, list, list)
-        chain_id, header, certificate, evidence, state = expect_record(value, "light block", kinds)
-        if len(evidence) > EVIDENCE_MAX:
-            raise InvalidEncoding("light block", f"{len(evidence)} crimes found, at most {EVIDENCE_MAX} fit")
-        (data,) = expect_record(state, "light block state", (bytes,)) if state else (b"",)
-        if state and not data:
-            raise InvalidEncoding("light block state", "an empty one is not written")
-        return cls(
-            expect_size(chain_id, HASH_SIZE, "light block chain"),
-            Header.from_record(header),
-            Certificate.from_record(certificate),
-            tuple(Evidence.from_record(item) for item in evidence),
-            data,
-        )
-
-    def encode(self) -> bytes:
-        """The block's one byte string."""
-        return encode(self.to_record())
-
-    @classmethod
-    def decode(cls, data: bytes, size_max: int) -> "LightBlock":
-        """Read :meth:`encode`'s bytes; raises InvalidEncoding."""
-        return cls.from_record(decode(data, size_max))
-
-
-def light_block_size_max(genesis: Genesis) -> int:
-    """Most bytes of an encoded light block of a federation: a client need not read more, whatever a server sends."""
-    of_vote = PUBLIC_KEY_SIZE + SIGNATURE_SIZE + 32  # key, signature, two numbers and the frames around them
-    votes = len(genesis_state(genesis).roster) * of_vote
-    return HEADER_SIZE_MAX + votes + EVIDENCE_MAX * CRIME_SIZE_MAX + state_size_max(genesis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,51 +63,6 @@ class Trusted:
     """Members that decided this height; none for the founding document."""
     electors: frozenset[PublicKey]
     """Members that decide the next height."""
-
-
-class Provider(Protocol):
-    """A source of light blocks, which may lie."""
-
-    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
-        """The final block of a height, with the state that it stands on if asked for. Raises NotFound."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """The result of a verification."""
-
-    trusted: Trusted
-    """The block that was asked for."""
-    block: LightBlock | None
-    """The same with its certificate; None if it was trusted from the beginning."""
-    certificates: int
-    """Certificates that were verified on the way."""
-    signatures: int
-    """Votes in them."""
-    skipped: int
-    """Heights between that were not looked at."""
-
-
-class ConflictingBlocks(ChainError):
-    """Two blocks of one height have valid certificates, so more members lie than the federation bears.
-
-    Args:
-        first: one of them.
-        second: the other.
-    """
-
-    def __init__(self, first: LightBlock, second: LightBlock) -> None:
-        self.blocks = first, second
-        """The two blocks, each with its certificate: they prove it to anybody that knows the electors."""
-        votes = {vote.voter: vote for vote in first.certificate.votes}
-        both = [(votes[vote.voter], vote) for vote in second.certificate.votes if vote.voter in votes]
-        self.signers = tuple(one.voter for one, _ in both)
-        """Members that signed both certificates."""
-        self.crimes = tuple(evidence_of(one, other) for one, other in both if excludes(one, other))
-        """Evidence against those that did so in one attempt. Votes in two attempts prove a crime together with the
-        prevotes alone, which certificates do not hold."""
-        height, hashes = first.header.height, f"{first.header.hash.hex()} and {second.header.hash.hex()}"
-        super().__init__(f"height {height} has two certified blocks, {hashes}: {len(both)} members signed both")
 
 
 def trust_genesis(genesis: Genesis) -> Trusted:
@@ -271,91 +158,6 @@ def verify_skipping(
         found = f"{signed} of the {len(known)} members that are trusted signed height {header.height}, {liars} may lie"
         raise UnknownParent("trusted members", f"{found}: the blocks between are needed")
     return _trust(genesis, block, state.roster.members, state.roster.culprits, state.roster.electors)
-
-
-def bisect(
-    genesis: Genesis, trusted: Trusted, provider: Provider, height: int, is_valid_signature: SignatureCheck
-) -> Verified:
-    """Verify the block of a height by as few blocks between as the chain allows.
-
-    The height is skipped to at once if possible. Where too few trusted members signed it, the height in the middle is
-    asked for first, and so on down to the next one, which is always decided by known electors.
-
-    Args:
-        genesis: the founding document.
-        trusted: the block to begin at; check its age with :func:`validate_period`.
-        provider: the source of light blocks.
-        height: the height that is wanted.
-        is_valid_signature: checks signatures.
-
-    Raises:
-        OutOfWindow: the height is below the trusted one.
-        NotFound: the provider has no such block.
-        Invalid: it lies.
-    """
-    if height < trusted.height:
-        raise OutOfWindow("height", f"{height} is asked for, {trusted.height} is trusted and only later ones are taken")
-    begin, found, certificates, signatures = trusted.height, None, 0, 0
-    waiting: list[LightBlock] = []  # blocks that are verified once one below is trusted, the lowest last
-    wanted = height
-    while trusted.height < height:
-        if not waiting or waiting[-1].header.height != wanted:
-            waiting.append(_ask(provider, wanted, with_state=wanted > trusted.height + 1))
-        block = waiting[-1]
-        try:
-            if block.header.height == trusted.height + 1:
-                trusted = verify_adjacent(genesis, trusted, block, is_valid_signature)
-            else:
-                trusted = verify_skipping(genesis, trusted, block, is_valid_signature)
-        except UnknownParent:
-            wanted = (trusted.height + block.header.height) // 2
-            continue
-        certificates, signatures = certificates + 1, signatures + len(block.certificate.votes)
-        found = waiting.pop()
-        wanted = waiting[-1].header.height if waiting else height
-    return Verified(trusted, found, certificates, signatures, height - begin - certificates)
-
-
-def compare(
-    genesis: Genesis, before: Trusted, block: LightBlock, witness: Provider, is_valid_signature: SignatureCheck
-) -> None:
-    """Ask a second provider for a block that was verified from ``before``.
-
-    Raises:
-        ConflictingBlocks: it has another block of this height, which is certified as well.
-        Refused: it has another one that is not, or cannot prove it.
-        NotFound: it has none.
-    """
-    height = block.header.height
-    other = _ask(witness, height, with_state=True)
-    if other.header.hash == block.header.hash:
-        return
-    # Another block in the place of the trusted one itself has to be proven from further down.
-    begin = before if height > before.height else trust_genesis(genesis)
-    bisect(genesis, begin, _Instead(witness, other), height, is_valid_signature)
-    raise ConflictingBlocks(block, other)
-
-
-@dataclass(frozen=True, slots=True)
-class _Instead:
-    """A provider whose answer for one height is held already."""
-
-    provider: Provider
-    held: LightBlock
-
-    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
-        """The held block at its height, and the provider's elsewhere."""
-        if height == self.held.header.height:
-            return self.held
-        return self.provider.light_block(height, with_state=with_state)
-
-
-def _ask(provider: Provider, height: int, *, with_state: bool) -> LightBlock:
-    block = provider.light_block(height, with_state=with_state)
-    _expect(block.header.height == height, "height", f"{block.header.height} found", f"{height}, which was asked for,")
-    # Without it no height is skipped, so a provider that leaves it out would have every block asked for.
-    _expect(bool(block.state) or not with_state, "state", f"none found with height {height}", "the one below it")
-    return block
 
 
 def _validate_chain(genesis: Genesis, block: LightBlock) -> None:

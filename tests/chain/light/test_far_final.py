@@ -7,8 +7,8 @@ import pytest
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, InvalidSignature
-from fedchain.chain.far_final import may_be_drawn_by_liars, signatures_required, validate_far_final
 from fedchain.chain.genesis import FaultModel
+from fedchain.chain.light.far_final import may_be_drawn_by_liars, signatures_required, validate_far_final
 from fedchain.chain.state import genesis_state, votes_required
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature

@@ -1,0 +1,1 @@
+"""Light clients, and final blocks far above the head: certificates alone prove both."""

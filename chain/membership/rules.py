@@ -1,0 +1,143 @@
+"""Validity of changes of the membership: each rule once, with its reason."""
+
+from collections.abc import Sequence
+
+from fedchain.chain.exceptions import (
+    InvalidChange,
+    InvalidSignature,
+    OutOfWindow,
+    check,
+    check_ascending,
+)
+from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
+from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, ROUNDS_AHEAD, Approval, Change, ChangeKind
+from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.succession import churn_max, spare
+from fedchain.chain.state import State
+from fedchain.crypto.keys import PublicKey, is_valid_public_key
+from fedchain.crypto.signatures import SignatureCheck
+
+
+def validate_change(genesis: Genesis, state: State, change: Change, is_valid_signature: SignatureCheck) -> None:
+    """Check a change and each of its approvals, of which there may be too few yet.
+
+    Raises:
+        InvalidSignature: its member or an approver did not sign it.
+        InvalidChange: no block can count it any more.
+        OutOfWindow: its time is over, or it was counted before.
+    """
+    member, kind = change.member, change.kind
+    # The founding document says whether members may change at all.
+    check(bool(state.records), InvalidChange, "version", f"changes begin with version {CHANGES_VERSION}")
+    # An old change would otherwise stay usable for ever.
+    check(state.height < change.until, OutOfWindow, "until", f"height {change.until} is decided")
+    record = state.records[state.roster.seats[member]] if member in state.roster.seats else None
+    # Each change of a member is counted once, and in the order in which they were made.
+    counted = 0 if record is None else record.sequence
+    check(change.sequence >= counted, OutOfWindow, "sequence", f"{change.sequence} found, {counted} were counted")
+    check(change.sequence == counted, InvalidChange, "sequence", f"{change.sequence} found, {counted} expected")
+    if record is None:
+        _validate_newcomer(kind, member)
+    else:
+        _validate_standing(genesis, state, kind, record)
+    # The member itself wants it; a newcomer shows that it has the key.
+    if kind.needs_signature and not is_valid_signature(
+        member, change.signature, change.signing_message(genesis.chain_id)
+    ):
+        raise InvalidSignature("signature", f"{change.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
+    # A set of approvals has one form, and changes that nobody has to approve have none.
+    check_ascending(InvalidChange, "approval order", (approval.approver for approval in change.approvals))
+    if change.approvals and not kind.needs_approval:
+        raise InvalidChange("approvals", f"{len(change.approvals)} found, nobody has to approve")
+    for approval in change.approvals:
+        _validate_approval(genesis, state, change, approval, is_valid_signature)
+
+
+def validate_approvals(genesis: Genesis, state: State, change: Change) -> None:
+    """Check that enough members approve of a valid change. Raises InvalidChange."""
+    required = approvals_required(genesis, state, change.kind)
+    count = len(change.approvals)
+    # Fewer than these must not decide who belongs to the federation.
+    check(count >= required, InvalidChange, "approvals", f"{count} found, {required} required")
+
+
+def approvals_required(genesis: Genesis, state: State, kind: ChangeKind) -> int:
+    """Number of approvals that a change needs."""
+    if not kind.needs_approval:
+        return 0
+    if genesis.admission is Admission.SPONSORS:
+        return genesis.sponsors
+    return genesis.fault_model.quorum(state.roster.active)
+
+
+def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> None:
+    """Check that a block's changes are not too many, for it or for the round. Raises InvalidChange."""
+    count = len(changes)
+    # Everybody has to check a quorum of signatures for each.
+    check(count <= CHANGES_MAX, InvalidChange, "changes", f"{count} found, at most {CHANGES_MAX} fit")
+    # Two changes of one member would each count as the next one.
+    members = {change.member for change in changes}
+    check(len(members) == count, InvalidChange, "changes", f"{count} changes of {len(members)} members found")
+    # Members before and after a round's changes have enough in common to decide alike.
+    adds, takes = room_for_changes(genesis, state)
+    added = sum(change.kind in (ChangeKind.JOIN, ChangeKind.BACK) for change in changes)
+    taken = sum(
+        change.kind in (ChangeKind.LEAVE, ChangeKind.REMOVE) and state.roster.is_active(change.member)
+        for change in changes
+    )
+    found = f"{added} members come and {taken} go, at most {adds} and {takes} may in this round"
+    check(added <= adds and taken <= takes, InvalidChange, "churn", found)
+
+
+def room_for_changes(genesis: Genesis, state: State) -> tuple[int, int]:
+    """Members that the open round's blocks may still add, and members that they may still take out.
+
+    In one round at most a quarter of the members, but one in any case, is added and as many are taken out: a quorum of
+    the members before shares more than f members with a quorum of those after. None is taken out below the fewest
+    members that tolerate a fault, if there were ever as many.
+    """
+    due, limit = state.round + ROUNDS_AHEAD, churn_max(state.roster)
+    changing = [record for record in state.records if record.is_changing]
+    added = sum(record.next is Standing.ACTIVE and record.round == due for record in changing)
+    taken = sum(record.standing is Standing.ACTIVE and record.round == due for record in changing)
+    return max(0, limit - added), max(0, min(limit - taken, spare(genesis, state.roster, state.records)))
+
+
+def _validate_newcomer(kind: ChangeKind, member: PublicKey) -> None:
+    # Only joining is about somebody that never was a member.
+    check(kind is ChangeKind.JOIN, InvalidChange, "member", f"{member.hex()} is no member")
+    # A key of small order has signatures that anybody can make.
+    check(is_valid_public_key(member), InvalidChange, "key", f"{member.hex()} is no key of the full group")
+
+
+def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record: Member) -> None:
+    member = record.key.hex()
+    # A place is never reused, and its key with it.
+    check(kind is not ChangeKind.JOIN, InvalidChange, "member", f"{member} has a place already")
+    # A convicted member is out for good.
+    check(record.key not in state.roster.culprits, InvalidChange, "member", f"{member} was convicted")
+    # One change of a member at a time.
+    check(not record.is_changing, OutOfWindow, "member", f"another change of {member} is on its way")
+    # Only who is away comes back, and only who is not gone can go.
+    is_away = record.standing is Standing.AWAY
+    fits = is_away if kind is ChangeKind.BACK else not record.standing.is_for_good
+    check(fits, InvalidChange, "standing", f"{member} is {record.standing.name.lower()}, {kind.name.lower()} found")
+    # Nobody could take over the aggregator's work.
+    fixed = genesis.aggregator in (AggregatorRule.FIXED, AggregatorRule.DEDICATED)
+    aggregator = state.roster.aggregator_of(state.round) if fixed else None
+    check(record.key != aggregator, InvalidChange, "aggregator", f"{member} is the designated aggregator for good")
+
+
+def _validate_approval(
+    genesis: Genesis, state: State, change: Change, approval: Approval, is_valid_signature: SignatureCheck
+) -> None:
+    approver = approval.approver
+    # In a closed federation nobody's approval helps.
+    check(genesis.admission is not Admission.CLOSED, InvalidChange, "admission", "the federation is closed")
+    # Strangers have no say; an approver that has ceased to count may have been passed on in good faith.
+    check(approver in state.roster.seats, InvalidSignature, "approver", f"{approver.hex()} is no member")
+    check(state.roster.is_active(approver), OutOfWindow, "approver", f"{approver.hex()} does not count now")
+    # Nobody judges its own case.
+    check(approver != change.member, InvalidChange, "approver", f"{approver.hex()} approves of its own removal")
+    if not is_valid_signature(approver, approval.signature, change.approval_message(genesis.chain_id)):
+        raise InvalidSignature("approval", f"{approval.signature.hex()[:16]}… is not {approver.hex()[:16]}…'s")

@@ -1,0 +1,99 @@
+"""Succession: the members' records after a block follow from those before it, and from what the block counts."""
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
+
+from fedchain.chain.block import Block
+from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.membership.change import ROUNDS_AHEAD, ChangeKind
+from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.roster import Roster
+from fedchain.crypto.keys import PublicKey
+
+_STANDING_AFTER = {
+    ChangeKind.JOIN: Standing.ACTIVE,
+    ChangeKind.LEAVE: Standing.LEFT,
+    ChangeKind.REMOVE: Standing.REMOVED,
+    ChangeKind.BACK: Standing.ACTIVE,
+}
+"""Standing of a member once a change holds."""
+
+
+def succeed(
+    genesis: Genesis,
+    roster: Roster,
+    records: Sequence[Member],
+    deciders: Set[PublicKey],
+    block: Block,
+    *,
+    closes_round: bool,
+) -> tuple[Member, ...]:
+    """The members' records after a block: its changes are on their way, and those that are due hold.
+
+    Args:
+        genesis: the rules of the federation.
+        roster: the members before the block.
+        records: their records; empty where they are the same for ever.
+        deciders: members that decided the block before.
+        block: the block, which is valid.
+        closes_round: whether it closes its round.
+    """
+    if not records:
+        return ()
+    after, round_number = list(_count_idle(roster, records, deciders, block)), block.header.round
+    for change in block.changes:
+        following, due = _STANDING_AFTER[change.kind], round_number + ROUNDS_AHEAD
+        if change.kind is ChangeKind.JOIN:
+            after.append(Member(change.member, Standing.COMING, following, due, 1))
+        else:
+            record = after[roster.seats[change.member]]
+            after[roster.seats[change.member]] = replace(
+                record, next=following, round=due, sequence=record.sequence + 1
+            )
+    if closes_round:
+        after = [record.at(round_number + 1) for record in _send_away(genesis, roster, after, round_number)]
+    return tuple(after)
+
+
+def churn_max(roster: Roster) -> int:
+    """Most members that are added in one round, and most that are taken out: a quarter, and one in any case."""
+    return max(1, roster.active // 4)
+
+
+def spare(genesis: Genesis, roster: Roster, records: Sequence[Member]) -> int:
+    """Number of active members that may still go, once those have gone that are on their way; it may be negative."""
+    leaving = sum(record.is_changing and record.standing is Standing.ACTIVE for record in records)
+    return roster.active - leaving - _members_min(genesis, roster)
+
+
+def _members_min(genesis: Genesis, roster: Roster) -> int:
+    """Fewest active members that changes may leave behind: four tolerate a liar, if there were ever as many."""
+    return 4 if genesis.fault_model is FaultModel.BYZANTINE and len(roster) >= 4 else 1
+
+
+def _count_idle(roster: Roster, records: Sequence[Member], deciders: Set[PublicKey], block: Block) -> Iterator[Member]:
+    """Count who was due for a block, by post or vote, and gave no sign of life."""
+    spoke = {post.sender for post in block.transactions}
+    if block.certificate is not None:
+        spoke |= {vote.voter for vote in block.certificate.votes}
+    for record in records:
+        if record.key in spoke:
+            yield replace(record, idle=0) if record.idle else record
+        elif record.key in roster.contributors or record.key in deciders:
+            yield replace(record, idle=record.idle + 1)
+        else:
+            yield record
+
+
+def _send_away(genesis: Genesis, roster: Roster, records: list[Member], round_number: int) -> Iterator[Member]:
+    """Let members that were silent for too long count no more, the longest silent first, while enough are left."""
+    if not genesis.away_after:
+        yield from records
+        return
+    patience = genesis.away_after * len(genesis.phases)
+    silent = [r for r in records if r.standing is Standing.ACTIVE and not r.is_changing and r.idle >= patience]
+    silent.sort(key=lambda record: -record.idle)
+    room = max(0, min(churn_max(roster), spare(genesis, roster, records)))
+    away = {record.key for record in [item for item in silent if item.key not in roster.culprits][:room]}
+    for record in records:
+        yield replace(record, next=Standing.AWAY, round=round_number + 1) if record.key in away else record
