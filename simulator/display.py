@@ -101,6 +101,7 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
         ("epsilon\nin all", lambda row: "-" if row.epsilon is None else f"{row.epsilon:.3g}"),
         ("sent\nkB", lambda row: f"{row.bytes_sent_per_peer / 1000:.0f}"),
         ("posts", lambda row: str(row.posts)),
+        ("late:\nrounds", lambda row: f"{row.late_posts}: {row.late_age:.1f}" if row.late_posts else "-"),
         ("blocks", lambda row: str(row.blocks)),
         ("not\ntaken", lambda row: str(row.not_taken)),
         ("train", lambda row: f"{row.training_s:.2f}"),
