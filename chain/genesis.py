@@ -331,7 +331,7 @@ def _validate_admission(genesis: Genesis) -> None:
     _expect_range(g, "sponsors", int(by_sponsors), len(g.members) if by_sponsors else 0)
     _expect_range(g, "away_after", 0, 2**16)
     _expect_range(g, "late_rounds", 0, LATE_ROUNDS_MAX)
-    # Whoever recomputes a block needs the knowledge that its late posts were made from.
+    # A block is recomputed with the knowledge that its late posts were made from.
     blocks = (g.late_rounds + 1) * len(g.phases)
     _expect(
         not g.late_rounds or not g.retention_blocks or g.retention_blocks >= blocks,

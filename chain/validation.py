@@ -476,5 +476,5 @@ def _check_signature(
 
 
 def _place(genesis: Genesis, post: Post) -> bytes:
-    """What posts of a block are sorted by: the sender, and then the round where late posts count."""
+    """Sort key of a block's posts: the sender, and then the round where late posts count."""
     return post.sender + post.round.to_bytes(8, "big") if genesis.late_rounds else post.sender

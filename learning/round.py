@@ -125,7 +125,7 @@ class LatePost:
     """Rounds by which it is late, from 1."""
 
     weight: float
-    """What the method's `late` says of that age."""
+    """The method's `late` of that age."""
 
     base: Tensors
     """The knowledge that it was made from."""

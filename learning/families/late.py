@@ -1,8 +1,8 @@
 """Late posts: how much one counts that is aggregated some rounds after its own.
 
 The weight (1 + age)^-a is FedAsync's: Xie et al., "Asynchronous Federated Optimization", OPT 2020 (arXiv:1903.03934),
-section 5. What a late post adds to an aggregate is the method's concern: a model counts by what it changed, a prototype
-as it is.
+section 5. A method decides what a late post adds to its aggregate: a model counts by what it changed, a prototype as it
+is.
 """
 
 import math

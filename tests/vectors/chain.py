@@ -29,6 +29,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
 from tests.support.chain.changes import approved, joining, living, own
+from tests.support.chain.late import extend_with, skip
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 
 INTEGER_EXACT_MAX = 2**53
@@ -167,11 +168,16 @@ def _tagged(value: Any) -> Any:
 
 
 def _version_3() -> dict[str, Any]:
-    """A chain whose members change: one joins, one leaves, in one block; a removal that is not approved by enough."""
-    chain = living(5, away_after=3)
+    """A chain whose members change: one joins, one leaves, in one block; a removal that is not approved by enough.
+
+    The fourth member misses the second round, and is counted two rounds late.
+    """
+    chain = living(5, away_after=3, late_rounds=2)
     changes = sorted([joining(chain, 5), own(chain, 1)], key=lambda change: change.hash)
     removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
-    blocks = [chain.extend(changes=changes), *chain.extend_many(3)]
+    blocks = [chain.extend(changes=changes)]
+    late = skip(chain, 3)
+    blocks += [chain.blocks[chain.tip], *chain.extend_many(1), extend_with(chain, late)]
     document = plain({"fields": chain.genesis, "bytes": chain.genesis.encode(), "hash": chain.genesis.chain_id})
     return {
         "genesis": document,

@@ -116,7 +116,9 @@ def test_models_longer_than_a_block_and_scalars_are_moved_as_a_whole() -> None:
     numbers = np.random.default_rng(2)
     shape = (3, (1 << 14) // 2 + 5)
     v, b, w, late = (numbers.normal(size=shape).astype(np.float32) for _ in range(4))
-    known, base = ({"model.w": value, "buffer.n": np.float32(n).reshape(())} for value, n in ((v, 3), (b, 1)))
+    known, base = (
+        dict[str, Any](**{"model.w": value, "buffer.n": np.float32(n).reshape(())}) for value, n in ((v, 3), (b, 1))
+    )
     payloads = [
         {"model.w": value, "buffer.n": np.float32(n).reshape(())} | examples(count)
         for value, n, count in ((w, 4, 2), (late, 5, 6))

@@ -72,8 +72,8 @@ def payload(*numbers: int) -> bytes:
 class SumRules(Rules):
     """Rules of a trivial method: a payload is 8 little-endian uint32, knowledge 8 uint64 that sum up all posts so far.
 
-    Knowledge depends on the whole chain, so a test that leaves a post out can fail. Of a late post it also depends on
-    its age, and on what it was made from.
+    Knowledge depends on the whole chain, so a test that leaves a post out can fail. It also depends on the age of
+    late posts, and on what they were made from.
     """
 
     def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:

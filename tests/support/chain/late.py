@@ -24,7 +24,7 @@ def late_chain(count: int = 5, late_rounds: int = 2, **fields: Any) -> ChainBuil
 
 
 def place(post: Post) -> tuple[bytes, int]:
-    """What the posts of a block are sorted by."""
+    """Sort key of a block's posts."""
     return post.sender, post.round
 
 
