@@ -20,6 +20,7 @@ from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.owed import Owed, owed_by
 from fedchain.chain.membership.succession import succeed
+from fedchain.chain.membership.weights import weigh
 from fedchain.chain.post import PostKey
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
@@ -66,7 +67,7 @@ class State:
     work: int
     """Expected number of hashes behind the whole chain."""
     bits: int
-    """Difficulty of the next block, in compact form."""
+    """Difficulty of the next block, in compact form; :meth:`bits_of` says what a member makes of it."""
     posts: int
     """Number of posts that the block counts."""
     settled_time_ms: int
@@ -112,6 +113,14 @@ class State:
         """Number of posts that the next block may count: one of each contributor, and the late ones that are owed."""
         late = sum(len(item) for item in self.owed if item.phase == self.phase)
         return len(self.roster.contributors) + late
+
+    def bits_of(self, miner: PublicKey) -> int:
+        """Difficulty of an active member's next block, in compact form; without records it is the common one."""
+        roster = self.roster
+        if not self.records or not roster.is_active(miner):
+            return self.bits
+        weights = [record.weight for record in self.records if roster.is_active(record.key)]
+        return weigh(self.bits, self.records[roster.seats[miner]].weight, weights)
 
     def encode(self) -> bytes:
         """The canonical bytes of the state, without the parts that follow from them and the genesis document."""

@@ -316,8 +316,9 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
         "state root",
         f"{header.state_root.hex()} found, {state.root.hex()} expected",
     )
-    # The retarget sets the difficulty, not the miner.
-    check(header.bits == state.bits, InvalidBlock, "bits", f"{header.bits:#x} found, {state.bits:#x} expected")
+    # The retarget, and what the miner won before, set the difficulty; the miner does not.
+    expected_bits = state.bits_of(header.miner)
+    check(header.bits == expected_bits, InvalidBlock, "bits", f"{header.bits:#x} found, {expected_bits:#x} expected")
     # Work was spent on exactly this header.
     check(
         is_sealed(genesis.proof_function, header),

@@ -247,9 +247,8 @@ class Method(ABC):
         """Whether all clients start from the same random model; otherwise each draws its own."""
         return True
 
-    @property
-    def schedule(self) -> Schedule | None:
-        """How long and with which step clients train with SGD; None if they train in another way, or not at all."""
+    def schedule_in(self, round_number: int) -> Schedule | None:
+        """Return how long and with which step clients train in a round; None if they do it in another way, or not."""
         return None
 
     @property

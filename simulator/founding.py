@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.chain.genesis import Genesis
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
@@ -35,11 +34,7 @@ def found_federation(
 def consensus_of(scenario: Scenario) -> dict[str, Any]:
     """Fields of the genesis document that a scenario determines, apart from the task and its members."""
     named = {"name": scenario.name, "created_ms": EPOCH_MS, "aggregator": scenario.aggregator_rule}
-    if not scenario.members_change:
-        return scenario.to_genesis() | named
-    said = {"sponsors": scenario.sponsors, "away_after": scenario.away_after}
-    changing = {"version": CHANGES_VERSION, "admission": Admission(scenario.admission), **said}
-    return scenario.to_genesis() | named | changing
+    return scenario.to_genesis() | named
 
 
 def simulation_keys(scenario: Scenario) -> list[PrivateKey]:

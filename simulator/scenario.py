@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
@@ -126,12 +126,6 @@ class Scenario(Consensus):
     adversaries: tuple[Traitors, ...] = ()
     """Peers that do not follow the protocol, as [[adversaries]] tables in the file."""
 
-    admission: Literal["closed", "quorum", "sponsors"] = "closed"
-    """Members that decide who comes or is removed: none (closed), a quorum, or sponsors."""
-    sponsors: Annotated[int, Range(0, 10_000)] = 0
-    """Members that have to approve, if sponsors decide."""
-    away_after: Annotated[int, Range(0, 65_536)] = 0
-    """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
     changes: tuple[MemberChange, ...] = ()
     """Changes of the membership, as [[changes]] tables in the file. The data are dealt to all that ever take part."""
 
@@ -202,7 +196,7 @@ class Scenario(Consensus):
     @property
     def members_change(self) -> bool:
         """Whether the founding document lets members change."""
-        return bool(self.changes or self.away_after) or self.admission != "closed"
+        return bool(self.changes or self.away_after) or self.admission != "closed" or self.version > 2
 
     @property
     def newcomers(self) -> int:
@@ -224,7 +218,8 @@ class Scenario(Consensus):
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        for name, usual in (("device", "cpu"), ("train_ahead", True), ("hash_rates", ()), ("late_rounds", 0)):
+        usually = (("device", "cpu"), ("train_ahead", True), ("hash_rates", ()), ("version", 2), ("late_rounds", 0))
+        for name, usual in usually:
             if values[name] == usual:  # a file without it says the same
                 del values[name]
         if not self.members_change:  # as before there were such settings

@@ -188,6 +188,7 @@ class Explorer:
             payload_bytes=counts.payload_bytes,
             last_round=counts.last_round,
             blocks_mined=counts.blocks_mined,
+            hashes_per_block=work_from_bits(state.bits_of(member)) if state.roster.is_active(member) else None,
             votes=counts.votes,
             clock_offset_ms=counts.clock_offset_ms,
             conviction=next(crimes, None),

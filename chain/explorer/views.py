@@ -53,7 +53,7 @@ class ChainStatus:
     work: int
     """Expected number of hashes behind the whole chain."""
     bits: int
-    """Difficulty of the next block, in compact form."""
+    """Difficulty of the next block, in compact form; that of a member may be another one."""
     hashes_per_block: int
     """The same difficulty as the expected number of hashes."""
     members: int
@@ -308,6 +308,8 @@ class PeerView:
     """Round of its last counted post; None if it never posted."""
     blocks_mined: int
     """Final blocks that it mined."""
+    hashes_per_block: int | None
+    """Expected number of hashes behind a next one; None if it may not mine."""
     votes: int
     """Certificates that hold a precommit of it; a quorum is enough for one, so an honest member may lack some."""
     clock_offset_ms: int | None

@@ -8,6 +8,14 @@ from fedchain.chain.encoding import expect_record, expect_size
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 
+WEIGHT_MAX = 4
+"""Highest weight, in bits. It leaves room for the luck of honest members: one that is cut off gains nothing by bad
+luck, and those with power get what it lacks. A member that did not mine has that many blocks in hand when it comes
+back."""
+
+WEIGHT_MIN = -12
+"""Lowest weight: up to 4,096 times the others' hash rate buys no more blocks."""
+
 
 class Standing(IntEnum):
     """Whether a member counts."""
@@ -45,28 +53,41 @@ class Member:
     """Changes of it that the chain counts so far."""
     idle: int = 0
     """Blocks in a row for which it was due, and which count neither a post nor a vote of it."""
+    weight: int = 0
+    """How much easier its blocks are than those of a member of weight 0, in bits: ``WEIGHT_MIN`` to ``WEIGHT_MAX``."""
 
     @property
     def is_changing(self) -> bool:
         """Whether a change of it is on its way."""
         return self.next is not self.standing
 
-    def at(self, round_number: int) -> "Member":
-        """The record as a round begins. A newcomer, or one that is back, has been silent for no time."""
+    def at(self, round_number: int, weight_max: int) -> "Member":
+        """The record as a round begins. A newcomer, or one that is back, has been silent for no time.
+
+        Args:
+            round_number: the round.
+            weight_max: highest weight of one that begins. One that comes back with less keeps what it has, or going
+                away would pay.
+        """
         if not self.is_changing or round_number < self.round:
             return self
-        return replace(self, standing=self.next, idle=0)
+        weight = min(self.weight, weight_max) if self.next is Standing.ACTIVE else self.weight
+        return replace(self, standing=self.next, idle=0, weight=weight)
 
     def to_record(self) -> list[Any]:
-        """The canonical fields."""
-        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle]
+        """The canonical fields. The weight is counted from the lowest, since numbers have no sign."""
+        weight = self.weight - WEIGHT_MIN
+        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle, weight]
 
     @classmethod
     def from_record(cls, value: Any) -> "Member":
         """Read the canonical fields; raises InvalidEncoding."""
-        key, standing, following, *numbers = expect_record(value, "member", (bytes, int, int, int, int, int))
+        kinds = (bytes, int, int, int, int, int, int)
+        key, standing, following, first, sequence, idle, weight = expect_record(value, "member", kinds)
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
         for number in (standing, following):
             if number not in tuple(Standing):
                 raise InvalidEncoding("member standing", f"{number} found, 0 to {max(Standing)} expected")
-        return cls(key, Standing(standing), Standing(following), *numbers)
+        if weight > WEIGHT_MAX - WEIGHT_MIN:
+            raise InvalidEncoding("member weight", f"{weight} found, at most {WEIGHT_MAX - WEIGHT_MIN} expected")
+        return cls(key, Standing(standing), Standing(following), first, sequence, idle, weight + WEIGHT_MIN)

@@ -7,6 +7,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.membership.change import ROUNDS_AHEAD, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.weights import reweigh, weight_of_newcomers
 from fedchain.chain.roster import Roster
 from fedchain.crypto.keys import PublicKey
 
@@ -41,6 +42,9 @@ def succeed(
     if not records:
         return ()
     after, round_number = list(_count_idle(roster, records, deciders, block)), block.header.round
+    active = frozenset(member for member in roster.members if roster.is_active(member))
+    if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
+        after = list(reweigh(after, active, block.header.miner))
     for change in block.changes:
         following, due = _STANDING_AFTER[change.kind], round_number + ROUNDS_AHEAD
         if change.kind is ChangeKind.JOIN:
@@ -51,7 +55,8 @@ def succeed(
                 record, next=following, round=due, sequence=record.sequence + 1
             )
     if closes_round:
-        after = [record.at(round_number + 1) for record in _send_away(genesis, roster, after, round_number)]
+        weight = weight_of_newcomers(after, active)
+        after = [record.at(round_number + 1, weight) for record in _send_away(genesis, roster, after, round_number)]
     return tuple(after)
 
 

@@ -286,7 +286,7 @@ def _starts(connection: sqlite3.Connection, genesis: Genesis, height: int) -> It
 
 def _stands_on(header: Header, state: State) -> bool:
     found = header.parent_hash, header.height, header.state_root, header.bits
-    return found == (state.block_hash, state.height + 1, state.root, state.bits)
+    return found == (state.block_hash, state.height + 1, state.root, state.bits_of(header.miner))
 
 
 def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:

@@ -72,7 +72,11 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
     method = learner.method
     if not isinstance(method, Dfpl):
         raise ConfigurationError(f"the corollaries are about dfpl's loss, not {type(method).__name__}'s")
-    if method.schedule.epochs == 0 and method.schedule.steps < 2:
+    if method.optimizer != "sgd" or method.schedule != "constant":
+        raise ConfigurationError(
+            f"the corollaries are of sgd with one learning rate, not {method.optimizer} and schedule {method.schedule}"
+        )
+    if method.local_epochs == 0 and method.local_steps < 2:
         raise ConfigurationError(
             "local_steps is 1: the bounds are estimated between the steps of a round (--set bounds=false)"
         )
@@ -111,7 +115,7 @@ def observe_round(method: Dfpl, client: Client, round: Round, checkpoints: int) 
     Returns what it posts, and the checkpoints in order. The client is left as its training left it.
     """
     method.receive(client, round)
-    steps = count_steps(method.schedule, len(client.train_labels))
+    steps = count_steps(method.schedule_in(round.number), len(client.train_labels))
     chosen = {step * (steps - 1) // max(1, checkpoints - 1) for step in range(checkpoints)}
     seen: list[list[torch.Tensor]] = []
     with _watched(client, seen, chosen):
@@ -153,7 +157,7 @@ def _measure(method: Dfpl, client: Client, known: Known) -> Checkpoint:
     embeddings = client.model(images[:EMBEDDINGS_MAX])[0]  # (n, D)
     extractor = _extractor(client, embeddings)
     client.model.train()
-    size = method.schedule.batch_size
+    size = method.batch_size
     count = min(BATCHES_MAX, batches_per_pass(len(labels), size))
     batches = [
         _gradient(client, method.loss(client.model, images[batch], labels[batch], known))

@@ -98,6 +98,7 @@ class DistillationMethod(LocalSgdMethod):
     mixes_models: ClassVar[bool] = True
     needs_split: ClassVar[bool] = True
     beyond_dp_sgd: ClassVar[str] = "features and logits of every example are posted"
+    sgd_alone: ClassVar[str] = "the aggregator's network takes the same steps, and hands its momentum on"
 
     aggregator: ClassVar[str] = "dedicated"
     """How the aggregator is chosen, unless the federation says otherwise."""
@@ -220,7 +221,7 @@ class DistillationMethod(LocalSgdMethod):
         """
         from fedchain.learning.families.server import open_server, save_server
 
-        bulk, server = bulk_of(round), open_server(client, round, self.schedule, self.stage_blocks)
+        bulk, server = bulk_of(round), open_server(client, round, self.schedule_in(round.number), self.stage_blocks)
         answers = list[PartRef]()
         for sender, refs in examples_by_sender(bulk).items():
             before, drawn = server.copy(), client.generator.get_state()

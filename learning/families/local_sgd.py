@@ -1,4 +1,4 @@
-"""Methods whose clients train a model of their own, or a common one, with SGD. B batch, D embedding, n examples."""
+"""Methods whose clients train a model of their own, or a common one. B batch, D embedding, n examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Method, Phase, validate_range
-from fedchain.learning.training.schedule import Schedule, count_steps
+from fedchain.learning.training.schedule import OptimizerName, RateCurve, Schedule, count_steps, rate_factor
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ class LocalSgdMethod(Method):
     """One phase a round, `update`: every client trains and posts. A method overrides what differs."""
 
     learning_rate: float = 0.1
-    """Step size eta of local SGD."""
+    """Step size eta of local training; the largest, if it changes from round to round."""
 
     batch_size: int = 32
     """Examples per minibatch, B."""
@@ -52,10 +52,35 @@ class LocalSgdMethod(Method):
     """If positive, a client makes this many passes over its data per round, instead of local_steps."""
 
     momentum: float = 0.0
-    """Momentum of local SGD; its buffer starts empty in every round."""
+    """Momentum of local SGD; its buffer starts empty in every round, with optimizer = momentum in the first alone."""
 
     weight_decay: float = 0.0
-    """L2 penalty of local SGD."""
+    """L2 penalty of local training; decoupled from the gradient with adamw."""
+
+    optimizer: OptimizerName = "sgd"
+    """Optimizer of local training: sgd, or momentum, adam or adamw, whose memory stays with the client."""
+
+    adam_beta1: float = 0.9
+    """adam and adamw: decay of the running mean of gradients."""
+
+    adam_beta2: float = 0.999
+    """adam and adamw: decay of the running mean of squared gradients."""
+
+    adam_epsilon: float = 1e-8
+    """adam and adamw: added to the root of that mean."""
+
+    schedule: RateCurve = "constant"
+    """How the learning rate falls, by rounds: constant, cosine or linear (nearly to 0 over schedule_rounds), or step
+    (times schedule_decay after each schedule_rounds)."""
+
+    schedule_rounds: int = 0
+    """Rounds of the schedule, after those of the warm-up."""
+
+    schedule_decay: float = 0.1
+    """step: factor of each fall."""
+
+    warmup_rounds: int = 0
+    """Rounds in which the learning rate rises to its largest value."""
 
     shared_init: bool = True
     """Whether all clients start from the same random model; otherwise each draws its own."""
@@ -84,6 +109,9 @@ class LocalSgdMethod(Method):
     class that takes them gives a reason. A class says that for itself alone: one that is made of it may post more, and
     has to say it anew."""
 
+    sgd_alone: ClassVar[str] = ""
+    """The reason for which it takes no other optimizer than sgd. Empty: it takes any."""
+
     alone: ClassVar[str] = ""
     """The reason for which clients are trained one by one. Empty: many can be trained as one batch of models, a cohort,
     since all their steps are those of `train`. It needs nothing else of a class: `update` is the same."""
@@ -106,6 +134,7 @@ class LocalSgdMethod(Method):
         validate_range("local_epochs", self.local_epochs, 0, 1 << 20)
         validate_range("momentum", self.momentum, 0.0, 1.0, high_open=True)
         validate_range("weight_decay", self.weight_decay, 0.0, 1e3)
+        self._validate_optimizer()
         validate_range("gradient_noise", self.gradient_noise, 0.0, 1e6)
         validate_range("gradient_clip", self.gradient_clip, 0.0, 1e12, low_open=True)
         validate_range("epsilon_budget", self.epsilon_budget, 0.0, 1e6)
@@ -119,6 +148,26 @@ class LocalSgdMethod(Method):
             raise ConfigurationError("epsilon_budget bounds nothing: the method adds no noise as it is set")
         if self.epsilon_budget > 0 and not self.states_epsilon:
             raise ConfigurationError(f"epsilon_budget bounds nothing: {NO_EPSILON}")
+
+    def _validate_optimizer(self) -> None:
+        validate_range("adam_beta1", self.adam_beta1, 0.0, 1.0, high_open=True)
+        validate_range("adam_beta2", self.adam_beta2, 0.0, 1.0, high_open=True)
+        validate_range("adam_epsilon", self.adam_epsilon, 0.0, 1.0, low_open=True)
+        validate_range("schedule_rounds", self.schedule_rounds, 0, 1 << 30)
+        validate_range("schedule_decay", self.schedule_decay, 0.0, 1.0, low_open=True)
+        validate_range("warmup_rounds", self.warmup_rounds, 0, 1 << 30)
+        if self.optimizer != "sgd" and self.sgd_alone:
+            name = type(self).__name__
+            raise ConfigurationError(f"{name} takes no optimizer but sgd, not {self.optimizer}: {self.sgd_alone}")
+        if self.optimizer == "momentum" and self.momentum == 0:
+            raise ConfigurationError("optimizer momentum needs momentum, which is 0")
+        if self.optimizer in ("adam", "adamw") and self.momentum > 0:
+            raise ConfigurationError(f"{self.optimizer} has adam_beta1 in place of momentum: set momentum to 0")
+        if (self.schedule != "constant") != (self.schedule_rounds > 0):
+            raise ConfigurationError(
+                f"schedule is {self.schedule} and schedule_rounds {self.schedule_rounds}: "
+                "cosine, linear and step need rounds, constant has none"
+            )
 
     def validate_model(self, info: ModelInfo) -> None:
         """Raise `ConfigurationError` for batch normalization under DP-SGD: it mixes the examples of a batch."""
@@ -134,8 +183,10 @@ class LocalSgdMethod(Method):
 
     @property
     def trained_alone(self) -> str:
-        """The class's reason, or that of DP-SGD."""
-        return "DP-SGD draws its noise from each member's secrets" if self.gradient_noise > 0 else self.alone
+        """The class's reason, or that of DP-SGD or an optimizer."""
+        if self.gradient_noise > 0:
+            return "DP-SGD draws its noise from each member's secrets"
+        return self.alone or ("" if self.optimizer == "sgd" else f"{self.optimizer} has each client's own memory")
 
     @abstractmethod
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
@@ -148,15 +199,16 @@ class LocalSgdMethod(Method):
         """
 
     def train(self, client: Client, round: Round, **changes: Any) -> None:
-        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.loop.Training`."""
+        """Take the round's steps, or DP-SGD's, on `loss`; `changes` are those of `training.loop.Training`."""
+        schedule = self.schedule_in(round.number)
         if self.gradient_noise == 0:
             from fedchain.learning.training.loop import Training, train
 
-            train(Training(client, self.loss, self.schedule, round.number, **changes))
+            train(Training(client, self.loss, schedule, round.number, **changes))
             return
         from fedchain.learning.privacy.dp_sgd import train_privately
 
-        train_privately(client, self.loss, self.schedule, round.number, self._gradient_noise, **changes)
+        train_privately(client, self.loss, schedule, round.number, self._gradient_noise, **changes)
 
     @property
     def adds_noise(self) -> bool:
@@ -181,7 +233,7 @@ class LocalSgdMethod(Method):
         from fedchain.learning.privacy.dp_sgd import planned_release
 
         one_batch = self.batch_size  # of examples: a pass is a pass of however many
-        return (planned_release(self.schedule, one_batch, self._gradient_noise),)
+        return (planned_release(self.schedule_in(1), one_batch, self._gradient_noise),)
 
     def cautions(self, rounds: int | None) -> Sequence[str]:
         """See `Method.cautions`."""
@@ -210,18 +262,23 @@ class LocalSgdMethod(Method):
 
     def planned_steps(self, phase: Phase, examples: int, round_number: int) -> int:
         """As the schedule has them, where the phase trains."""
-        return count_steps(self.schedule, examples) if phase.trains else 0
+        return count_steps(self.schedule_in(round_number), examples) if phase.trains else 0
 
-    @property
-    def schedule(self) -> Schedule:
-        """How a client's local SGD runs."""
+    def schedule_in(self, round_number: int) -> Schedule:
+        """Return how a client trains in a round."""
+        rounds, warmup, decay = self.schedule_rounds, self.warmup_rounds, self.schedule_decay
+        factor = rate_factor(self.schedule, round_number, rounds=rounds, warmup=warmup, decay=decay)
         return Schedule(
-            learning_rate=self.learning_rate,
+            learning_rate=self.learning_rate * factor,
             batch_size=self.batch_size,
             steps=self.local_steps,
             epochs=self.local_epochs,
+            optimizer=self.optimizer,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
+            beta1=self.adam_beta1,
+            beta2=self.adam_beta2,
+            epsilon=self.adam_epsilon,
         )
 
     @property

@@ -143,7 +143,8 @@ class PrototypeMethod(LateMethod):
         if self.gradient_noise > 0:
             from fedchain.learning.privacy.dp_sgd import planned_release
 
-            releases.append(planned_release(self.schedule, len(client.train_labels), self._gradient_noise))
+            schedule = self.schedule_in(round.number)
+            releases.append(planned_release(schedule, len(client.train_labels), self._gradient_noise))
         client.ledger.validate(round.number, UPDATE, releases, self.budget)
 
     def round_releases(self) -> Sequence[Release]:

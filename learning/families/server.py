@@ -20,7 +20,7 @@ from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.vectors import flatten, read_state, trained_parameters, unflatten, write_state
 from fedchain.learning.payload.spec import MAGNITUDE_MAX
 from fedchain.learning.round import Round, bulk_of
-from fedchain.learning.training.loop import take_step
+from fedchain.learning.training.optimizers import take_sgd_step
 
 if TYPE_CHECKING:
     from fedchain.learning.client import Client
@@ -71,7 +71,7 @@ class Server:
             if not math.isfinite(float(value.detach())):
                 raise TrainingDiverged(*self._where, self._steps, float(value.detach()))
             gradients = torch.autograd.grad(value, self._parameters)
-            take_step(self._parameters, gradients, self._velocities, self._schedule)
+            take_sgd_step(self._parameters, self._velocities, self._schedule, gradients)
             said[batch] = logits.detach()
             self._steps += 1
         return said

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from fedchain.learning.leakage.descent import PixelRange
 from fedchain.learning.models.prototypes import EVALUATION_BATCH
 from fedchain.learning.models.unet import UNet, build_unet
-from fedchain.learning.training.adamw import AdamWSchedule, train_with_adamw
+from fedchain.learning.training.loop import train_network
+from fedchain.learning.training.schedule import Schedule
 
 
 def train_decoder(
-    encrypted: torch.Tensor, images: torch.Tensor, width: int, schedule: AdamWSchedule, generator: torch.Generator
+    encrypted: torch.Tensor, images: torch.Tensor, width: int, schedule: Schedule, generator: torch.Generator
 ) -> UNet:
     """Return a UNet that has learned to make images (N, c, h, w) of their encrypted ones, by mean squared error.
 
@@ -26,7 +27,7 @@ def train_decoder(
     def loss(batch: torch.Tensor) -> torch.Tensor:
         return F.mse_loss(decoder(seen[batch]), images[batch])
 
-    train_with_adamw(list(decoder.parameters()), loss, schedule, len(images), generator)
+    train_network(list(decoder.parameters()), loss, schedule, len(images), generator)
     return decoder.eval()
 
 

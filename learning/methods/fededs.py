@@ -32,7 +32,7 @@ from fedchain.learning.payload.pixels import pack_images, unpack_images
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors, bulk_of, left_behind
 from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec, images_in_part
-from fedchain.learning.training.schedule import Schedule, batches_per_pass
+from fedchain.learning.training.schedule import Schedule, adamw_schedule, batches_per_pass
 
 if TYPE_CHECKING:
     import torch
@@ -140,6 +140,7 @@ class FedEds(FedAvg):
     needs_pooling: ClassVar[bool] = True
     beyond_dp_sgd: ClassVar[str] = "it shows encrypted images, and learns from those of others"
     alone: ClassVar[str] = "each client learns through layers of its own"
+    sgd_alone: ClassVar[str] = "its two phases train one model on different losses, each from an empty memory"
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
@@ -181,7 +182,7 @@ class FedEds(FedAvg):
         from fedchain.learning.training.loop import Training, train
 
         bulk, common = bulk_of(round), read_state(client.model)
-        schedule = replace(self.schedule, epochs=self.extractor_epochs)
+        schedule = replace(self.schedule_in(round.number), epochs=self.extractor_epochs)
         train(Training(client, super().loss, schedule, round.number))  # Eq. 2
         for rows in self._encrypted(client, round.number):
             bulk.write("encrypted", rows, EVERYBODY)
@@ -199,7 +200,7 @@ class FedEds(FedAvg):
         correct = self.rule.correction(client)
         times = self.epochs_in(round.number)
         learned_from = list[int]()
-        schedule, others = _longer(self.schedule, times), self._others(client, round, learned_from)
+        schedule, others = _longer(self.schedule_in(round.number), times), self._others(client, round, learned_from)
         before, drawn, steps = read_state(client.model), client.generator.get_state(), client.steps
         try:
             train(Training(client, self.loss, schedule, round.number, correct, others))
@@ -236,7 +237,7 @@ class FedEds(FedAvg):
         if phase == ENCRYPT:
             return left_behind(round)
         if phase != INITIAL_MODEL and self.nova_step == "printed" and round.knowledge is not None:
-            return printed_nova_step(round, round.knowledge, self.learning_rate)
+            return printed_nova_step(round, round.knowledge, self.schedule_in(round.number).learning_rate)
         return self.rule.aggregate(phase, round)
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
@@ -285,7 +286,7 @@ class FedEds(FedAvg):
         from fedchain.learning.models.prototypes import EVALUATION_BATCH
         from fedchain.learning.models.unet import build_unet
         from fedchain.learning.seeding import derive
-        from fedchain.learning.training.adamw import AdamWSchedule, train_with_adamw
+        from fedchain.learning.training.loop import train_network
 
         model, images, labels = client.model, client.train_images, client.train_labels
         assert isinstance(model, PooledModel), "the configuration was validated"
@@ -298,10 +299,8 @@ class FedEds(FedAvg):
         def loss(batch: torch.Tensor) -> torch.Tensor:
             return F.cross_entropy(model.forward_through(layer, encryptor(images[batch])), labels[batch])  # Eq. 3
 
-        schedule = AdamWSchedule(
-            learning_rate=self.encryptor_rate, epochs=self.encryptor_epochs, batch_size=self.batch_size
-        )
-        train_with_adamw(list(encryptor.parameters()), loss, schedule, len(labels), client.generator)
+        schedule = adamw_schedule(self.encryptor_rate, self.encryptor_epochs, self.batch_size)
+        train_network(list(encryptor.parameters()), loss, schedule, len(labels), client.generator)
         client.steps += schedule.epochs * batches_per_pass(len(labels), schedule.batch_size)
         encryptor.eval()
         with torch.inference_mode():

@@ -53,9 +53,12 @@ class FedNova(FedAvg):
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1.0 / self.learning_rate)
         if self.proximal_weight > 0 and self.momentum > 0:
             raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")
+        if self.proximal_weight > 0 and (self.schedule != "constant" or self.warmup_rounds):
+            raise ConfigurationError("proximal_weight and a schedule: ||a_k||_1 is reckoned with one learning rate")
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its server divides by the steps of one round"
+    sgd_alone: ClassVar[str] = "||a_k||_1 counts how often each gradient of SGD enters the model (section 4)"
 
     def correction(self, client: Client) -> Correction | None:
         """The gradient of FedProx's term, if there is one: clients train as FedAvg's or FedProx's do."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client
     from fedchain.learning.models.base import Model
     from fedchain.learning.training.loop import Step
+    from fedchain.learning.training.schedule import Schedule
 
 _LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30
 """Numbers of the published code that keep the logarithm of a probability, and a division by a gradient, finite."""
@@ -81,6 +82,7 @@ class FedReg(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = "its steps are its own, on data that it makes of the examples"
     alone: ClassVar[str] = beyond_dp_sgd
+    sgd_alone: ClassVar[str] = "each step is followed by a projection of the change that SGD made (Eq. 11)"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""
@@ -92,7 +94,8 @@ class FedReg(FedAvg):
         def given(batch: torch.Tensor) -> Generated:
             return next(generated)._replace(own_pseudo_images=own[batch])
 
-        run_steps(client, self.step(client), self.schedule, round.number, given=given)
+        schedule = self.schedule_in(round.number)
+        run_steps(client, self.step(client, schedule), schedule, round.number, given=given)
         return self.post_model(client)
 
     def generate(self, client: Client) -> Iterator[Generated]:
@@ -136,7 +139,7 @@ class FedReg(FedAvg):
             moved = moved.detach() + rate * gradient.sign()
         return moved
 
-    def step(self, client: Client) -> Step:
+    def step(self, client: Client, schedule: Schedule) -> Step:
         """Build the local step of Eq. 11 from the common model, which the client's model is now."""
         import torch
         import torch.nn.functional as F
@@ -148,7 +151,7 @@ class FedReg(FedAvg):
             unflatten,
             write_vector,
         )
-        from fedchain.learning.training.loop import take_step
+        from fedchain.learning.training.optimizers import take_sgd_step
 
         model, common = client.model, read_vector(client.model)  # o, (P,)
         parameters = trained_parameters(model)
@@ -165,7 +168,7 @@ class FedReg(FedAvg):
                 semantic = gradient_vector(soft_cross_entropy(logits, uniform), model)  # g_gamma(D^s'), section 3.3
                 gradient = gradient - projection(gradient, semantic)
             write_vector(model, theta)
-            take_step(parameters, unflatten(gradient, parameters), velocities, self.schedule)
+            take_sgd_step(parameters, velocities, schedule, unflatten(gradient, parameters))
             theta = read_vector(model)
 
             write_vector(model, 0.5 * (theta + common))  # theta_beta, of Eqs. 6 and 7

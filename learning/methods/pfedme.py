@@ -70,6 +70,7 @@ class PFedMe(FedAvg):
     beyond_dp_sgd: ClassVar[str] = "its steps are its own"
     beyond_late: ClassVar[str] = "its clients remember models of their own"
     alone: ClassVar[str] = beyond_dp_sgd
+    sgd_alone: ClassVar[str] = "its two step sizes are Algorithm 1's"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""
@@ -80,14 +81,15 @@ class PFedMe(FedAvg):
         state = client.state(PFedMeState)
         if self.start == "personal" and state.personal is not None:
             write_vector(client.model, state.personal)
-        run_steps(client, self.step(client, local), self.schedule, round.number)
+        schedule = self.schedule_in(round.number)
+        run_steps(client, self.step(client, local, schedule.learning_rate), schedule, round.number)
         state.personal = personal = read_vector(client.model)  # theta, (P,)
         write_vector(client.model, local)
         posted = self.post_model(client)
         write_vector(client.model, personal)
         return posted
 
-    def step(self, client: Client, local: torch.Tensor) -> Step:
+    def step(self, client: Client, local: torch.Tensor, rate: float) -> Step:
         """Build the local iteration; it moves the client's model, theta, and `local`, which is w."""
         from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
 
@@ -99,7 +101,7 @@ class PFedMe(FedAvg):
                 pull = self.proximal_weight * (theta - local) + self.weight_decay * theta
                 write_vector(client.model, theta - self.personal_learning_rate * (gradient + pull))  # Eq. 7
             theta = read_vector(client.model)
-            local.sub_(self.learning_rate * self.proximal_weight * (local - theta))  # line 8
+            local.sub_(rate * self.proximal_weight * (local - theta))  # line 8
             return loss
 
         return step

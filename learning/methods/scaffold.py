@@ -38,6 +38,7 @@ class Scaffold(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its control variates are of the round's model"
+    sgd_alone: ClassVar[str] = "a control variate is the mean gradient only if SGD took the steps (line 12)"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""
@@ -53,7 +54,8 @@ class Scaffold(FedAvg):
             server = torch.from_numpy(np.array(round.knowledge["control"]))
         own = torch.zeros_like(common) if state.control is None else state.control  # c_i, (P,)
         self.train(client, round, correct=Correction(_corrected, (own, server)))
-        drift = (common - read_vector(client.model)) / (client.steps * self.learning_rate)
+        rate = self.schedule_in(round.number).learning_rate
+        drift = (common - read_vector(client.model)) / (client.steps * rate)
         renewed = own - server + drift  # line 12, (ii)
         state.control = renewed
         return self.post_model(client) | {"control_change": (renewed - own).numpy()}  # line 13

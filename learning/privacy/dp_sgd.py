@@ -24,7 +24,8 @@ from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release, Sampling
 from fedchain.learning.training.given import stack_given
-from fedchain.learning.training.loop import Correction, Given, Loss, run_steps, take_step
+from fedchain.learning.training.loop import Correction, Given, Loss, run_steps
+from fedchain.learning.training.optimizers import open_optimizer
 from fedchain.learning.training.schedule import Schedule, batches_per_pass, count_steps
 
 GRADIENTS = "gradients"
@@ -73,7 +74,7 @@ def train_privately(
     release = planned_release(schedule, len(client.train_labels), noise)
     client.ledger.validate(round_number, noise.phase, [release], noise.budget)
     parameters = trained_parameters(client.model)
-    velocities = [torch.zeros_like(value) for value in parameters]
+    take_step = open_optimizer(client, parameters, schedule)
     labels: tuple[str | int, ...] = (GRADIENTS, noise.phase, "round", round_number)
     start = fingerprint(read_vector(client.model).double().numpy(), noise.multiplier)
     batch_size = min(schedule.batch_size, len(client.train_labels))  # as expected of a Poisson batch
@@ -88,7 +89,7 @@ def train_privately(
             gradient = torch.from_numpy(noised * (noise.clip / batch_size)).to(parameters[0].dtype)
             if correct is not None:
                 gradient = correct(gradient, flatten(parameters))
-        take_step(parameters, unflatten(gradient, parameters), velocities, schedule)
+        take_step(unflatten(gradient, parameters))
         return value
 
     batches = None

@@ -26,7 +26,8 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.training.given import Stack, Stacked, stack_given
 from fedchain.learning.training.kinds import attributes_of
 from fedchain.learning.training.lanes import InLanes
-from fedchain.learning.training.loop import Through, Training, draw_batches, take_batch, take_step
+from fedchain.learning.training.loop import Through, Training, draw_batches, take_batch
+from fedchain.learning.training.optimizers import take_sgd_step
 
 SMALL = 1 << 16
 """Scalars of a fully connected model up to which a processor gains from a cohort. Larger models and convolutions are as
@@ -121,7 +122,7 @@ class _Cohort:
                     with self._told(place), self._as_alone(place):
                         for embedding in found.embeddings[place]:
                             training.seen(embedding.cpu())
-            take_step(models.trained, found.gradients, velocities, schedule)
+            take_sgd_step(models.trained, velocities, schedule, found.gradients)
             losses[:, number] = found.losses
         for place in range(len(trainings)):
             models.write_back(place)

@@ -1,9 +1,9 @@
 """Local training: the one loop that every method shares. B batch, n examples of the client, P scalars of the model.
 
-`train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient terms
-that do not depend on the batch (a proximal term, a control variate), `given` gives the loss more than the batch
-(another model's output for the same images), and `run_steps` replaces SGD's step altogether. A `Training` says all that
-`train` needs, so that many clients can be trained as one batch of models (`cohort.py`).
+`train` takes an optimizer's steps on the method's loss. A method changes it in at most three places: `correct` adds to
+the gradient terms that do not depend on the batch (a proximal term, a control variate), `given` gives the loss more
+than the batch (another model's output for the same images), and `run_steps` replaces the step altogether. A `Training`
+says all that `train` needs, so that many clients can be trained as one batch of models (`cohort.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,8 @@ from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
-from fedchain.learning.training.schedule import Schedule, count_steps
+from fedchain.learning.training.optimizers import OptimizerState, open_optimizer, take_adam_step
+from fedchain.learning.training.schedule import Schedule, batches_per_pass, count_steps
 
 Loss = Callable[[Forward, torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """loss(forward, images, labels, given) -> scalar."""
@@ -39,7 +40,7 @@ Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """A change of each gradient into the one that SGD takes; weight decay and momentum come after."""
+    """A change of each gradient into the one that the optimizer takes; weight decay and momentum come after."""
 
     change: Callable[..., torch.Tensor]
     """change(gradient (P,), parameters (P,), *values) -> gradient (P,). Clients differ in the values alone."""
@@ -54,7 +55,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Training:
-    """A client's training with SGD in a round. Momentum begins at zero."""
+    """A client's training in a round."""
 
     client: Client
     loss: Loss
@@ -89,7 +90,7 @@ def train(training: Training) -> None:
 def _train_alone(training: Training) -> None:
     model, schedule, correct = training.client.model, training.schedule, training.correct
     parameters = trained_parameters(model)
-    velocities = [torch.zeros_like(value) for value in parameters]
+    take_step = open_optimizer(training.client, parameters, schedule)
     forward: Forward = model if training.through is None else partial(training.through, model)
     if training.seen is not None:
         forward = partial(_seen, forward, training.seen)
@@ -100,7 +101,7 @@ def _train_alone(training: Training) -> None:
         if correct is not None:
             with torch.no_grad():
                 gradients = unflatten(correct(flatten(gradients), flatten(parameters)), parameters)
-        take_step(parameters, gradients, velocities, schedule)
+        take_step(gradients)
         return value
 
     run_steps(training.client, step, schedule, training.round_number, given=training.given)
@@ -147,20 +148,21 @@ def take_batch(client: Client, batch: torch.Tensor) -> tuple[torch.Tensor, torch
     return images, client.train_labels.index_select(0, batch)
 
 
-@torch.no_grad()
-def take_step(
+def train_network(
     parameters: Sequence[torch.Tensor],
-    gradients: Sequence[torch.Tensor],
-    velocities: Sequence[torch.Tensor],
+    loss: Callable[[torch.Tensor], torch.Tensor],
     schedule: Schedule,
+    examples: int,
+    generator: torch.Generator,
 ) -> None:
-    """Take torch.optim.SGD's step. The class itself would load torch's compiler, a second and 70 MB a process."""
-    for value, gradient, velocity in zip(parameters, gradients, velocities, strict=True):
-        if schedule.weight_decay > 0:
-            gradient = gradient.add(value, alpha=schedule.weight_decay)
-        if schedule.momentum > 0:
-            gradient = velocity.mul_(schedule.momentum).add_(gradient)
-        value.sub_(gradient, alpha=schedule.learning_rate)
+    """Train a network that is no client's model, with AdamW: loss(batch (B,)) -> scalar, of so many examples.
+
+    Its parameters must be leaves of the graph.
+    """
+    state = OptimizerState()
+    batches = draw_batches(examples, schedule.batch_size, generator)
+    for _ in range(schedule.epochs * batches_per_pass(examples, schedule.batch_size)):
+        take_adam_step(parameters, state, schedule, torch.autograd.grad(loss(next(batches)), parameters))
 
 
 def draw_batches(examples: int, batch_size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:

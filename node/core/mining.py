@@ -111,7 +111,7 @@ class Mining:
             evidence_root=evidence_root(draft.evidence),
             state_root=context.head.root,
             knowledge_root=result.root,
-            bits=context.head.bits,
+            bits=context.head.bits_of(context.me),
             miner=context.me,
             nonce=0,
             changes_root=changes_root(draft.changes),

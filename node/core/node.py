@@ -12,6 +12,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change
+from fedchain.chain.membership.member import Member
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage
@@ -166,6 +167,12 @@ class Node:
     def open_changes(self) -> tuple[Change, ...]:
         """Changes of the membership that no final block counts yet, with the approvals that are known."""
         return tuple(self._context.changes)
+
+    def own_record(self) -> Member | None:
+        """This peer's record in the state; None if it never was a member, or members are the same for ever."""
+        head = self.head
+        seat = head.roster.seats.get(self._context.me)
+        return head.records[seat] if head.records and seat is not None else None
 
     def holds(self, post: Post) -> bool:
         """Whether a post would be counted in our next block."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from fedchain.files.tables import Range
+from fedchain.node.config import NodeConfigError
 
 Aggregator = Literal["auto", "none", "fixed", "rotating", "dedicated"]
 
@@ -70,14 +71,28 @@ class Consensus:
     """Kibibytes up to which a post travels inside the message that announces it."""
     retention_blocks: Blocks = 1_000
     """Blocks up to the head whose payloads are kept; 0: all."""
+    version: Annotated[int, Range(2, 3)] = 2
+    """Version of the protocol. In 3, which every federation has whose members may change, each member has a difficulty
+    of its own."""
+    admission: Literal["closed", "quorum", "sponsors"] = "closed"
+    """Members that decide who comes or is removed: none (closed), a quorum, or sponsors."""
+    sponsors: Annotated[int, Range(0, 10_000)] = 0
+    """Members that have to approve, if sponsors decide."""
+    away_after: Annotated[int, Range(0, 65_536)] = 0
+    """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
     late_rounds: Annotated[int, Range(0, 16)] = 0
     """Rounds after its own in which a post that came too late still counts, by the method's late_weighting; 0: none. 2
     suits machines of different speeds."""
 
+    @property
+    def members_change(self) -> bool:
+        """Whether members may come and go."""
+        return bool(self.away_after) or self.admission != "closed" or self.version > 2
+
     def to_genesis(self) -> dict[str, Any]:
         """The fields of a genesis document in its own units, but for the aggregator: the task has a say in that."""
         from fedchain.chain.difficulty import bits_from_attempts
-        from fedchain.chain.genesis import FaultModel
+        from fedchain.chain.genesis import Admission, FaultModel
         from fedchain.chain.membership.change import CHANGES_VERSION
 
         same: tuple[str, ...] = ("rounds", "centralized", "proof_function", "retention_blocks")
@@ -86,10 +101,34 @@ class Consensus:
         return {
             **{name: getattr(self, name) for name in same},
             **{f"{name}_ms": round(getattr(self, f"{name}_s") * 1000) for name in times},
-            **({"version": CHANGES_VERSION} if self.late_rounds else {}),
             **({"payload_size_max": self.payload_mib_max * 2**20} if self.payload_mib_max else {}),
             "inline_size_max": self.inline_kib_max * 2**10,
             "target_mining_time_ms": round(self.mining_s * 1000),
             "initial_bits": bits_from_attempts(self.mining_attempts),
             "fault_model": FaultModel(self.fault_model),
+            **({"version": CHANGES_VERSION} if self.members_change or self.late_rounds else {}),
+            "admission": Admission(self.admission),
+            **{name: getattr(self, name) for name in ("sponsors", "away_after")},
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Founding(Consensus):
+    """Everything that real members agree on beside their task when they found a federation."""
+
+    parts: Members = 0
+    """Parts that the data are divided into, one for each member with data that there may ever be; 0: as many as
+    founders have data."""
+
+    def count_parts(self, founders: int) -> int:
+        """The number of parts for so many founders with data; raises NodeConfigError."""
+        if not self.parts or self.parts == founders:
+            return founders
+        if self.parts < founders or self.admission == "closed":
+            ever = (
+                f"at least {founders}"
+                if self.admission != "closed"
+                else f"{founders}: in a closed federation nobody joins"
+            )
+            raise NodeConfigError(f"parts is {self.parts}, it must be {ever}")
+        return self.parts

@@ -46,6 +46,8 @@ LATER_HYPERPARAMETERS = frozenset(
     | {"contributors_min", "decryption_threshold", "encryption", "key_bits", "magnitude_max"}
     | {"privacy_delta", "prototype_clip", "prototype_noise"}
     | {"late_exponent", "late_weighting"}
+    | {"adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"}
+    | {"schedule", "schedule_decay", "schedule_rounds", "warmup_rounds"}
 )
 """Hyper-parameters of methods to which the same applies."""
 

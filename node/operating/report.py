@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any, Protocol, assert_never
 
@@ -83,7 +83,8 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
     """Everything that an operator needs to know, as plain values."""
     node, activity, genesis = service.node, service.activity, service.genesis
     head, observed = node.head, node.observations
-    missing = [address(member) for member in by_number(node.waiting_for(), genesis)]
+    seats = head.roster.seats
+    missing = [address(member) for member in by_number(node.waiting_for(), seats)]
     speaking = {service.me, *service.peers} & head.roster.electors
     required, reachable = node.votes_required(), len(speaking)
     round_number = min(head.round, genesis.rounds) if head.finished else head.round
@@ -98,7 +99,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "pid": os.getpid(),
         "chain_id": genesis.chain_id.hex(),
         "address": address(service.me),
-        "numbers": {address(member): genesis.index[member] for member in sorted(named & genesis.index.keys())},
+        "numbers": {address(member): seats[member] for member in sorted(named & seats.keys())},
         "height": head.height,
         "head": head.block_hash.hex(),
         "head_age_s": _age_s(observed.head_moved_ms),
@@ -106,14 +107,14 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "round": round_number,
         "phase": phase_rule(genesis, head).name,
         "finished": head.finished,
-        "members": len(head.roster.members),
+        "members": len(head.roster.reachable),
         "aggregator": "" if aggregator is None else address(aggregator),
         "fault_model": genesis.fault_model.value,
         "electors": len(head.roster.electors),
         "elector": service.me in head.roster.electors,
         "quorum": required,
         "quorum_reachable": reachable >= required,
-        "electors_missing": [address(member) for member in by_number(head.roster.electors - speaking, genesis)],
+        "electors_missing": [address(member) for member in by_number(head.roster.electors - speaking, seats)],
         "stands": None if stands is None else plain_standstill(stands, activity.stands_since_ms or 0),
         "posts_required": 0 if head.finished else node.posts_required(),
         "missing_posts": missing,
@@ -124,11 +125,11 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "clock_offset_ms": observed.clock_offsets_ms.get(service.me, 0),
         "clocks_off": {
             address(member): offset
-            for member in by_number(observed.clock_offsets_ms, genesis)
+            for member in by_number(observed.clock_offsets_ms, seats)
             if abs(offset := observed.clock_offsets_ms[member]) > CLOCK_OFF_MS
         },
         "catching_up_to": node.catching_up_to(),
-        "peers": [address(peer) for peer in by_number(service.peers, genesis)],
+        "peers": [address(peer) for peer in by_number(service.peers, seats)],
         "links": {} if links is None else _links(service, links),
         "training": activity.training,
         "failing": activity.failure if activity.is_failing else "",
@@ -209,8 +210,13 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
     return "a block"
 
 
-def log_notice(notice: Notice, genesis: Genesis) -> None:
-    """Log a notice to the operator as one line. Values in the form NAME=VALUE are fields of their own in JSON."""
+def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:
+    """Log a notice to the operator as one line. Values in the form NAME=VALUE are fields of their own in JSON.
+
+    Args:
+        notice: the notice.
+        seats: numbers of the members.
+    """
     match notice:
         case NotBelieved(what, reason):
             log.error("what is stored is not believed: %s: %s; going on without it", what, reason)
@@ -218,10 +224,10 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
             named: dict[str, Any] = {"height": height, "round": round_number, "reason": reason}
             log.warning("our post was not counted height=%(height)d round=%(round)d: %(reason)s", named)
         case Convicted(height, evidence):
-            named = {"height": height, "crime": evidence.crime} | _member(evidence.culprit, genesis)
+            named = {"height": height, "crime": evidence.crime} | _member(evidence.culprit, seats)
             log.warning("convicted height=%(height)d member=%(member)s (peer %(member_number)d): %(crime)s", named)
         case ClockOff(member, offset_ms):
-            named = {"by": offset_ms / 1000} | _member(member, genesis)
+            named = {"by": offset_ms / 1000} | _member(member, seats)
             log.warning("clock off member=%(member)s (peer %(member_number)d) by=%(by)+.1f s against the others", named)
         case Listening(level, required, unheard, ahead):
             log.warning(
@@ -254,7 +260,7 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
         case TrainingFailed(round_number, reason):
             log.error("nothing is contributed to round %d: %s", round_number, reason)
         case Skipped(round_number, member, reason):
-            named = {"round": round_number, "reason": reason} | _member(member, genesis)
+            named = {"round": round_number, "reason": reason} | _member(member, seats)
             log.warning(
                 "a contribution was skipped round=%(round)d member=%(member)s (peer %(member_number)d): %(reason)s",
                 named,
@@ -263,9 +269,9 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
             assert_never(notice)
 
 
-def _member(member: PublicKey, genesis: Genesis) -> dict[str, Any]:
+def _member(member: PublicKey, seats: Mapping[PublicKey, int]) -> dict[str, Any]:
     """The fields by which a message names a member."""
-    return {"member": address(member), "member_number": genesis.index[member]}
+    return {"member": address(member), "member_number": seats[member]}
 
 
 def _named(members: Sequence[PublicKey]) -> str:

@@ -2,7 +2,7 @@
 is not.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,24 +61,26 @@ def standstill(service: Connected) -> Standstill | None:
     here = {service.me, *service.peers}
     electors = head.roster.electors
     if len(here & electors) < node.votes_required():
-        return _lacking(service.genesis, "votes", node.votes_required(), electors, here)
+        return _lacking(head.roster.seats, "votes", node.votes_required(), electors, here)
     aggregator = head.roster.aggregator_of(head.round)
     is_the_same = service.genesis.aggregator is not AggregatorRule.ROTATING
     if aggregator is not None and aggregator not in here and is_the_same:
-        return _lacking(service.genesis, "the aggregate", 1, {aggregator}, here)
+        return _lacking(head.roster.seats, "the aggregate", 1, {aggregator}, here)
     gave = here | {post.sender for post in node.open_posts()}
     if len(gave & head.roster.contributors) < node.posts_required() and not may_close_empty(service.genesis, head):
-        return _lacking(service.genesis, "posts", node.posts_required(), head.roster.contributors, gave)
+        return _lacking(head.roster.seats, "posts", node.posts_required(), head.roster.contributors, gave)
     return None
 
 
-def _lacking(genesis: Genesis, lacks: str, needed: int, able: Set[PublicKey], here: Set[PublicKey]) -> Standstill:
-    return Standstill(lacks, needed, len(here & able), by_number(able - here, genesis))
+def _lacking(
+    seats: Mapping[PublicKey, int], lacks: str, needed: int, able: Set[PublicKey], here: Set[PublicKey]
+) -> Standstill:
+    return Standstill(lacks, needed, len(here & able), by_number(able - here, seats))
 
 
-def by_number(members: Iterable[PublicKey], genesis: Genesis) -> tuple[PublicKey, ...]:
+def by_number(members: Iterable[PublicKey], seats: Mapping[PublicKey, int]) -> tuple[PublicKey, ...]:
     """Members in the order of their numbers; strangers come first."""
-    return tuple(sorted(members, key=lambda member: genesis.index.get(member, -1)))
+    return tuple(sorted(members, key=lambda member: seats.get(member, -1)))
 
 
 def plain_standstill(found: Standstill, since_ms: int) -> dict[str, Any]:

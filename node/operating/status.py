@@ -1,7 +1,8 @@
 """The local socket on which a running node answers its operator: one JSON object asks, one answers, then it is closed.
 
 ``{"ask": "status"}`` is answered with the state of the node, ``{"ask": "bans"}`` with the bans, and ``{"ask": "unban",
-"address": …}`` with whether there was a ban to lift; any other question is answered with an ``error``.
+"address": …}`` with whether there was a ban to lift. The desk (``node/membership/desk.py``) answers about members. Any
+other question is answered with an ``error``.
 """
 
 import json
@@ -23,6 +24,9 @@ from fedchain.node.operating.clients import CLIENT_TIMEOUT_S, answer_clients
 
 FINISHED = "nothing, it is finished"
 """The text for a node that waits for nothing, since the last round is closed."""
+
+UNKNOWN = "this question has no answer here"
+"""The answer to any other question."""
 
 NEW_SOCKET = "status.next"
 """Name of the socket until the node listens on it."""
@@ -51,14 +55,23 @@ class Doorkeeper(Protocol):
         """Lift a ban; returns whether there was one."""
 
 
-async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper | None = None) -> None:
+class Desk(Protocol):
+    """Answers about members."""
+
+    def answer(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The answer as plain values; None to a question about something else. Raises NodeConfigError."""
+
+
+async def answer_status(
+    folder: Path, service: Reporting, doorkeeper: Doorkeeper | None = None, desk: Desk | None = None
+) -> None:
     """Answer every question on the socket in ``folder`` until cancelled; raises NodeConfigError."""
     path = _socket_path(folder)
     new = path.with_name(NEW_SOCKET)
     new.unlink(missing_ok=True)
 
     def answer(request: bytes) -> bytes:
-        return json.dumps(answer_request(request.partition(b"\n")[0], service, doorkeeper)).encode()
+        return json.dumps(answer_request(request.partition(b"\n")[0], service, doorkeeper, desk)).encode()
 
     listener = await anyio.create_unix_listener(new, mode=0o600)
     new.rename(path)  # from the start, connections to this name are accepted
@@ -68,7 +81,9 @@ async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper
         path.unlink(missing_ok=True)
 
 
-def answer_request(request: bytes, service: Reporting, doorkeeper: Doorkeeper | None) -> dict[str, Any]:
+def answer_request(
+    request: bytes, service: Reporting, doorkeeper: Doorkeeper | None, desk: Desk | None = None
+) -> dict[str, Any]:
     """The answer to one question. Only the operator can ask, but still no question may end the node."""
     try:
         asked = json.loads(request)
@@ -84,8 +99,14 @@ def answer_request(request: bytes, service: Reporting, doorkeeper: Doorkeeper | 
                 return {"unbanned": doorkeeper.pardon(public_key_from_address(name))}
             except InvalidAddress as error:
                 return {"error": str(error)}
+        case {"ask": str()} if desk is not None:
+            try:
+                found = desk.answer(asked)
+            except NodeConfigError as error:
+                return {"error": str(error)}
+            return {"error": UNKNOWN} if found is None else found
         case _:
-            return {"error": "this question has no answer here"}
+            return {"error": UNKNOWN}
 
 
 def shown(ban: Ban) -> dict[str, Any]:

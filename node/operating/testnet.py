@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
@@ -88,6 +89,7 @@ def found_testnet(
     config: LearningConfig,
     consensus: Consensus,
     modules: Path | None = None,
+    parts: int = 0,
 ) -> list[LocalNode]:
     """Write keys, genesis document and folders of nodes without starting them: one for each of the task's clients,
     and one for a dedicated aggregator.
@@ -97,6 +99,7 @@ def found_testnet(
         config: the learning task.
         consensus: what its members agree on.
         modules: folder of the method's module, if nodes would not find it otherwise.
+        parts: number of parts of the data, some of them for members that join later; 0: one for each client.
 
     Raises:
         NodeConfigError: the folder exists, or these are too many nodes for one machine.
@@ -111,6 +114,7 @@ def found_testnet(
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
     keys = [PrivateKey.generate() for _ in range(count_members(config, rule))]
+    config = replace(config, clients=parts or config.clients)
     config, dealing = deal_keys(config, [key.public_key for key in keys], os.urandom)
     genesis = found_federation(
         config,

@@ -1,4 +1,5 @@
-"""Ending: a node ends by itself if its model is good enough, or stops improving, or the last round is closed."""
+"""Ending: a node ends by itself if its model is good enough, or stops improving, if the last round is closed, or if its
+member is gone for good."""
 
 import logging
 from collections.abc import Callable
@@ -6,6 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from fedchain.chain.membership.member import Standing
 from fedchain.node.shell.service import Service
 
 log = logging.getLogger("fedchain.node")
@@ -72,6 +74,9 @@ class Departure:
     def _reason(self, service: Service) -> str:
         """The reason to leave at this head; empty if there is none."""
         head, activity = service.node.head, service.activity
+        if (record := service.node.own_record()) is not None and record.standing.is_for_good:
+            how = "left" if record.standing is Standing.LEFT else "was removed by the others"
+            return f"this member {how}, from round {record.round} on"
         open_round = head.round + 1 if head.finished else head.round
         reason = self._ending.reason(open_round, activity.trained_round, activity.accuracy)
         return reason or ("the last round is closed" if head.finished and self._exits else "")

@@ -38,6 +38,7 @@ from fedchain.node.custody.journal_file import JournalError, JournalFile, journa
 from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
+from fedchain.node.membership.desk import Desk
 from fedchain.node.operating.member_numbers import number_members
 from fedchain.node.operating.metrics import answer_metrics
 from fedchain.node.operating.preflight import raise_file_limit, secure_folder
@@ -178,7 +179,7 @@ async def _serve(
                 network.watch(service.on_peer)
                 tasks.start_soon(_inform, manager, training, service)
                 tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
-                tasks.start_soon(answer_status, folder, service, network)
+                tasks.start_soon(answer_status, folder, service, network, Desk(service, key))
                 if config.metrics:
                     tasks.start_soon(answer_metrics, config.metrics, service, network)
                 if watch is not None:

@@ -21,8 +21,10 @@ from anyio.abc import TaskGroup
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import Change
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Record, Storage
+from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
@@ -37,6 +39,7 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Contribute, Effect, Refuse
 from fedchain.node.core.events import (
+    ChangeSubmitted,
     Computed,
     Contributed,
     Event,
@@ -53,6 +56,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice, Skipped
 from fedchain.node.core.parts import Conduct
 from fedchain.node.core.voting.journal import Journal
+from fedchain.node.operating.member_numbers import number_members
 from fedchain.node.operating.report import Links, log_notice, report
 from fedchain.node.operating.standing import standstill
 from fedchain.node.shell.activity import Activity
@@ -211,8 +215,16 @@ class Service:
         (self.peers.add if connected else self.peers.discard)(peer)
         self.handle(PeerConnected(peer) if connected else PeerDisconnected(peer))
 
+    def submit(self, change: Change, *, approves: bool) -> Refused | None:
+        """Have the node take a change of the membership from its operator; returns why it was refused."""
+        return self._take(ChangeSubmitted(change, approves))
+
     def handle(self, event: Event) -> Verdict:
         """Pass an event to the node; returns the verdict on a received message."""
+        return verdict(self._take(event))
+
+    def _take(self, event: Event) -> Refused | None:
+        """Pass an event to the node; returns why what it brought was refused."""
         begun, old = time.perf_counter(), self.node.head
         refused: Refused | None = None
         events = deque([event])
@@ -239,10 +251,11 @@ class Service:
             self._end_sightings()
             self._head_moved.set()
             self._head_moved = anyio.Event()
-        return verdict(refused)
+        return refused
 
     def _track(self) -> None:
-        """Tell the network the members at the head."""
+        """Tell the network, and the log, the members at the head."""
+        number_members({address(member): number for member, number in self.node.head.roster.seats.items()})
         self._contact.network.track(self.node.head.height, self.node.head.roster.reachable)
 
     def _is_done(self, effect: Effect) -> bool:
@@ -322,7 +335,7 @@ class Service:
     def _tell(self, notice: Notice) -> None:
         """Tell the operator."""
         self.activity.notice(notice)
-        log_notice(notice, self.genesis)
+        log_notice(notice, self.node.head.roster.seats)
 
     def _start(self, task: Callable[..., object], argument: object) -> None:
         assert self._tasks is not None, "effects are carried out while the service runs"

@@ -219,7 +219,7 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
         evidence_root=evidence_root(()),
         state_root=head.root,
         knowledge_root=result.root,
-        bits=head.bits,
+        bits=head.bits_of(adversary.key.public_key),
         miner=adversary.key.public_key,
         nonce=0,
     )

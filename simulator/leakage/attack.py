@@ -201,15 +201,21 @@ class Attacker:
     informed: bool = False
     """Whether it reckons with FedReg's own step."""
 
+    round_number: int = 1
+    """Round of the posts."""
+
     def attack(self, post: Seen, objective: Objective, generator: torch.Generator) -> Scores:
         """Search the images behind one post, and compare them with the originals.
 
         Raises:
-            ConfigurationError: the attack is informed, and the method is not FedReg.
+            ConfigurationError: the attack is informed, and the method is not FedReg; or members do not train with SGD.
         """
-        assert self.method.schedule is not None, "a method with a common model trains with SGD"
+        schedule = self.method.schedule_in(self.round_number)
+        if schedule is None or schedule.optimizer != "sgd":
+            taken = "none" if schedule is None else schedule.optimizer
+            raise ConfigurationError(f"the attack reads a gradient of sgd; the members' optimizer is {taken}")
         view = self.view
-        gradient = read_gradient(post.posted, self.common, self.method.schedule)
+        gradient = read_gradient(post.posted, self.common, schedule)
         labels = recover_labels(gradient, self.common, len(post.labels))
         if objective == "closed-form":
             images = read_input(gradient, self.common, view.shape)

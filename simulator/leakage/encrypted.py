@@ -11,7 +11,7 @@ from fedchain.learning.methods.fededs import ENCRYPT, FedEds
 from fedchain.learning.payload.bulk import decode_part
 from fedchain.learning.seeding import derive
 from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec
-from fedchain.learning.training.adamw import AdamWSchedule
+from fedchain.learning.training.schedule import adamw_schedule
 from fedchain.simulator.leakage.attack import Finding, view_of
 from fedchain.simulator.leakage.federation import Federation
 from fedchain.simulator.leakage.scores import score_pairs
@@ -51,9 +51,7 @@ def attack_encrypted(scenario: Scenario, options: Inversion) -> Iterator[Finding
     for pairs in (0, known)[: 1 + (known > 0)]:
         mine = torch.cat([attacker.encrypted, victim.encrypted[:pairs]])
         theirs = torch.cat([attacker.images, victim.images[:pairs]])
-        schedule = AdamWSchedule(
-            learning_rate=method.encryptor_rate, epochs=options.passes, batch_size=method.batch_size
-        )
+        schedule = adamw_schedule(method.encryptor_rate, options.passes, method.batch_size)
         generator = torch.Generator().manual_seed(derive(scenario.seed, "decoder", pairs))
         decoder = train_decoder(mine, theirs, method.encryptor_width, schedule, generator)
         words = "own encryptor" + (f" and {pairs} known pairs" if pairs else "")

@@ -64,7 +64,8 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
             common = common_model(learner, rules, reader, round_number, knowledge)
             for objective in OBJECTIVES:
                 if objective != "closed-form" or has_closed_form(common, len(post.labels)):
-                    scores = Attacker(common, method, view, search).attack(post, objective, generator)
+                    attacker = Attacker(common, method, view, search, round_number=round_number)
+                    scores = attacker.attack(post, objective, generator)
                     yield Finding(name, objective, scores)
         elif "prototypes" in post.posted:
             encoder = _train(explorer, learner, reader, round_number)
@@ -80,7 +81,7 @@ def _see(learner: Learner, victim: int, number: int, rules: Application, payload
     posted = read_post(rules, payload)
     with learner.lend(victim, number) as client:
         images, labels, seed = client.train_images, client.train_labels, torch.initial_seed()
-        schedule = learner.method.schedule
+        schedule = learner.method.schedule_in(number)
         if "prototypes" not in posted and schedule is not None:
             batch = next(draw_batches(len(labels), schedule.batch_size, client.generator))
             images, labels = images[batch], labels[batch]

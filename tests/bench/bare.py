@@ -60,8 +60,9 @@ class Loop:
         self._config = config = scenario.learning_config()
         method = build_method(config.method, dict(config.hyperparameters))
         assert isinstance(method, LocalSgdMethod), "the loop is SGD's"
-        assert method.schedule.momentum == method.schedule.weight_decay == 0, "plain SGD"
-        self._schedule: Schedule = method.schedule
+        self._schedule: Schedule = method.schedule_in(1)
+        assert self._schedule.momentum == self._schedule.weight_decay == 0, "plain SGD"
+        assert (method.optimizer, method.schedule) == ("sgd", "constant"), "plain SGD"
         self._drawn = drawn or [range(config.clients)] * scenario.rounds
         self._data = load_dataset(config.dataset, config.data_dir)
         parts = split(config, self._data.train_labels, self._data.test_labels, self._data.classes)

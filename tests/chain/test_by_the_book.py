@@ -109,6 +109,19 @@ def test_difficulties_are_these() -> None:
         assert book.next_bits(*args) == vector["next_bits"]
 
 
+def test_each_member_s_difficulty_is_this() -> None:
+    section = PUBLISHED["version_3"]
+    for vector in section["bits"]:
+        found = [book.bits_of(vector["bits"], weight, vector["weights"]) for weight in vector["weights"]]
+        assert found == vector["bits_of"]
+    for vector in section["weights"]:
+        assert book.weights_after(vector["weights"], vector["miner"]) == vector["weights_after"]
+    for before, block in zip(section["states"], section["blocks"][1:], strict=False):
+        (*_, members, _, _, _), header = unpack(before), unpack(block)[0]
+        active = {record[0]: record[6] - 12 for record in members if record[1] == 0}
+        assert header[10] == book.bits_of(unpack(before)[7], active[header[11]], list(active.values()))
+
+
 def test_draws_and_quorums_are_these() -> None:
     for vector in PUBLISHED["draws"]:
         members = [bytes.fromhex(member) for member in vector["members"]]

@@ -567,6 +567,7 @@ def test_every_field_of_a_member_s_record_is_in_the_root() -> None:
         "round": 9,
         "sequence": 9,
         "idle": 9,
+        "weight": 9,
     }
     assert set(changes) == {item.name for item in fields(Member)}
     records = [(replace(first, **{name: value}), *others) for name, value in changes.items()]

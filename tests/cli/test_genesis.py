@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.difficulty import bits_from_attempts
-from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.genesis import Admission, FaultModel, Genesis
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.node.founding.consensus import Consensus
@@ -37,6 +37,10 @@ CHOSEN: dict[str, tuple[str, str, Any]] = {
     "inline_kib_max": ("inline_size_max", "2", 2_048),
     "retention_blocks": ("retention_blocks", "0", 0),
     "late_rounds": ("late_rounds", "2", 2),
+    "admission": ("admission", "sponsors", Admission.SPONSORS),
+    "sponsors": ("sponsors", "2", 2),
+    "away_after": ("away_after", "5", 5),
+    "version": ("version", "3", 3),
 }
 """By setting: the field of the document, what is typed, and what comes of it."""
 

@@ -1,9 +1,13 @@
 """The federation that a scenario founds."""
 
+from typing import Any
+
+import pytest
+
 from fedchain.learning.application import Application
 from fedchain.simulator.engine.clock import EPOCH_MS
 from fedchain.simulator.founding import consensus_of, found_federation, simulation_keys
-from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.scenario import Scenario, scenario_from_dict
 
 
 def test_keys_follow_from_the_seed_alone() -> None:
@@ -11,6 +15,18 @@ def test_keys_follow_from_the_seed_alone() -> None:
     assert len(set(keys)) == 3
     assert keys == [key.public_key for key in simulation_keys(Scenario(peers=3, seed=1, rounds=9))]
     assert not {*keys} & {key.public_key for key in simulation_keys(Scenario(peers=3, seed=2))}
+
+
+@pytest.mark.parametrize(
+    ("values", "version"),
+    [({}, 2), ({"version": 3}, 3), ({"admission": "quorum"}, 3), ({"away_after": 2, "version": 2}, 3)],
+)
+def test_version_3_is_asked_for_and_no_other_version_lets_members_change(values: dict[str, Any], version: int) -> None:
+    scenario = Scenario(peers=3, **values)
+    genesis = found_federation(scenario, Application(scenario.learning_config()), simulation_keys(scenario))
+    assert genesis.version == version
+    assert scenario_from_dict(scenario.to_dict()) == scenario
+    assert ("version" in scenario.to_dict()) == (scenario.version == 3)
 
 
 def test_the_document_says_what_the_scenario_determines() -> None:

@@ -4,7 +4,7 @@ Byte strings are in hexadecimal, and numbers above 2⁵³ too, behind 0x. Under 
 name, under ``bytes`` its one encoding, under ``hash`` what it is known by.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
@@ -18,6 +18,7 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import trust_genesis, verify_skipping
 from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_removal
+from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
@@ -30,6 +31,7 @@ from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
 from tests.support.chain.changes import approved, joining, living, own
 from tests.support.chain.late import extend_with, skip
+from tests.support.chain.power import records_of
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 
 INTEGER_EXACT_MAX = 2**53
@@ -115,6 +117,16 @@ RETARGETS = (
 )
 """(bits, mining time, target mining time), both in milliseconds."""
 
+WEIGHTS = (
+    (0x1F0FFFF0, (0,)),
+    (0x1F0FFFF0, (0, 1)),
+    (0x1B0404CB, (0, 0, -1, 0)),
+    (0x1B0404CB, (0, -1, 4, -12, 4, 3, 0)),
+    (0x207FFFFF, (-2, 0, 4, 0)),
+    (0x01010000, (-12, 0, 0, 0)),
+)
+"""(bits, weights of the active members)."""
+
 
 def plain(value: Any) -> Any:
     """A value as JSON has it: records by field, bytes and large numbers in hexadecimal."""
@@ -184,7 +196,21 @@ def _version_3() -> dict[str, Any]:
         "changes": [record(change) for change in (*changes, approved(chain, removal, 1))],
         "blocks": [record(block) for block in blocks],
         "states": [_state(chain.states[block.hash]) for block in blocks],
+        "bits": [_weighed(bits, weights) for bits, weights in WEIGHTS],
+        "weights": [_reweighed(weights, miner) for _, weights in WEIGHTS for miner in range(len(weights))],
     }
+
+
+def _weighed(bits: int, weights: Sequence[int]) -> dict[str, Any]:
+    """The difficulty of each of some members."""
+    return {"bits": bits, "weights": list(weights), "bits_of": [weigh(bits, weight, weights) for weight in weights]}
+
+
+def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:
+    """Weights of active members after a block of one of them."""
+    records = records_of(weights)
+    after = reweigh(records, {record.key for record in records}, records[miner].key)
+    return {"weights": list(weights), "miner": miner, "weights_after": [record.weight for record in after]}
 
 
 def _documents() -> tuple[Genesis, Genesis]:

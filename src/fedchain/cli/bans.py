@@ -10,10 +10,8 @@ import typer
 
 from fedchain.cli.common.command import clear_errors
 
-Folder = Annotated[Path, typer.Argument(help="Data folder of the node.")]
 
-
-def bans(folder: Folder, as_json: bool) -> None:
+def bans(folder: Path, as_json: bool) -> None:
     """Show who may not connect to a node, since when, until when, and why."""
     with clear_errors():
         import json
@@ -29,7 +27,7 @@ def bans(folder: Folder, as_json: bool) -> None:
             typer.echo("nobody is banned")
 
 
-def unban(folder: Folder, address: Annotated[str, typer.Argument(help="Address of the banned member.")]) -> None:
+def unban(folder: Path, address: Annotated[str, typer.Argument(help="Address of the banned member.")]) -> None:
     """Let a banned member connect again. A running node dials it at once."""
     with clear_errors():
         import time

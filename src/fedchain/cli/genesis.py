@@ -8,7 +8,7 @@ import typer
 from fedchain.cli.common.command import GroupedCommand, clear_errors
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.node.founding.aggregator import choose_aggregator
-from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.consensus import Founding
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
@@ -19,7 +19,7 @@ genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
 
 @genesis_app.command("new", cls=GroupedCommand)
-@with_learning_options(Consensus)
+@with_learning_options(Founding)
 def new_genesis(
     path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
     *,
@@ -30,7 +30,7 @@ def new_genesis(
     rounds: Annotated[
         int, typer.Option(help="The federation ends after this many rounds; 0: never.", rich_help_panel="Federation")
     ] = 0,
-    chosen: Chosen[Consensus],
+    chosen: Chosen[Founding],
 ) -> None:
     """Write the founding document of a federation, and print its chain id.
 
@@ -68,7 +68,8 @@ def new_genesis(
             raise NodeConfigError(
                 f"{config.method} has a dedicated aggregator, the last member: name those with data, too"
             )
-        config = with_shapes(replace(config, clients=len(member) - (rule is AggregatorRule.DEDICATED)))
+        parts = consensus.count_parts(len(member) - (rule is AggregatorRule.DEDICATED))
+        config = with_shapes(replace(config, clients=parts))
         config.validate()
         members = [public_key_from_address(text) for text in member]
         config, dealing = deal_keys(config, members, os.urandom)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.shared import Sharing
 
 if TYPE_CHECKING:
     from fedchain.crypto.keys import PrivateKey
@@ -24,17 +25,24 @@ NEW_PASSPHRASE_VARIABLE = "FEDCHAIN_NEW_PASSPHRASE"
 """Holds the passphrase with which ``protect`` encrypts; without it, that is the old one or one that is asked for."""
 
 
-keys_app = typer.Typer(help="Make and show key files.", no_args_is_help=True)
+def _shared(
+    path: Annotated[Path, typer.Argument(help="Key file.")],
+    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+) -> None:
+    """Arguments and options of several commands."""
+
+
+keys_app = Sharing(_shared, help="Make and show key files.")
 
 
 @keys_app.command("new")
 def new_key(
-    path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
+    path: Path,
     plain: Annotated[
         bool, typer.Option("--plain", help="Do not encrypt it; for machines without an operator.")
     ] = False,
 ) -> None:
-    """Make a key and write it, encrypted with a passphrase that is asked for.
+    """Make a key and write it to a new file, encrypted with a passphrase that is asked for.
 
     Without a terminal it is FEDCHAIN_PASSPHRASE, or the first line of the file that FEDCHAIN_PASSPHRASE_FILE names.
     """
@@ -49,7 +57,7 @@ def new_key(
 
 
 @keys_app.command("show")
-def show_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
+def show_key(path: Path) -> None:
     """Show the address of a key, which is also its libp2p peer id."""
     from fedchain.crypto.address import address
 
@@ -58,7 +66,7 @@ def show_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
 
 
 @keys_app.command("protect")
-def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
+def protect_key(path: Path) -> None:
     """Encrypt a key file anew: a plain one, one of an older version, or one whose passphrase is to change.
 
     The new passphrase is FEDCHAIN_NEW_PASSPHRASE, or is asked for; without a terminal the old one stays.
@@ -82,9 +90,9 @@ def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None
 
 @keys_app.command("install-share")
 def install_key_share(
-    path: Annotated[Path, typer.Argument(help="Key file.")],
+    path: Path,
     dealing: Annotated[Path, typer.Argument(help="Sealed shares, which `fedchain genesis new` wrote.")],
-    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+    genesis: Path,
 ) -> None:
     """Open this member's share of a federation's decryption key and keep it beside the key, protected as that is."""
     with clear_errors():
@@ -102,10 +110,7 @@ def install_key_share(
 
 
 @keys_app.command("export-journal")
-def export_signing_journal(
-    path: Annotated[Path, typer.Argument(help="Key file.")],
-    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
-) -> None:
+def export_signing_journal(path: Path, genesis: Path) -> None:
     """Print a key's signing journal, to import it on the key's next machine; the node must not run here afterwards.
 
     Private randomness and privacy ledger, if there are any, are included, sealed so that only the key opens them.
@@ -122,9 +127,9 @@ def export_signing_journal(
 
 @keys_app.command("import-journal")
 def import_signing_journal(
-    path: Annotated[Path, typer.Argument(help="Key file.")],
+    path: Path,
     exported: Annotated[Path, typer.Argument(help="Output of `fedchain keys export-journal` on the other machine.")],
-    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+    genesis: Path,
 ) -> None:
     """Import a key's signing journal and private files from another machine, before its node starts here."""
     with clear_errors():

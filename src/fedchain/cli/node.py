@@ -17,17 +17,19 @@ from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.cli.common.shared import Sharing
 from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.keys import unlock_key
+from fedchain.cli.members import approve, back, leave, members, remove
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import choose_aggregator
-from fedchain.node.founding.consensus import Attempts, Blocks, Consensus, MiningTime, Timeout
+from fedchain.node.founding.consensus import Attempts, Blocks, Founding, MiningTime, Timeout
 from fedchain.wording import counted
 
 
 def _shared(
+    folder: Annotated[Path, typer.Argument(help="Data folder of the node.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
 ) -> None:
-    """The option of all commands that show something."""
+    """Arguments and options of several commands."""
 
 
 node_app = Sharing(_shared, help="Run peers on a real network.")
@@ -64,7 +66,7 @@ node_app.command("check")(check)
 
 @node_app.command("status")
 def status(
-    folder: Annotated[Path, typer.Argument(help="Data folder of the node.")],
+    folder: Path,
     check: Annotated[
         bool,
         typer.Option(
@@ -99,7 +101,7 @@ def status(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestnetSettings(Consensus):
+class TestnetSettings(Founding):
     """Settings of a test network beside those of learning."""
 
     mining_s: MiningTime = 2.0
@@ -151,6 +153,7 @@ def run_local(
 
         words, settings = chosen()
         method, words["method"] = words["method"], importable_name(words["method"])
+        parts = settings.count_parts(peers)
         config = with_shapes(LearningConfig(clients=peers, data_dir=settings.data_dir, **words))
         rule = choose_aggregator(config, settings)
         config.validate()
@@ -159,6 +162,7 @@ def run_local(
             config,
             replace(settings, rounds=rounds),
             modules=Path(method.rpartition(":")[0]).resolve().parent if is_file_path(method) else None,
+            parts=parts,
         )
         is_one_chain = run_testnet(nodes, rule, settings.timeout_s, shows_logs=log)
         if not is_one_chain:
@@ -180,12 +184,11 @@ def _stop_testnets(out: Path | None) -> None:
 
 
 @node_app.command("repair")
-def repair_chain(
-    folder: Annotated[Path, typer.Argument(help="Data folder of the node, which must not run, or the chain's in it.")],
-) -> None:
+def repair_chain(folder: Path) -> None:
     """Check all that a node has stored, and drop what is damaged; a chain that does not open is set aside.
 
-    The missing parts are fetched from the other members when the node starts.
+    The node must not run; the folder of the chain may be named instead. The missing parts are fetched from the other
+    members when the node starts.
     """
     with clear_errors():
         from fedchain.chain.storage.repair import describe_repair, repair
@@ -197,3 +200,8 @@ def repair_chain(
 node_app.command("bans")(bans)
 node_app.command("unban")(unban)
 node_app.command("privacy")(privacy)
+node_app.command("members")(members)
+node_app.command("approve")(approve)
+node_app.command("leave")(leave)
+node_app.command("remove")(remove)
+node_app.command("back")(back)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.difficulty import bits_from_attempts, work_from_bits
 from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
@@ -21,6 +22,7 @@ from tests.support.chain.builders import (
     UPDATE,
     ChainBuilder,
     SumRules,
+    double_vote,
     genesis,
     keys,
 )
@@ -180,6 +182,17 @@ def test_a_peer_is_found_by_its_address(explorer: Explorer) -> None:
     assert explorer.peer(peer.address[-8:]) == explorer.peer(f"…{peer.address[-8:]}") == peer
     votes = {member: explorer.peer(address(member)).votes for member in GENESIS.members}
     assert votes == {member: 0 if member == last else 4 for member in GENESIS.members}
+
+
+def test_each_member_s_own_difficulty_is_shown(explore: Explore) -> None:
+    chain = living(4, initial_bits=bits_from_attempts(64))
+    chain.extend_many(4)
+    chain.extend(miner=keys(4)[1], evidence=[double_vote(keys(4)[3], chain.genesis, 1)])
+    shown = [explore(chain).peer(address(member)).hashes_per_block for member in chain.genesis.members]
+    assert shown[3] is None, "a convict mines no more"
+    works = [work_from_bits(chain.state.bits_of(member)) for member in chain.genesis.members[:3]]
+    assert shown[:3] == works
+    assert works[0] > works[1] > works[2]
 
 
 def test_who_missed_a_phase_is_waited_for_again_after_two_on_time(explore: Explore) -> None:

@@ -1,6 +1,7 @@
 """Options of a group: before and after a command's name, and only where a command takes them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -80,3 +81,36 @@ def test_a_command_refuses_what_it_does_not_take() -> None:
 def test_help_of_a_command_shows_what_it_takes() -> None:
     assert "How much." in run("say --help").stdout
     assert "How much." in run("--help").stdout
+
+
+def _arguments(
+    folder: Annotated[Path, typer.Argument(help="Where.")],
+    kind: Annotated[Path, typer.Option(help="Which.")],
+) -> None:
+    """Arguments of several commands, and an option that has no default."""
+
+
+table = Sharing(_arguments, help="A group.")
+
+
+@table.command()
+def put(word: Annotated[str, typer.Argument()], folder: Path) -> None:
+    typer.echo(f"{word} {folder / 'a'}")
+
+
+@table.command()
+def get(folder: Path, kind: Path) -> None:
+    typer.echo(f"{folder / 'a'} {kind / 'b'}")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"), [("put w x", "w x/a"), ("get x --kind y", "x/a y/b"), ("get --kind y x", "x/a y/b")]
+)
+def test_shared_arguments_come_in_the_order_of_the_function_s(line: str, shown: str) -> None:
+    result = CliRunner().invoke(table, line.split())
+    assert (result.exit_code, result.stdout) == (0, f"{shown}\n"), result.output
+
+
+@pytest.mark.parametrize("line", ["put w", "get x", "get --kind y", "put w x y", "put w x --kind y"])
+def test_what_a_command_needs_is_asked_for(line: str) -> None:
+    assert CliRunner().invoke(table, line.split()).exit_code == 2

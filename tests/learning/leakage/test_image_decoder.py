@@ -5,10 +5,10 @@ import torch
 from fedchain.learning.leakage.descent import PixelRange
 from fedchain.learning.leakage.image_decoder import decode_images, standardise, stretch, train_decoder
 from fedchain.learning.leakage.quality import psnr
-from fedchain.learning.training.adamw import AdamWSchedule
+from fedchain.learning.training.schedule import adamw_schedule
 
 RANGE = PixelRange(torch.tensor(-1.0), torch.tensor(3.0))
-SCHEDULE = AdamWSchedule(learning_rate=0.01, epochs=12, batch_size=16)
+SCHEDULE = adamw_schedule(0.01, 12, 16)
 
 
 def draw(seed: int, count: int) -> torch.Tensor:

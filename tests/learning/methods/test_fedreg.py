@@ -97,7 +97,8 @@ def test_a_step_is_equation_11(modified: bool) -> None:
 
 def test_after_a_step_the_change_does_not_go_uphill_on_perturbed_data(monkeypatch: pytest.MonkeyPatch) -> None:
     client, method = new_client(), FedReg(learning_rate=0.5, pseudo_rate=0.3, batch_size=4)
-    common, step, generated = read_vector(client.model), method.step(client), list(method.generate(client))
+    common, step = read_vector(client.model), method.step(client, method.schedule_in(1))
+    generated = list(method.generate(client))
     calls: list[tuple[torch.Tensor, float]] = []
 
     def recording(change: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

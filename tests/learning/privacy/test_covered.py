@@ -15,7 +15,8 @@ from fedchain.learning.privacy import dp_sgd
 from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.training.loop import Training, take_step, train
+from fedchain.learning.training.loop import Training, train
+from fedchain.learning.training.optimizers import open_optimizer
 from tests.support.learning.federation import CLIENTS, Federation, config
 
 NOISE: dict[str, HyperparameterValue] = {"gradient_noise": 2.0, "gradient_clip": 0.5}
@@ -44,10 +45,10 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clipped = self.noised = self.taken = 0
         self.left: torch.Tensor | None = None  # the parameters after the last step
-        self._clip, self._noise, self._step = dp_sgd.clipped_sum, add_noise, take_step
+        self._clip, self._noise = dp_sgd.clipped_sum, add_noise
         monkeypatch.setattr(dp_sgd, "clipped_sum", self._clipping)
         monkeypatch.setattr(dp_sgd, "add_noise", self._noising)
-        monkeypatch.setattr(dp_sgd, "take_step", self._stepping)
+        monkeypatch.setattr(dp_sgd, "open_optimizer", self._opening)
 
     def _clipping(self, *arguments: Any) -> Any:
         self.clipped += 1
@@ -57,12 +58,18 @@ class Steps:
         self.noised += 1
         return self._noise(*arguments)
 
-    def _stepping(self, parameters: Any, *rest: Any) -> None:
-        assert self.clipped == self.noised == self.taken + 1, "each step has a gradient of its own, clipped and noised"
-        assert self.left is None or torch.equal(vector(parameters), self.left), "nothing else moves the model"
-        self._step(parameters, *rest)
-        self.taken += 1
-        self.left = vector(parameters)
+    def _opening(self, client: Any, parameters: Any, schedule: Any) -> Any:
+        take_step = open_optimizer(client, parameters, schedule)
+
+        def step(gradients: Any) -> None:
+            noised = self.noised == self.clipped == self.taken + 1
+            assert noised, "each step has a gradient of its own, clipped and noised"
+            assert self.left is None or torch.equal(vector(parameters), self.left), "nothing else moves the model"
+            take_step(gradients)
+            self.taken += 1
+            self.left = vector(parameters)
+
+        return step
 
 
 def vector(parameters: Any) -> torch.Tensor:
@@ -126,7 +133,7 @@ class Sneaks(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         self.train(client, round)
-        train(Training(client, self.loss, self.schedule, round.number))
+        train(Training(client, self.loss, self.schedule_in(round.number), round.number))
         return self.post_model(client)
 
 

@@ -150,7 +150,7 @@ def mean_of_logits(forward: Forward, images: torch.Tensor, labels: torch.Tensor,
 
 def test_work_draws_beside_others_the_numbers_that_it_would_draw_alone() -> None:
     learner, drawn = Learner(config()), dict[int, list[float]]()
-    schedule = learner.method.schedule
+    schedule = learner.method.schedule_in(1)
     assert schedule is not None
 
     def work(client: Client) -> str:
@@ -195,7 +195,7 @@ def test_an_end_from_outside_interrupts_a_clients_own_code() -> None:
                 signal.pthread_kill(main, signal.SIGINT)
                 while True:
                     torch.rand(3)
-            train(Training(client, mean_of_logits, learner.method.schedule, 1))  # type: ignore[arg-type]
+            train(Training(client, mean_of_logits, learner.method.schedule_in(1), 1))  # type: ignore[arg-type]
         finally:
             ended.append(client.index)
 
@@ -216,7 +216,7 @@ def test_an_exit_in_a_clients_own_code_ends_all_work(end: type[BaseException], w
         try:
             if client.index == 1 and when == "before":
                 raise end("enough")
-            train(Training(client, mean_of_logits, learner.method.schedule, 1))  # type: ignore[arg-type]
+            train(Training(client, mean_of_logits, learner.method.schedule_in(1), 1))  # type: ignore[arg-type]
             if client.index == 1:
                 raise end("enough")
         finally:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.chain.difficulty import bits_from_attempts, work_from_bits
 from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import Occasion
@@ -13,6 +14,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.events import Mined
 from tests.support.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
+from tests.support.chain.changes import living_genesis
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused
 
@@ -83,6 +85,16 @@ def test_a_header_that_is_not_the_draft_is_ignored() -> None:
     ):
         assert published(stage.handle(Mined(wrong)), CandidateMessage) == []
     assert published(stage.mine([mine]), CandidateMessage)
+
+
+def test_a_node_mines_at_its_own_difficulty() -> None:
+    stage = Stage(living_genesis(4, initial_bits=bits_from_attempts(64)))
+    stage.accept(3)
+    (mine,) = asked_to_mine(stage.post(*stage.others_posts()))
+    head = stage.node.head
+    assert mine.header.bits == head.bits_of(stage.me) != head.bits
+    (message,) = published(stage.mine([mine]), CandidateMessage)
+    assert work_from_bits(message.block.header.bits) < work_from_bits(head.bits_of(stage.others[0])) / 4
 
 
 def test_who_is_silent_mines_nothing() -> None:

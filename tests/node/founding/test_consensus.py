@@ -2,20 +2,21 @@
 
 import re
 from dataclasses import fields
-from typing import Annotated, get_origin
+from typing import Annotated, Any, get_origin
 
 import pytest
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.cli.common.settings import rows_of
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import validate
-from fedchain.node.founding.consensus import Consensus
+from fedchain.node.config import NodeConfigError
+from fedchain.node.founding.consensus import Consensus, Founding
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 OTHERWISE = {"version", "name", "created_ms", "members", "learning", "setup", "phases", "aggregator"}
-OTHERWISE |= {"admission", "sponsors", "away_after"}
-"""Fields that options of their own say, that follow from the method, or that a scenario alone has."""
+"""Fields that options of their own say, or that follow from the method or from other fields."""
 
 
 def test_every_field_has_a_setting() -> None:
@@ -45,3 +46,23 @@ def test_a_scenario_has_the_same_settings_and_says_the_same_of_them() -> None:
     refusal = "scenario vote_timeout_s is 0.0, it must be between 0.001 and 1,000,000"
     with pytest.raises(ScenarioError, match=re.escape(refusal)):
         Scenario(vote_timeout_s=0.0).validate()
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"admission": "quorum"}, {"admission": "sponsors", "sponsors": 2}, {"away_after": 3}]
+)
+def test_a_federation_whose_members_change_is_of_version_3(chosen: dict[str, Any]) -> None:
+    assert "version" not in Consensus().to_genesis()
+    found = Consensus(**chosen).to_genesis()
+    assert found["version"] == CHANGES_VERSION
+    assert {name: getattr(found[name], "value", found[name]) for name in chosen} == chosen
+
+
+def test_data_have_a_part_for_each_member_that_there_may_ever_be() -> None:
+    assert Founding().count_parts(4) == 4
+    assert Founding(parts=4).count_parts(4) == 4
+    assert Founding(parts=9, admission="quorum").count_parts(4) == 9
+    with pytest.raises(NodeConfigError, match="parts is 3, it must be at least 4"):
+        Founding(parts=3, admission="quorum").count_parts(4)
+    with pytest.raises(NodeConfigError, match="parts is 9, it must be 4: in a closed federation nobody joins"):
+        Founding(parts=9).count_parts(4)

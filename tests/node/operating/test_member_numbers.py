@@ -18,7 +18,7 @@ NUMBERS = {"12D3KooWone": 3, "12D3KooWother": 11}
 
 def test_the_node_s_own_lines_have_address_and_number_in_fields_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
     document = genesis(3)
-    log_notice(ClockOff(document.members[2], 2_000), document)
+    log_notice(ClockOff(document.members[2], 2_000), document.index)
     (record,) = caplog.records
     assert MemberNumbers({address(document.members[2]): 2}).filter(record)
     line, named = json.loads(JsonFormatter().format(record)), address(document.members[2])

@@ -1,11 +1,13 @@
 """When a node ends by itself, and that it first lets the others have the last block."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import anyio
 import pytest
 
 import fedchain.node.shell.ending as ending_module
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.service import Service
@@ -54,6 +56,10 @@ class Stub:
         self.round, self.height, self.finished = 2, 1, finished
         self.behind = ["a peer"]
         self.moved = anyio.Event()
+        self.record: Member | None = None
+
+    def own_record(self) -> Member | None:
+        return self.record
 
     async def next_head(self) -> None:
         await self.moved.wait()
@@ -105,6 +111,22 @@ async def test_a_finished_node_stays_unless_asked() -> None:
     with anyio.move_on_after(0.05) as scope:
         await departure.wait(cast(Service, Stub(finished=True)), lambda: None)
     assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("standing", [Standing.LEFT, Standing.REMOVED])
+@on_trio
+async def test_a_member_that_is_gone_for_good_ends_and_one_that_is_away_stays(standing: Standing) -> None:
+    stub, left = Stub(), anyio.Event()
+    stub.behind = []
+    departure = Departure(Ending(), exits_when_finished=False)
+    async with anyio.create_task_group() as tasks:
+        stub.record = Member(OTHERS[0].public_key, Standing.AWAY, Standing.AWAY, 1)
+        tasks.start_soon(departure.wait, cast(Service, stub), left.set)
+        await anyio.wait_all_tasks_blocked()
+        assert not left.is_set()
+        stub.record = replace(stub.record, standing=standing, next=standing)
+        stub.move()
+        await left.wait()
 
 
 @on_trio

@@ -256,6 +256,7 @@ class ChainBuilder:
         changes = sorted(changes, key=lambda item: item.hash)
         if certificate is None and state.height > 0:
             certificate = self.certificate(parent)
+        key = miner or self._miner(state)
         header = Header(
             version=self.genesis.version,
             parent_hash=parent,
@@ -267,12 +268,11 @@ class ChainBuilder:
             evidence_root=evidence_root(evidence),
             state_root=state.root,
             knowledge_root=sha256(self._aggregate(state, posts)),
-            bits=state.bits,
-            miner=self._miner(state).public_key if miner is None else miner.public_key,
+            bits=state.bits_of(key.public_key),
+            miner=key.public_key,
             nonce=0,
             changes_root=changes_root(changes),
         )
-        key = miner or self._miner(state)
         return self.keep(seal(self.genesis, header, posts, certificate, evidence, key, changes))
 
     def extend_many(self, count: int, parent: Hash | None = None, *, payload_of: int = 0) -> list[Block]:

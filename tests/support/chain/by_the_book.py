@@ -140,6 +140,18 @@ def next_bits(bits: int, mining_ms: int, goal_ms: int) -> int:
     return compact(min(max(target, 1), 2**255 - 1))
 
 
+def bits_of(bits: int, weight: int, weights: Sequence[int]) -> int:
+    """A member's difficulty, by its weight among those of all active members."""
+    target = target_of(bits) * len(weights) * 2 ** (weight + 12) // sum(2 ** (other + 12) for other in weights)
+    return compact(min(max(target, 1), 2**255 - 1))
+
+
+def weights_after(weights: Sequence[int], miner: int) -> list[int]:
+    fallen = [weight - (place == miner) for place, weight in enumerate(weights)]
+    reference = sorted(fallen)[len(fallen) // 3]
+    return [min(max(weight - reference, -12), 4) for weight in fallen]
+
+
 def faulty(electors: int) -> int:
     return (electors - 1) // 3
 

@@ -35,7 +35,7 @@ NOISE = {"prototype_noise": 6.0, "gradient_noise": 6.0}
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "prototypes, restarted": {"method": "dfpl", "peers": 4, **RESTARTED},
-    "models": {"method": "fedavg", "test_every": 0},
+    "models": {"method": "fedavg", "test_every": 0, "hyperparameters": {"optimizer": "adamw", "learning_rate": 0.003}},
     "state": {"method": "scaffold", "workers": 2},
     "noise": {"hyperparameters": NOISE | {"local_steps": 2, "epsilon_budget": 50.0}},
     "encrypted": {

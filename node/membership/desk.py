@@ -1,0 +1,195 @@
+"""The desk: a running node's operator asks for changes of the membership, and approves of others'.
+
+Each answer says in words what follows and when. Asked for the same again, it says so, and does nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.membership.change import (
+    CHANGES_VERSION,
+    TEXT_SIZE_MAX,
+    Change,
+    ChangeKind,
+    propose_removal,
+    sign_change,
+)
+from fedchain.chain.membership.member import Standing
+from fedchain.crypto.address import public_key_from_address
+from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.node.config import NodeConfigError
+from fedchain.node.core.node import Node
+from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change
+from fedchain.wording import printable
+
+HEIGHTS_VALID = 1_000
+"""Blocks that may count a change, from the one on at which it was proposed."""
+
+HASH_PREFIX_MIN = 4
+"""Fewest characters that stand for the hash of a change."""
+
+
+class Submitting(Protocol):
+    """The part of a service that is used here."""
+
+    @property
+    def node(self) -> Node:
+        """The state machine."""
+
+    @property
+    def genesis(self) -> Genesis:
+        """The rules that the federation agreed on."""
+
+    def submit(self, change: Change, *, approves: bool) -> Refused | None:
+        """Have the node take a change from its operator; returns why it was refused."""
+
+
+class Desk:
+    """Answers the operator's questions about members.
+
+    Args:
+        service: of the node.
+        key: its key.
+        requests: requests to join that no member approves of yet.
+    """
+
+    def __init__(
+        self, service: Submitting, key: PrivateKey, requests: Callable[[], Sequence[Change]] = lambda: ()
+    ) -> None:
+        self._service, self._key, self._requests = service, key, requests
+
+    def answer(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The answer to a question as plain values; None to one that is not about members. Raises NodeConfigError."""
+        match asked:
+            case {"ask": "members"}:
+                node = self._service.node
+                return account(self._service.genesis, node.head, node.open_changes(), self._requests())
+            case {"ask": "approve", "which": str(which)}:
+                return {"said": self._approve(which)}
+            case {"ask": "remove", "member": str(member), "reason": str(reason)}:
+                return {"said": self._remove(member, reason)}
+            case {"ask": "leave"}:
+                return {"said": self._change_own(ChangeKind.LEAVE)}
+            case {"ask": "back"}:
+                return {"said": self._change_own(ChangeKind.BACK)}
+        return None
+
+    def _approve(self, which: str) -> str:
+        self._expect_a_say()
+        return self._consent(self._find(which))
+
+    def _remove(self, member: str, reason: str) -> str:
+        self._expect_a_say()
+        node, number = self._service.node, self._number(member)
+        key = node.head.roster.members[number]
+        if not reason.strip() or len(reason.encode()) > TEXT_SIZE_MAX or not reason.isprintable():
+            raise NodeConfigError(f"a reason has 1 to {TEXT_SIZE_MAX} printable bytes")
+        if key == self._key.public_key:
+            raise NodeConfigError(
+                "nobody approves of its own removal; a member leaves with: fedchain node leave FOLDER"
+            )
+        for change in node.open_changes():  # approvals of two removals would not add up
+            if change.kind is ChangeKind.REMOVE and change.member == key:
+                return self._consent(change)
+        record = node.head.records[number]
+        until = node.head.height + HEIGHTS_VALID
+        return self._consent(propose_removal(key, reason, sequence=record.sequence, until=until))
+
+    def _change_own(self, kind: ChangeKind) -> str:
+        """Sign and spread a change of this member itself."""
+        self._expect_records()
+        node, me = self._service.node, self._key.public_key
+        if (record := node.own_record()) is None:
+            raise NodeConfigError("this peer is no member yet")
+        if record.is_changing:
+            then = f"{record.next.name.lower()} from round {record.round} on"
+            raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
+        for change in node.open_changes():
+            if change.member == me and change.kind is kind:
+                return f"it was asked for before: {follows_text(self._service.genesis, node.head, change)}"
+        if kind is ChangeKind.BACK and record.standing is not Standing.AWAY:
+            raise NodeConfigError(f"this member is {record.standing.name.lower()}, and not away")
+        until = node.head.height + HEIGHTS_VALID
+        change = sign_change(self._key, self._service.genesis.chain_id, kind, sequence=record.sequence, until=until)
+        self._take(change, approves=False)
+        text = follows_text(self._service.genesis, node.head, change)
+        return f"{text}; let the node run until then" if kind is ChangeKind.LEAVE else text
+
+    def _consent(self, change: Change) -> str:
+        """Approve of a change, unless this member did so before; what follows."""
+        genesis, node = self._service.genesis, self._service.node
+        had = any(approval.approver == self._key.public_key for approval in change.approvals)
+        if not had:
+            self._take(change, approves=True)
+            change = next(item for item in node.open_changes() if item.hash == change.hash)
+        shown, numbers = plain_change(genesis, node.head, change), numbers_at(node.head)
+        about = f"{change.kind.name.lower()} {shown['hash'][:8]} of {_subject(shown)}"
+        again = "it was approved of here before" if had else "approved"
+        return f"{again}, {about}: {approvals_text(shown, numbers)}; {follows_text(genesis, node.head, change)}"
+
+    def _take(self, change: Change, *, approves: bool) -> None:
+        if (refused := self._service.submit(change, approves=approves)) is not None:
+            raise NodeConfigError(str(refused))
+
+    def _find(self, which: str) -> Change:
+        """The change that waits for approval with this hash, or its beginning, name, address or number."""
+        node, low = self._service.node, which.lower()
+        seats = node.head.roster.seats
+        waiting = [change for change in (*node.open_changes(), *self._requests()) if change.kind.needs_approval]
+        found = [
+            change
+            for change in waiting
+            if change.text == which
+            or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
+            or _is_called(which, change.member, seats.get(change.member))
+        ]
+        if len(found) != 1:
+            kinds = {change.hash.hex()[:8]: printable(change.text) for change in found or waiting}
+            choices = ", ".join(f"{short} ({text})" for short, text in kinds.items()) or "nothing"
+            many = f"{len(found)} changes are called {which}" if found else f"nothing that waits is called {which}"
+            raise NodeConfigError(f"{many}; choose by hash, {choices} waits for approval")
+        return found[0]
+
+    def _number(self, member: str) -> int:
+        """The number of the member that is named by its address or number."""
+        roster = self._service.node.head.roster
+        for number, key in enumerate(roster.members):
+            if _is_called(member, key, number):
+                return number
+        raise NodeConfigError(f"{member} is no member: name one by number, 0 to {len(roster) - 1}, or by address")
+
+    def _expect_records(self) -> None:
+        if not self._service.node.head.records:
+            raise NodeConfigError(
+                "members of this federation are the same for ever: changes begin with version "
+                f"{CHANGES_VERSION} of the founding document"
+            )
+
+    def _expect_a_say(self) -> None:
+        """Raise NodeConfigError unless this member may approve of changes now."""
+        self._expect_records()
+        node = self._service.node
+        if self._service.genesis.admission is Admission.CLOSED:
+            raise NodeConfigError("this federation is closed: nobody joins or is removed")
+        if not node.head.roster.is_active(self._key.public_key):
+            raise NodeConfigError("this member does not count now, so it approves of nothing")
+        if node.is_silent():
+            raise NodeConfigError("this node signs nothing yet, as `fedchain node status` says; ask again later")
+
+
+def _is_called(name: str, key: PublicKey, number: int | None) -> bool:
+    if name.isdecimal():
+        return number == int(name)
+    try:
+        return public_key_from_address(name) == key
+    except InvalidAddress:
+        return False
+
+
+def _subject(shown: Mapping[str, Any]) -> str:
+    text = printable(shown["text"])
+    who = shown["address"] if shown["number"] is None else f"peer {shown['number']}"
+    return f"{text} ({who})" if shown["kind"] == "join" and text else who

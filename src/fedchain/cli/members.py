@@ -1,0 +1,68 @@
+"""``fedchain node members`` and its neighbours: who belongs to the federation, who comes, and who goes.
+
+A running node is asked, since it alone hears of changes that are open, and signs in the member's name.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedchain.cli.common.command import clear_errors
+
+
+def members(folder: Path, as_json: bool) -> None:
+    """Show the members, the changes on their way, and who approves of them and who has not yet."""
+    with clear_errors():
+        import json
+
+        from fedchain.node.membership.account import account_lines
+
+        found = _ask(folder, {"ask": "members"})
+        if as_json:
+            typer.echo(json.dumps(found, indent=2))
+            return
+        for line in account_lines(found):
+            typer.echo(line)
+
+
+def approve(
+    folder: Path,
+    which: Annotated[str, typer.Argument(help="Hash of the change, or its beginning; or the newcomer's name.")],
+) -> None:
+    """Approve that a peer joins, or that a member is removed, in this member's name."""
+    with clear_errors():
+        typer.echo(_ask(folder, {"ask": "approve", "which": which})["said"])
+
+
+def leave(folder: Path) -> None:
+    """Have this member leave the federation, for good."""
+    with clear_errors():
+        typer.echo(_ask(folder, {"ask": "leave"})["said"])
+
+
+def back(folder: Path) -> None:
+    """Have this member count again, after it was away."""
+    with clear_errors():
+        typer.echo(_ask(folder, {"ask": "back"})["said"])
+
+
+def remove(
+    folder: Path,
+    member: Annotated[str, typer.Argument(help="Number or address of the member.")],
+    reason: Annotated[str, typer.Argument(help="Reason, which all members and readers of the chain see.")],
+) -> None:
+    """Propose that a member is removed, for good, and approve of it."""
+    with clear_errors():
+        typer.echo(_ask(folder, {"ask": "remove", "member": member, "reason": reason})["said"])
+
+
+def _ask(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of the node that runs in a folder; raises NodeConfigError."""
+    from fedchain.node.config import NodeConfigError
+    from fedchain.node.operating.status import ask
+
+    if (answer := ask(folder, question)) is None:
+        raise NodeConfigError(f"no node answers in {folder}; is it running?")
+    return answer

@@ -1,0 +1,52 @@
+"""The account of members: who counts, what is on its way, who approves, for programs and for people."""
+
+import json
+
+from fedchain.chain.genesis import Admission
+from fedchain.crypto.address import address
+from fedchain.node.membership.account import account, account_lines, admission_text
+from tests.support.chain.builders import keys
+from tests.support.chain.changes import joining, living, living_genesis, own
+
+
+def test_members_changes_and_requests_are_accounted_for() -> None:
+    chain = living(5, away_after=7)
+    chain.extend(changes=[own(chain, 4)])
+    change, request = joining(chain, 5, 2, text="clinic\x1b"), joining(chain, 6, 0)
+    found = account(chain.genesis, chain.state, [change], [request])
+    assert json.loads(json.dumps(found)) == found
+    assert (found["active"], found["quorum"], found["round"]) == (5, 4, 2)
+    assert [member["standing"] for member in found["members"]] == ["active"] * 5
+    assert (found["members"][4]["next"], found["members"][4]["next_round"]) == ("left", 3)
+    (open_change,) = found["changes"]
+    assert open_change["missing"] == [address(key.public_key) for key in keys(5)[2:]]
+    names = [address(key.public_key) for key in keys(7)]
+    assert list(account_lines(found)) == [
+        "height      1, round 2",
+        "members     5 of 5 count, a quorum is 4",
+        "admission   a quorum approves, 4 now",
+        "away        after 7 silent rounds",
+        *(f"   {number}  {names[number]}  active" for number in range(4)),
+        f"   4  {names[4]}  active, left from round 3 on",
+        "",
+        "waits for a block, or for approval",
+        f"{change.hash.hex()[:8]}  {names[5]} joins (clinic�): 2 of 4 approve (peer 0, peer 1); "
+        "not yet: peer 2, peer 3, peer 4",
+        "",
+        "asks, nobody approves yet",
+        f"{request.hash.hex()[:8]}  {names[6]} joins (peer 6): 0 of 4 approve; "
+        "not yet: peer 0, peer 1, peer 2, peer 3, peer 4",
+    ]
+
+
+def test_members_that_are_the_same_for_ever_have_an_account_too() -> None:
+    document = living_genesis(4, version=2, admission=Admission.CLOSED)
+    chain = living(4, version=2, admission=Admission.CLOSED)
+    found = account(document, chain.state, [], [])
+    assert [member["standing"] for member in found["members"]] == ["active"] * 4
+    assert list(account_lines(found))[2:4] == ["admission   closed: nobody joins or is removed", "away        never"]
+
+
+def test_a_rule_of_admission_in_words() -> None:
+    assert admission_text("sponsors", 1, 3) == "1 member approves"
+    assert admission_text("sponsors", 2, 3) == "2 members approve"

@@ -1,0 +1,139 @@
+"""The desk: each question of an operator has one plain answer, and nothing is asked for twice."""
+
+from typing import Any
+
+import pytest
+
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.genesis import Admission
+from fedchain.chain.membership.change import Change, ChangeKind
+from fedchain.crypto.address import address
+from fedchain.network.messages import ChangeMessage
+from fedchain.node.config import NodeConfigError
+from fedchain.node.core.effects import Refuse
+from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.membership.desk import HEIGHTS_VALID, Desk
+from tests.support.chain.builders import keys
+from tests.support.chain.changes import joining, living_genesis
+from tests.support.node.stage import Stage
+
+
+class Office(Stage):
+    """A node on a stage, as its operator's desk sees it."""
+
+    def submit(self, change: Change, *, approves: bool) -> Refused | None:
+        found = [item for item in self.handle(ChangeSubmitted(change, approves)) if isinstance(item, Refuse)]
+        return found[0].error if found else None
+
+    def ask(self, name: str, **words: str) -> str:
+        answer = Desk(self, self.chain.key(self.me)).answer({"ask": name, **words})
+        assert answer is not None
+        return str(answer["said"])
+
+    def refusal(self, name: str, **words: str) -> str:
+        with pytest.raises(NodeConfigError) as caught:
+            self.ask(name, **words)
+        return str(caught.value)
+
+    def request(self, number: int = 5, approvers: int = 1, **fields: Any) -> Change:
+        """A newcomer's request, of which some others approve."""
+        change = joining(self.chain, number, 0, **fields)
+        for key in [key for key in keys(5) if key.public_key != self.me][:approvers]:
+            change = change.approved(key, self.genesis.chain_id)
+        self.receive(ChangeMessage(change))
+        return change
+
+
+def office(**fields: Any) -> Office:
+    return Office(living_genesis(5, **fields))
+
+
+def test_a_request_is_approved_by_name_number_of_approvals_and_who_is_left_are_said() -> None:
+    it = office()
+    change = it.request()
+    said = it.ask("approve", which="peer 5")
+    others = [number for number, key in enumerate(keys(5)) if key.public_key != it.me]
+    mine = it.chain.state.roster.seats[it.me]
+    both = ", ".join(f"peer {number}" for number in sorted([mine, others[0]]))
+    left = ", ".join(f"peer {number}" for number in others[1:])
+    who = f"peer 5 ({address(keys(6)[5].public_key)})"
+    assert said == (
+        f"approved, join {change.hash.hex()[:8]} of {who}: 2 of 4 approve ({both}); not yet: {left}; it takes 2 more "
+        f"approvals; each of the others says: fedchain node approve FOLDER {change.hash.hex()[:8]}"
+    )
+    assert it.ask("approve", which=change.hash.hex()[:6]).startswith("it was approved of here before, join ")
+    (held,) = it.node.open_changes()
+    assert len(held.approvals) == 2
+
+
+def test_the_last_approval_says_from_when_on_the_newcomer_counts() -> None:
+    it = office()
+    it.request(approvers=3)
+    said = it.ask("approve", which=address(keys(6)[5].public_key))
+    assert said.endswith("; the next block can count it; from round 3 on the member counts")
+    assert "not yet" not in said
+
+
+def test_a_name_that_fits_nothing_or_two_is_answered_with_the_choices() -> None:
+    it = office()
+    assert it.refusal("approve", which="peer 5").startswith(
+        "nothing that waits is called peer 5; choose by hash, nothing"
+    )
+    hashes = [it.request(number, text="clinic").hash.hex()[:8] for number in (5, 6)]
+    said = it.refusal("approve", which="clinic")
+    assert said.startswith("2 changes are called clinic; choose by hash, ")
+    assert all(short in said for short in hashes)
+
+
+def test_the_first_removal_of_a_member_is_the_one_that_the_others_approve() -> None:
+    it = office()
+    number = next(place for place, key in enumerate(keys(5)) if key.public_key != it.me)
+    said = it.ask("remove", member=str(number), reason="its data are not its own")
+    assert said.startswith("approved, remove ")
+    again = it.ask("remove", member=address(keys(5)[number].public_key), reason="another reason")
+    assert again.startswith("it was approved of here before, remove ")
+    (change,) = it.node.open_changes()
+    assert (change.text, change.until) == ("its data are not its own", HEIGHTS_VALID)
+
+
+def test_wrong_removals_are_refused_in_words() -> None:
+    it = office()
+    mine = str(it.chain.state.roster.seats[it.me])
+    assert "a member leaves with: fedchain node leave" in it.refusal("remove", member=mine, reason="tired")
+    assert it.refusal("remove", member="9", reason="it").startswith("9 is no member: name one by number, 0 to 4")
+    assert it.refusal("remove", member="0", reason=" ") == "a reason has 1 to 200 printable bytes"
+    assert it.refusal("remove", member="0", reason="x" * 201) == "a reason has 1 to 200 printable bytes"
+    assert it.node.open_changes() == ()
+
+
+def test_a_member_leaves_once() -> None:
+    it = office()
+    said = it.ask("leave")
+    assert said == "the next block can count it; from round 3 on the member counts no more; let the node run until then"
+    assert it.ask("leave").startswith("it was asked for before: ")
+    assert [change.kind for change in it.node.open_changes()] == [ChangeKind.LEAVE]
+    assert it.refusal("back") == "this member is active, and not away"
+
+
+def test_of_four_members_nobody_leaves_at_once() -> None:
+    it = Office(living_genesis(4))
+    assert it.ask("leave").startswith("it waits: in this round no more members may go")
+
+
+@pytest.mark.parametrize("question", [("approve", {"which": "x"}), ("remove", {"member": "0", "reason": "x"})])
+def test_who_has_no_say_is_told_why(question: tuple[str, dict[str, str]]) -> None:
+    name, words = question
+    closed = office(admission=Admission.CLOSED, away_after=3)
+    assert closed.refusal(name, **words) == "this federation is closed: nobody joins or is removed"
+    silent = Office(living_genesis(5), is_heard=False)
+    assert "this node signs nothing yet" in silent.refusal(name, **words)
+    old = Office(living_genesis(5, version=2, admission=Admission.CLOSED))
+    assert "the same for ever" in old.refusal(name, **words)
+    assert "the same for ever" in old.refusal("leave")
+
+
+def test_the_desk_leaves_other_questions_to_others() -> None:
+    it = office()
+    desk = Desk(it, it.chain.key(it.me))
+    assert desk.answer({"ask": "status"}) is None
+    assert desk.answer({"ask": "approve", "which": 3}) is None
