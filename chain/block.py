@@ -52,6 +52,8 @@ class Header:
     """The number that mining searches for, below 2⁶⁴."""
     changes_root: Hash = ZERO_HASH
     """32 bytes: Merkle root over the changes of the membership; not written before version 3."""
+    members_root: Hash = ZERO_HASH
+    """32 bytes: hash of the member set behind the block, which decides the next one; not written before version 3."""
     hash: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: SHA-256 of the encoded header; the identity of the block."""
 
@@ -60,15 +62,15 @@ class Header:
 
     def writes(self, name: str) -> bool:
         """Whether the field with this name is among the canonical ones."""
-        return name != "changes_root" or self.version >= CHANGES_VERSION
+        return name not in ("changes_root", "members_root") or self.version >= CHANGES_VERSION
 
     def seal(self) -> Hash:
         """32 bytes: hash of everything but the nonce; the input of the proof of work."""
         return sha256(encode(self.to_record()[:-1]))
 
     def to_record(self) -> list[Any]:
-        """The canonical fields; those of version 3 have the root of the changes before the nonce."""
-        changes = [self.changes_root] if self.version >= CHANGES_VERSION else []
+        """The canonical fields; those of version 3 have two more roots before the nonce."""
+        roots = [self.changes_root, self.members_root] if self.version >= CHANGES_VERSION else []
         return [
             self.version,
             self.parent_hash,
@@ -82,7 +84,7 @@ class Header:
             self.knowledge_root,
             self.bits,
             self.miner,
-            *changes,
+            *roots,
             self.nonce,
         ]
 
@@ -92,7 +94,7 @@ class Header:
         kinds: tuple[type, ...] = (int, bytes, int, int, int, bytes, bytes, bytes, bytes, bytes, int, bytes, int)
         hashes: tuple[int, ...] = (1, 5, 6, 7, 8, 9)
         if type(value) is list and value and type(value[0]) is int and value[0] >= CHANGES_VERSION:
-            kinds, hashes = (*kinds[:-1], bytes, int), (*hashes, 12)
+            kinds, hashes = (*kinds[:-1], bytes, bytes, int), (*hashes, 12, 13)
         fields = expect_record(value, "header", kinds)
         for position in hashes:
             expect_size(fields[position], HASH_SIZE, f"header field {position}")
@@ -102,8 +104,8 @@ class Header:
     @classmethod
     def from_fields(cls, fields: Sequence[Any]) -> "Header":
         """Take canonical fields that were read before."""
-        before, changes, nonce = fields[:12], fields[12:-1], fields[-1]
-        return cls(*before, nonce, *changes)  # type: ignore[call-arg]
+        before, roots, nonce = fields[:12], fields[12:-1], fields[-1]
+        return cls(*before, nonce, *roots)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, slots=True)

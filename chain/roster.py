@@ -15,6 +15,9 @@ from fedchain.chain.membership.member import Member, Standing
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
+PLACE_SIZE = 8
+"""Bytes of a place in a draw, big-endian."""
+
 
 @dataclass(frozen=True, slots=True)
 class Roster:
@@ -34,8 +37,12 @@ class Roster:
     """Members that may post in the phase that the next block closes."""
     electors: frozenset[PublicKey]
     """Members whose votes decide the next block."""
+    successors: Mapping[PublicKey, PublicKey]
+    """For each key that was replaced lately, or whose member was convicted since, the key that the member has now."""
+    excused: frozenset[PublicKey]
+    """Those of them whose statements convict nobody: the others took it that they were lost or stolen."""
     seats: Mapping[PublicKey, int] = field(compare=False, repr=False)
-    """Seat of each member."""
+    """Seat of each member, by the key that it has and by the one that was replaced."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -60,7 +67,16 @@ class Roster:
 
     def is_active(self, member: PublicKey) -> bool:
         """Whether ``member`` is a member that counts and was not convicted."""
-        return member in self.seats and member not in self.culprits and member not in self.absent
+        is_counted = member in self.seats and member not in self.culprits and member not in self.absent
+        return is_counted and member not in self.successors
+
+    def current(self, key: PublicKey) -> PublicKey:
+        """The key that a member has now, given that one or the one that was replaced."""
+        return self.successors.get(key, key)
+
+    def is_liable(self, key: PublicKey) -> bool:
+        """Whether two statements by a key that exclude each other convict its member."""
+        return key in self.seats and key not in self.excused and self.current(key) not in self.culprits
 
     def aggregator_of(self, round_number: int) -> PublicKey | None:
         """The designated aggregator of a round; None if the federation has none."""
@@ -80,31 +96,47 @@ def draw_roster(
     Args:
         genesis: the rules of the federation.
         members: public keys, by seat.
-        culprits: the convicted members.
+        culprits: the keys by which members were convicted.
         phase: (round, phase) that the next block closes.
         seeds: hash of the block that closed the last round, which draws the contributors, and hash of the head, which
             draws the electors.
         records: the members' records; empty where members are the same for ever.
     """
+    successors = {item.former.key: item.key for item in records if item.former is not None}
     absent = frozenset(record.key for record in records if record.standing is not Standing.ACTIVE)
+    culprits = frozenset(successors.get(key, key) for key in culprits) if successors else frozenset(culprits)
     without = culprits | absent
     active = tuple(member for member in members if member not in without) if without else members
     round_seed, head = seeds
+    seats = _seats(members)
+    places = seats if records else None
     return Roster(
         members=members,
         rule=genesis.aggregator,
-        culprits=frozenset(culprits),
+        culprits=culprits,
         absent=absent,
         gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
-        contributors=_contributors(genesis, members, absent, active, (*phase, round_seed)),
-        electors=draw(active, genesis.committee_size, head + b"committee"),
-        seats=_seats(members),
+        contributors=_contributors(genesis, members, absent, active, (*phase, round_seed), places),
+        electors=draw(active, genesis.committee_size, head + b"committee", places),
+        successors=successors,
+        excused=frozenset(item.former.key for item in records if item.former and not item.former.is_liable),
+        seats=seats if not successors else {**seats, **{old: seats[new] for old, new in successors.items()}},
     )
 
 
-def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
-    """``count`` of ``members``, drawn by ``seed`` so that anybody can verify the draw; 0 draws all."""
-    return frozenset(_draw(members, count, seed)) if 0 < count < len(members) else _all(members)
+def draw(
+    members: tuple[PublicKey, ...], count: int, seed: bytes, places: Mapping[PublicKey, int] | None = None
+) -> frozenset[PublicKey]:
+    """``count`` of ``members``, drawn by ``seed`` so that anybody can verify the draw; 0 draws all.
+
+    Where keys may be replaced, ``places`` draw in their stead: otherwise a member could look for a key that is drawn.
+    """
+    if not 0 < count < len(members):
+        return _all(members)
+    if places is None:
+        return frozenset(_draw(members, count, seed))
+    named = {places[member].to_bytes(PLACE_SIZE, "big"): member for member in members}
+    return frozenset(named[name] for name in _draw(tuple(named), count, seed))
 
 
 def _contributors(
@@ -113,6 +145,7 @@ def _contributors(
     absent: frozenset[PublicKey],
     active: tuple[PublicKey, ...],
     drawn_by: tuple[int, int, Hash],
+    places: Mapping[PublicKey, int] | None,
 ) -> frozenset[PublicKey]:
     round_number, place, seed = drawn_by
     aggregator = _aggregator(genesis.aggregator, members, absent, round_number)
@@ -120,7 +153,7 @@ def _contributors(
         return frozenset(member for member in active if member == aggregator)
     if genesis.aggregator is AggregatorRule.DEDICATED:
         active = tuple(member for member in active if member != aggregator)
-    return draw(active, genesis.contributors_per_round, seed + b"contributors")
+    return draw(active, genesis.contributors_per_round, seed + b"contributors", places)
 
 
 def _aggregator(

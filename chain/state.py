@@ -18,6 +18,7 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.owed import Owed, owed_by
 from fedchain.chain.membership.succession import succeed
 from fedchain.chain.membership.weights import weigh
@@ -114,6 +115,12 @@ class State:
         late = sum(len(item) for item in self.owed if item.phase == self.phase)
         return len(self.roster.contributors) + late
 
+    @property
+    def member_set(self) -> MemberSet:
+        """The members that may vote on the next block, before electors are drawn from them."""
+        active = tuple(member for member in self.roster.members if self.roster.is_active(member))
+        return MemberSet(active, tuple(self.roster.seats[member] for member in active))
+
     def bits_of(self, miner: PublicKey) -> int:
         """Difficulty of an active member's next block, in compact form; without records it is the common one."""
         roster = self.roster
@@ -125,8 +132,8 @@ class State:
     def encode(self) -> bytes:
         """The canonical bytes of the state, without the parts that follow from them and the genesis document."""
         roster, deciders = self.roster, bytearray(len(self.roster))
-        for member in self.deciders:
-            deciders[roster.seats[member]] = 1
+        for place, key in enumerate(_keys_at(self.records, self.height) or roster.members):
+            deciders[place] = key in self.deciders
         members = [record.to_record() for record in self.records] if self.records else b"".join(roster.members)
         owed = [[item.to_record() for item in self.owed]] if self.records else []
         return encode(
@@ -190,7 +197,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         records=records,
         punctuality=punctuality,
         convicted=tuple(Evidence.from_record(record) for record in crimes),
-        deciders=frozenset(compress(members, deciders)),
+        deciders=frozenset(compress(_keys_at(records, height) or members, deciders)),
         owed=_read_owed(genesis, (round_number, phase), len(members), owed[0] if owed else []),
     )
     if state.root != sha256(data):
@@ -199,13 +206,16 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
 
 
 def _read_members(genesis: Genesis, value: Any) -> tuple[tuple[PublicKey, ...], tuple[Member, ...]]:
-    """Keys and records of the members. Only the founders are known here: see ``judge_joined``."""
+    """Keys and records of the members, which the blocks since the founding vouch for: see ``judge_joined``."""
     members = genesis.members
     if genesis.version >= CHANGES_VERSION:
         records = tuple(Member.from_record(record) for record in value)
         keys = tuple(record.key for record in records)
-        if keys[: len(members)] != members or len(set(keys)) != len(keys):
-            raise InvalidEncoding("state", f"its {len(keys)} members do not begin with the {len(members)} founders")
+        if len(keys) < len(members) or len(set(keys)) != len(keys):
+            raise InvalidEncoding("state", f"its {len(set(keys))} members are fewer than the {len(members)} founders")
+        for place, (record, founder) in enumerate(zip(records, members, strict=False)):
+            if record.key != founder and not record.sequence:  # no change has given it another one
+                raise InvalidEncoding("state", f"founder {place} has another key, {record.key.hex()}")
         return keys, records
     if value != b"".join(members):
         raise InvalidEncoding("state", f"its {len(value)} bytes of keys are not the {len(members)} members'")
@@ -278,7 +288,7 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
     records = succeed(genesis, state.roster, state.records, state.deciders, block, closes_round=last_phase)
-    members = tuple(record.key for record in records) if len(records) > len(state.records) else state.roster.members
+    members = tuple(record.key for record in records) if block.changes else state.roster.members
     time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
     return _complete(
         genesis,
@@ -307,6 +317,11 @@ def _founders(genesis: Genesis) -> tuple[Member, ...]:
     if genesis.version < CHANGES_VERSION:
         return ()
     return tuple(Member(key, Standing.ACTIVE, Standing.ACTIVE, 0) for key in genesis.members)
+
+
+def _keys_at(records: tuple[Member, ...], height: int) -> tuple[PublicKey, ...]:
+    """The keys with which members decided the head's height, by seat; another key holds from the next one on."""
+    return tuple(record.key_at(height) for record in records)
 
 
 def block_time_ms(state: State, certificate: Certificate) -> int:

@@ -3,7 +3,9 @@
 Node, audit and the simulator's checker call it; nothing else turns a state into the next one.
 """
 
-from fedchain.chain.block import Block
+from dataclasses import replace
+
+from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
@@ -14,6 +16,7 @@ from fedchain.chain.validation import (
     validate_certificate,
     validate_header,
     validate_knowledge,
+    validate_member_set,
     validate_parent,
     validate_state,
 )
@@ -43,7 +46,20 @@ def judge_block(
     validate_body(genesis, state, block, is_valid_signature)
     if knowledge_root is not None:
         validate_knowledge(block.header, knowledge_root)
-    return apply_block(genesis, state, block)
+    after = apply_block(genesis, state, block)
+    if genesis.version >= CHANGES_VERSION:
+        validate_member_set(block.header, after)
+    return after
+
+
+def naming_members(genesis: Genesis, state: State, draft: Block) -> Header:
+    """The header of a block on ``state`` that has neither nonce nor signature yet, with the root of the members behind.
+
+    Only headers of version 3 have that root.
+    """
+    if genesis.version < CHANGES_VERSION:
+        return draft.header
+    return replace(draft.header, members_root=apply_block(genesis, state, draft).member_set.root)
 
 
 def judge_final(

@@ -70,7 +70,7 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     phases = len(genesis.phases_of(t.round))
     # Only members post: anyone else could flood the round.
     if t.sender not in state.roster.seats:
-        raise InvalidSignature("sender", f"{t.sender.hex()} is no member")
+        raise _stranger(state)("sender", f"{t.sender.hex()} is no member")
     # Only members that count post; the peer that passed the post on may not know of a conviction or a change yet.
     if not state.roster.is_active(t.sender):
         how = "was convicted" if t.sender in state.roster.culprits else "does not count now"
@@ -230,9 +230,12 @@ def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_val
     """
     culprit = evidence.culprit
     # Only members can be convicted.
-    check(culprit in state.roster.seats, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
+    unknown = OutOfWindow if state.records else InvalidEvidence
+    check(culprit in state.roster.seats, unknown, "culprit", f"{culprit.hex()} is no member")
+    # The others took it that somebody else may have the key.
+    check(culprit not in state.roster.excused, OutOfWindow, "culprit", f"{culprit.hex()} was lost or stolen")
     # Nobody is convicted twice.
-    check(culprit not in state.roster.culprits, AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
+    check(state.roster.is_liable(culprit), AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
     _validate_crime(genesis, evidence, is_valid_signature)
 
 
@@ -241,7 +244,7 @@ def validate_state(genesis: Genesis, state: State, is_valid_signature: Signature
 
     The electors' votes vouch for the state, and invented convictions would let a sender choose the electors.
     """
-    culprits = [crime.culprit for crime in state.convicted]
+    culprits = [state.roster.current(crime.culprit) for crime in state.convicted]
     # One conviction takes one member out of the federation.
     check(
         len(set(culprits) & set(state.roster.members)) == len(culprits),
@@ -388,6 +391,18 @@ def validate_knowledge(header: Header, root: Hash) -> None:
     )
 
 
+def validate_member_set(header: Header, after: State) -> None:
+    """Check that a header names the members behind its block, whom the state ``after`` it has. Raises InvalidBlock."""
+    root = after.member_set.root
+    # Light clients learn from it who decides the next height.
+    check(
+        header.members_root == root,
+        InvalidBlock,
+        "members root",
+        f"{header.members_root.hex()} found, {root.hex()} expected",
+    )
+
+
 def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     count, crimes = len(block.transactions), len(block.evidence)
     # A block has no more posts than members may post; checking more would be wasted work.
@@ -396,7 +411,7 @@ def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     # Everybody has to check two signatures for each.
     check(crimes <= EVIDENCE_MAX, InvalidBlock, "evidence", f"{crimes} crimes found, at most {EVIDENCE_MAX} fit")
     # One conviction expels a member; a second one adds nothing.
-    culprits = {item.culprit for item in block.evidence}
+    culprits = {state.roster.current(item.culprit) for item in block.evidence}
     check(len(culprits) == crimes, InvalidBlock, "evidence", f"{crimes} crimes of {len(culprits)} members found")
     if count == 0 and may_close_empty(genesis, state):
         return
@@ -465,6 +480,11 @@ def _validate_parent_certificate(
         state.block_hash,
         is_valid_signature,
     )
+
+
+def _stranger(state: State) -> type[Refused]:
+    """The error for a signer that is no member: where keys may be replaced, others may know of one that we do not."""
+    return OutOfWindow if state.records else InvalidSignature
 
 
 def _check_signature(

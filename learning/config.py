@@ -1,6 +1,7 @@
 """The user's choices about learning: one frozen value, whose field docstrings are the command line's help."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -35,6 +36,9 @@ SCALINGS = ("channel", "pixel")
 
 AUGMENTATIONS = ("crop-flip", "none")
 """Changes that can be made to training images each time that they are looked at."""
+
+HEADS = ("file", "new")
+"""Where the weights of a model's last layer come from, beside those of a file."""
 
 FEATURE_SHIFTS = ("none", "weather")
 """How one client's images can differ from another's."""
@@ -75,6 +79,15 @@ class LearningConfig:
     model: str = "auto"
     """Model: one that takes the data set's examples (`fedchain data` lists them), auto for the first of them that the
     method takes, or several joined by +, which clients take in turn, for methods that exchange no parameters."""
+
+    weights: str = ""
+    """Safetensors file with the weights that all models begin with, by the model's own names; empty: random ones."""
+
+    weights_hash: str = ""
+    """SHA-256 of that file, in hexadecimal, on which members agree; each has a copy of its own."""
+
+    weights_head: str = "file"
+    """Weights of the last layer: those of the file, or new (random), where its classes are others."""
 
     classes: int = 0
     """Classes that take part: the data set's first so many; 0: all of them."""
@@ -147,6 +160,7 @@ class LearningConfig:
         _validate_choice("scaling", self.scaling, SCALINGS)
         _validate_choice("augmentation", self.augmentation, AUGMENTATIONS)
         _validate_choice("feature shift", self.feature_shift, FEATURE_SHIFTS)
+        self._validate_weights()
         _validate_range("clients", self.clients, 1, CLIENTS_MAX)
         _validate_range("classes_avg", self.classes_avg, 1, max(CLASSES_AVG, self._classes_max("n-way")))
         _validate_range("classes_std", self.classes_std, 0, self._classes_max("n-way"))
@@ -162,6 +176,13 @@ class LearningConfig:
         locate_method(self.method)
         if self.hyperparameters or self.method not in METHODS:
             build_method(self.method, dict(self.hyperparameters))
+
+    def _validate_weights(self) -> None:
+        _validate_choice("head of the weights", self.weights_head, HEADS)
+        if self.weights_hash and re.fullmatch("[0-9a-f]{64}", self.weights_hash) is None:
+            raise ConfigurationError(f"weights_hash must be a SHA-256 in hexadecimal, not {self.weights_hash!r}")
+        if self.weights_head != "file" and not (self.weights or self.weights_hash):
+            raise ConfigurationError(f"weights_head is {self.weights_head}, but no file of weights is named")
 
     def _validate_built_in(self) -> None:
         _validate_choice("data set", self.dataset, DATASETS)

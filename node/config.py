@@ -42,6 +42,8 @@ class NodeConfig:
     task: str = ""
     """If the members' data are their own: the function that loads this peer's data, as FILE.py:function or
     module:function."""
+    weights: str = ""
+    """This peer's copy of the file of weights that models begin with, where members agreed on one."""
     device: str = "cpu"
     """Where this peer trains: cpu, cuda, cuda:1 (a graphics card by its number) or auto (a card, if there is one)."""
     train_ahead: bool = True

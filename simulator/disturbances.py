@@ -57,12 +57,13 @@ class Traitors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberChange:
-    """Members come, leave, are removed by the others, or are back after having been away."""
+    """Members come, go, are away and back, or have another key."""
 
     round: Annotated[int, Range(1, 1_000_000)]
-    """Round in which it is proposed; counted in this round, it holds from the second one after it on."""
-    kind: Literal["join", "leave", "remove", "back"]
-    """join, leave, remove or back. All members approve of who joins and who is removed."""
+    """Round in which it is proposed; counted in this round, it holds from the second one after it on, another key from
+    the next height on."""
+    kind: Literal["join", "leave", "remove", "back", "rekey", "recover", "away"]
+    """join, leave, remove, back, rekey, recover or away. All members approve of joining, removing and recovering."""
     peers: tuple[int, ...]
     """Peer numbers, from 0. Those that join have the numbers after the founders', in the order in which they join."""
     reason: str = ""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fedchain.files.field_texts import field_texts
@@ -22,6 +23,12 @@ from fedchain.simulator.disturbances import Clock, Fault, MemberChange, Traitors
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
+
+_UNSAID = MappingProxyType(
+    {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 2, "weights": "", "weights_head": "file"}
+    | {"late_rounds": 0}
+)
+"""Settings that a file leaves out at these values, as before there were such settings."""
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names, with the same help."""
@@ -65,6 +72,8 @@ class Scenario(Consensus):
     data_dir: str = _LEARNING["data_dir"]
     task: str = _LEARNING["task"]
     model: str = _LEARNING["model"]
+    weights: str = _LEARNING["weights"]
+    weights_head: str = _LEARNING["weights_head"]
     classes: int = _LEARNING["classes"]
     partition: str = _LEARNING["partition"]
     classes_avg: int = _LEARNING["classes_avg"]
@@ -180,8 +189,8 @@ class Scenario(Consensus):
         joins = [row.round for row in self.changes if row.kind == "join" for _ in row.peers]
         if len(set(joins)) < len(joins):  # otherwise a hash would decide on their places, and data
             raise ScenarioError("two peers join in one round; let each have a round of its own")
-        if self.admission == "closed" and any(row.kind in ("join", "remove") for row in self.changes):
-            raise ScenarioError("admission is closed: nobody joins or is removed")
+        if self.admission == "closed" and any(row.kind in ("join", "remove", "recover") for row in self.changes):
+            raise ScenarioError("admission is closed: nobody joins, is removed or gets a lost place back")
 
     @property
     def aggregator_rule(self) -> "AggregatorRule":
@@ -218,8 +227,7 @@ class Scenario(Consensus):
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        usually = (("device", "cpu"), ("train_ahead", True), ("hash_rates", ()), ("version", 2), ("late_rounds", 0))
-        for name, usual in usually:
+        for name, usual in _UNSAID.items():
             if values[name] == usual:  # a file without it says the same
                 del values[name]
         if not self.members_change:  # as before there were such settings

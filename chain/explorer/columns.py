@@ -94,7 +94,7 @@ class Columns:
         self._is_open = False  # whether the last line was read before the block after it was there
         self._seats = dict(self._genesis.index)  # of founders, and of those that joined in a line
         self._totals = {place: _Total() for place in self._seats.values()}  # over all lines but an open one
-        self._mined: dict[PublicKey, int] = {}
+        self._mined: dict[int, int] = {}  # by place
         self._post_keys = bytearray()  # the first KEY_SIZE bytes of the hash of each post
         self._post_heights = array("Q")
 
@@ -155,7 +155,7 @@ class Columns:
         if self._is_open and self._lines:
             total = total.copy()
             _count({place: total}, self._lines[-1])
-        mined = self._mined.get(member, 0) + (self._is_open and self._lines[-1].miner == member)
+        mined = self._mined.get(place, 0) + (self._is_open and self._place_of_miner(self._lines[-1]) == place)
         return total.counts(mined)
 
     def heights_of_post(self, prefix: str) -> list[int]:
@@ -177,7 +177,11 @@ class Columns:
 
     def _total(self, line: Line) -> None:
         _count(self._totals, line)
-        self._mined[line.miner] = self._mined.get(line.miner, 0) + 1
+        place = self._place_of_miner(line)
+        self._mined[place] = self._mined.get(place, 0) + 1
+
+    def _place_of_miner(self, line: Line) -> int:
+        return self._seats.get(line.miner, STRANGER)
 
     def _forget_last(self) -> None:
         line = self._lines.pop()
@@ -213,10 +217,12 @@ class Columns:
                 offsets_ms=array("q", [vote.clock_ms - median for vote in certificate.votes]),
             )
         )
-        for newcomer in found.newcomers:
-            if newcomer not in index:
-                index[newcomer] = len(index)
-                self._totals[index[newcomer]] = _Total()
+        for key, before in found.keys:
+            if before in index:
+                index[key] = index[before]
+            elif key not in index:
+                index[key] = len(self._totals)
+                self._totals[index[key]] = _Total()
         for post in posts:
             self._post_keys += sha256(encode(post))[:KEY_SIZE]
             self._post_heights.append(height)
@@ -254,7 +260,7 @@ class _Read(NamedTuple):
     posts: list[list[Any]]  # their canonical fields
     carried: Certificate | None  # for the block before
     certificate: bytes
-    newcomers: list[PublicKey]  # keys that the block lets join
+    keys: list[tuple[PublicKey, PublicKey]]  # keys that have a place from this block on, and those that had it
 
 
 def _read_block(store: Store, height: int) -> _Read | None:
@@ -264,5 +270,6 @@ def _read_block(store: Store, height: int) -> _Read | None:
     header, _, posts, carried, _, changes = read_parts(decode(found[0], len(found[0])))
     fields = [expect_record(post, "transaction", (int, int, bytes, bytes, int, bytes)) for post in posts]
     read = [Change.from_record(record) for record in changes]
-    newcomers = [change.member for change in read if change.kind is ChangeKind.JOIN]
-    return _Read(header, fields, Certificate.from_record(carried[0]) if carried else None, found[1], newcomers)
+    keys = [(change.member, b"") for change in read if change.kind is ChangeKind.JOIN]
+    keys += [(change.key, change.member) for change in read if change.kind.gives_key]
+    return _Read(header, fields, Certificate.from_record(carried[0]) if carried else None, found[1], keys)

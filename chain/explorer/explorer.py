@@ -6,6 +6,7 @@ already passes them in. Nothing else holds more of the chain than it shows.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from fedchain.chain.block import Block, Header
@@ -55,6 +56,7 @@ from fedchain.chain.knowledge import (
     recompute,
 )
 from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
@@ -287,24 +289,29 @@ class Explorer:
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
 
-    def light_block(self, height: int) -> LightBlock:
-        """A final block as a light client verifies it by skipping to it, with the state below. Raises NotFound."""
+    def light_block(self, height: int, *, with_proof: bool = True) -> LightBlock:
+        """A final block for light clients, with what proves its electors, if that is asked for. Raises NotFound."""
         if height not in self.held:
             raise NotFound(
                 f"no block at height {height}: the chain has heights {self.held.start} to {self.state.height}"
             )
-        state = self._store.state_before(height)
-        if state is None:
-            raise NotFound(f"the state below height {height} is not held")
-        return self._light(self._chain.entry(height), state.encode())
+        return self._light(self._chain.entry(height), with_proof=with_proof)
 
     def light_blocks(self, first: int, last: int) -> Iterator[LightBlock]:
-        """The final blocks from one height to another, as a light client walks over them: without the states below."""
+        """The final blocks from one height to another, as a light client walks over them. Raises NotFound."""
         return map(self._light, self._chain.entries(max(first, self.held.start), min(last, self.state.height)))
 
-    def _light(self, entry: Entry, state: bytes = b"") -> LightBlock:
-        block = entry.block
-        return LightBlock(self.genesis.chain_id, block.header, entry.certificate, block.evidence, state)
+    def _light(self, entry: Entry, *, with_proof: bool = False) -> LightBlock:
+        block, height = entry.block, entry.block.header.height
+        light = LightBlock(self.genesis.chain_id, block.header, entry.certificate)
+        changes = self.genesis.version >= CHANGES_VERSION
+        state = self._store.state_before(height) if changes or with_proof else None
+        if state is None and (changes or with_proof):
+            raise NotFound(f"the state below height {height} is not held")
+        if state is None or not changes:
+            return replace(light, evidence=block.evidence, state=b"" if state is None else state.encode())
+        below = self._chain.block(height - 1).header if with_proof and height > 1 else None
+        return replace(light, members=state.member_set, below=below)
 
     def verify(self, rules: Rules) -> ChainAudit:
         """Judge every final block again, as a member that sees it for the first time would."""

@@ -6,12 +6,11 @@ from typing import Protocol
 from fedchain.chain.evidence import evidence_of, excludes
 from fedchain.chain.exceptions import (
     ChainError,
-    InvalidBlock,
     OutOfWindow,
     UnknownParent,
 )
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.light_block import LightBlock, expect
 from fedchain.chain.light.verification import Trusted, trust_genesis, verify_adjacent, verify_skipping
 from fedchain.crypto.signatures import SignatureCheck
 
@@ -19,8 +18,8 @@ from fedchain.crypto.signatures import SignatureCheck
 class Provider(Protocol):
     """A source of light blocks, which may lie."""
 
-    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
-        """The final block of a height, with the state that it stands on if asked for. Raises NotFound."""
+    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
+        """The final block of a height, with what proves its electors to anybody, if asked for. Raises NotFound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,8 @@ class Verified:
     """Votes in them."""
     skipped: int
     """Heights between that were not looked at."""
+    path: tuple[LightBlock, ...]
+    """The blocks on the way, the lowest first, each with no more than its verification needs."""
 
 
 class ConflictingBlocks(ChainError):
@@ -83,25 +84,27 @@ def bisect(
     """
     if height < trusted.height:
         raise OutOfWindow("height", f"{height} is asked for, {trusted.height} is trusted and only later ones are taken")
-    begin, found, certificates, signatures = trusted.height, None, 0, 0
+    begin, path = trusted.height, list[LightBlock]()
     waiting: list[LightBlock] = []  # blocks that are verified once one below is trusted, the lowest last
     wanted = height
     while trusted.height < height:
         if not waiting or waiting[-1].header.height != wanted:
-            waiting.append(_ask(provider, wanted, with_state=wanted > trusted.height + 1))
+            waiting.append(_ask(provider, wanted, with_proof=wanted > trusted.height + 1))
         block = waiting[-1]
         try:
             if block.header.height == trusted.height + 1:
+                block = block.alone()
                 trusted = verify_adjacent(genesis, trusted, block, is_valid_signature)
             else:
                 trusted = verify_skipping(genesis, trusted, block, is_valid_signature)
         except UnknownParent:
             wanted = (trusted.height + block.header.height) // 2
             continue
-        certificates, signatures = certificates + 1, signatures + len(block.certificate.votes)
-        found = waiting.pop()
+        waiting.pop()
+        path.append(block)
         wanted = waiting[-1].header.height if waiting else height
-    return Verified(trusted, found, certificates, signatures, height - begin - certificates)
+    signatures = sum(len(block.certificate.votes) for block in path)
+    return Verified(trusted, path[-1] if path else None, len(path), signatures, height - begin - len(path), tuple(path))
 
 
 def compare(
@@ -115,7 +118,7 @@ def compare(
         NotFound: it has none.
     """
     height = block.header.height
-    other = _ask(witness, height, with_state=True)
+    other = _ask(witness, height, with_proof=True)
     if other.header.hash == block.header.hash:
         return
     # Another block in the place of the trusted one itself has to be proven from further down.
@@ -131,21 +134,18 @@ class _Instead:
     provider: Provider
     held: LightBlock
 
-    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
+    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
         """The held block at its height, and the provider's elsewhere."""
         if height == self.held.header.height:
             return self.held
-        return self.provider.light_block(height, with_state=with_state)
+        return self.provider.light_block(height, with_proof=with_proof)
 
 
-def _ask(provider: Provider, height: int, *, with_state: bool) -> LightBlock:
-    block = provider.light_block(height, with_state=with_state)
-    _expect(block.header.height == height, "height", f"{block.header.height} found", f"{height}, which was asked for,")
+def _ask(provider: Provider, height: int, *, with_proof: bool) -> LightBlock:
+    block = provider.light_block(height, with_proof=with_proof)
+    expect(block.header.height == height, "height", f"{block.header.height} found", f"{height}, which was asked for,")
     # Without it no height is skipped, so a provider that leaves it out would have every block asked for.
-    _expect(bool(block.state) or not with_state, "state", f"none found with height {height}", "the one below it")
+    is_lacking = with_proof and block.is_alone and (block.members is None or height > 1)
+    name = "state" if block.members is None else "header below"
+    expect(not is_lacking, name, f"none found with height {height}", "the one below it")
     return block
-
-
-def _expect(condition: bool, rule: str, found: str, expected: str) -> None:
-    if not condition:
-        raise InvalidBlock(rule, f"{found}, {expected} expected")

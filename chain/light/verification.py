@@ -16,23 +16,20 @@ from dataclasses import dataclass
 
 from fedchain.chain.block import Header, evidence_root
 from fedchain.chain.exceptions import (
-    InvalidBlock,
     InvalidEvidence,
     OutOfWindow,
     UnknownParent,
 )
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.electorate import Electorate, named_by_header, named_by_state
+from fedchain.chain.light.light_block import LightBlock, expect
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.roster import draw
 from fedchain.chain.state import (
-    State,
-    decode_state,
     genesis_state,
-    liars_left,
     votes_required,
 )
-from fedchain.chain.validation import validate_certificate, validate_state
+from fedchain.chain.validation import validate_certificate
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -56,20 +53,21 @@ class Trusted:
     time_ms: int
     """When it became final, by its voters' median clock, in milliseconds since the Unix epoch."""
     members: tuple[PublicKey, ...]
-    """All members behind it, by seat."""
+    """All members behind it, by seat; where members may change, those that counted when it was decided."""
     culprits: frozenset[PublicKey]
     """Members that were convicted up to and with this block."""
     deciders: frozenset[PublicKey]
     """Members that decided this height; none for the founding document."""
-    electors: frozenset[PublicKey]
-    """Members that decide the next height."""
+    electors: frozenset[PublicKey] | None
+    """Members that decide the next height; None where members may change: the header names the set."""
 
 
 def trust_genesis(genesis: Genesis) -> Trusted:
     """Trust the founding document: its reader compared the chain id with one from elsewhere."""
     state = genesis_state(genesis)
     roster, nobody = state.roster, frozenset[PublicKey]()
-    return Trusted(None, 0, genesis.chain_id, genesis.created_ms, roster.members, nobody, nobody, roster.electors)
+    electors = None if genesis.version >= CHANGES_VERSION else roster.electors
+    return Trusted(None, 0, genesis.chain_id, genesis.created_ms, roster.members, nobody, nobody, electors)
 
 
 def trust_block(genesis: Genesis, block_hash: Hash, block: LightBlock, is_valid_signature: SignatureCheck) -> Trusted:
@@ -84,10 +82,10 @@ def trust_block(genesis: Genesis, block_hash: Hash, block: LightBlock, is_valid_
     Raises Invalid if it is not that block, or its certificate or state is not the one that belongs to it.
     """
     _validate_chain(genesis, block)
-    _expect(block.header.hash == block_hash, "trusted block", f"{block.header.hash.hex()} found", block_hash.hex())
-    state = _state_below(genesis, block, is_valid_signature)
-    _validate_votes(genesis, state.roster.electors, block, is_valid_signature)
-    return _trust(genesis, block, state.roster.members, state.roster.culprits, state.roster.electors)
+    expect(block.header.hash == block_hash, "trusted block", f"{block.header.hash.hex()} found", block_hash.hex())
+    electorate = _electorate_of(genesis, block, is_valid_signature)
+    _validate_votes(genesis, electorate.electors, block, is_valid_signature)
+    return _trust(genesis, block, electorate)
 
 
 def validate_period(trusted: Trusted, now_ms: int, period_ms: int = TRUST_PERIOD_MS) -> None:
@@ -111,14 +109,18 @@ def verify_adjacent(
     header = block.header
     if header.height != trusted.height + 1:
         raise OutOfWindow("height", f"{header.height} found, {trusted.height} is trusted and {trusted.height + 1} next")
-    _expect(
+    expect(
         header.parent_hash == trusted.block_hash,
         "parent",
         f"{header.parent_hash.hex()} found",
         f"the trusted block {trusted.block_hash.hex()}",
     )
-    _validate_votes(genesis, trusted.electors, block, is_valid_signature)
-    return _trust(genesis, block, trusted.members, trusted.culprits, trusted.electors)
+    if trusted.electors is None:
+        electorate = named_by_header(genesis, block, trusted.header)
+    else:
+        electorate = Electorate(trusted.members, trusted.culprits, trusted.electors, liars=0)
+    _validate_votes(genesis, electorate.electors, block, is_valid_signature)
+    return _trust(genesis, block, electorate)
 
 
 def verify_skipping(
@@ -139,56 +141,56 @@ def verify_skipping(
     header = block.header
     if header.height <= trusted.height:
         raise OutOfWindow("height", f"{header.height} found, {trusted.height} is trusted and only later ones are taken")
-    state = _state_below(genesis, block, is_valid_signature)
+    electorate = _electorate_of(genesis, block, is_valid_signature)
     # A conviction is for ever: a state without one is another chain's, or invented.
-    forgotten = sorted(trusted.culprits - state.roster.culprits)
+    forgotten = () if trusted.electors is None else sorted(trusted.culprits - electorate.culprits)
     if forgotten:
         found = f"the state below height {header.height} lacks that of {forgotten[0].hex()}"
         raise InvalidEvidence("convictions", found)
-    liars, required = liars_left(genesis, state), votes_required(genesis, state.roster.electors)
+    liars, required = electorate.liars, votes_required(genesis, electorate.electors)
     # Liars could sign for a committee that they drew by a block that does not exist.
     if required <= liars:
         found = f"{required} drawn electors make height {header.height} final, {liars} members may lie"
         raise UnknownParent("committee", f"{found}: the blocks between are needed")
-    _validate_votes(genesis, state.roster.electors, block, is_valid_signature)
+    _validate_votes(genesis, electorate.electors, block, is_valid_signature)
     # The set that is said to have signed may be another one by now: one honest signer must be of the trusted one.
-    known = frozenset(trusted.members) - state.roster.culprits
+    _validate_known(genesis, trusted, electorate, block)
+    return _trust(genesis, block, electorate)
+
+
+def _validate_known(genesis: Genesis, trusted: Trusted, electorate: Electorate, block: LightBlock) -> None:
+    """Check that more members of a trusted set signed than may lie. Raises UnknownParent."""
+    known = frozenset(trusted.members) - electorate.culprits
+    liars = electorate.liars if trusted.electors is not None else genesis.fault_model.faulty(len(known))
     signed = sum(vote.voter in known for vote in block.certificate.votes)
     if signed <= liars:
-        found = f"{signed} of the {len(known)} members that are trusted signed height {header.height}, {liars} may lie"
-        raise UnknownParent("trusted members", f"{found}: the blocks between are needed")
-    return _trust(genesis, block, state.roster.members, state.roster.culprits, state.roster.electors)
+        found = f"{signed} of the {len(known)} members that are trusted signed height {block.header.height}"
+        raise UnknownParent("trusted members", f"{found}, {liars} may lie: the blocks between are needed")
+
+
+def _electorate_of(genesis: Genesis, block: LightBlock, is_valid_signature: SignatureCheck) -> Electorate:
+    """The electorate that a block brings a proof of."""
+    if genesis.version >= CHANGES_VERSION:
+        return named_by_header(genesis, block, block.below)
+    return named_by_state(genesis, block, is_valid_signature)
 
 
 def _validate_chain(genesis: Genesis, block: LightBlock) -> None:
     """Check what does not depend on who signed."""
     # Signatures name their chain, too: this says so before one of them seems forged.
-    _expect(block.chain_id == genesis.chain_id, "chain", f"{block.chain_id.hex()} found", genesis.chain_id.hex())
-    # The electors follow from the members, which a light client takes to be the founders.
-    _expect(genesis.version < CHANGES_VERSION, "members", "a federation whose members may change", "founders alone")
+    expect(block.chain_id == genesis.chain_id, "chain", f"{block.chain_id.hex()} found", genesis.chain_id.hex())
     version = block.header.version
-    _expect(version == genesis.version, "version", f"{version} found", str(genesis.version))
+    expect(version == genesis.version, "version", f"{version} found", str(genesis.version))
     # The first block stands on the founding document, on whatever it is skipped to from.
     if block.header.height == 1:
         parent = block.header.parent_hash
-        _expect(parent == genesis.chain_id, "parent", f"{parent.hex()} found", f"the chain id {genesis.chain_id.hex()}")
+        expect(parent == genesis.chain_id, "parent", f"{parent.hex()} found", f"the chain id {genesis.chain_id.hex()}")
+    if version >= CHANGES_VERSION:  # who was convicted is not in the set of the next height
+        return
     root = evidence_root(block.evidence)
     if root != block.header.evidence_root:
         found = f"{root.hex()} found, the header has {block.header.evidence_root.hex()}"
         raise InvalidEvidence("evidence root", found)
-
-
-def _state_below(genesis: Genesis, block: LightBlock, is_valid_signature: SignatureCheck) -> State:
-    """The state that a block stands on, as its header names it."""
-    header = block.header
-    if not block.state:
-        raise UnknownParent("state", f"none came with height {header.height}: only the blocks between can tell")
-    state = decode_state(genesis, block.state)
-    _expect(state.root == header.state_root, "state root", f"{state.root.hex()} found", header.state_root.hex())
-    is_below = (state.height + 1, state.block_hash) == (header.height, header.parent_hash)
-    _expect(is_below, "state", f"that behind height {state.height} found", f"that behind the parent of {header.height}")
-    validate_state(genesis, state, is_valid_signature)
-    return state
 
 
 def _validate_votes(
@@ -200,28 +202,20 @@ def _validate_votes(
     )
 
 
-def _trust(
-    genesis: Genesis,
-    block: LightBlock,
-    members: tuple[PublicKey, ...],
-    before: frozenset[PublicKey],
-    deciders: frozenset[PublicKey],
-) -> Trusted:
-    """A verified block, with the electors of the next height."""
-    culprits = before | {crime.culprit for crime in block.evidence}
-    active = tuple(member for member in members if member not in culprits)
+def _trust(genesis: Genesis, block: LightBlock, electorate: Electorate) -> Trusted:
+    """A verified block, with the electors of the next height if they follow from it."""
+    culprits = electorate.culprits | {crime.culprit for crime in block.evidence}
+    electors = None
+    if genesis.version < CHANGES_VERSION:
+        active = tuple(member for member in electorate.members if member not in culprits)
+        electors = draw(active, genesis.committee_size, block.header.hash + b"committee")
     return Trusted(
         block.header,
         block.header.height,
         block.header.hash,
         block.certificate.clock_ms,
-        members,
+        electorate.members,
         culprits,
-        deciders,
-        draw(active, genesis.committee_size, block.header.hash + b"committee"),
+        electorate.electors,
+        electors,
     )
-
-
-def _expect(condition: bool, rule: str, found: str, expected: str) -> None:
-    if not condition:
-        raise InvalidBlock(rule, f"{found}, {expected} expected")

@@ -1,8 +1,9 @@
-"""A change of the membership: a member comes, leaves, is removed, or is back; and the members' approvals of it.
+"""A change of the membership: a member comes, leaves, is removed, away or back, or has another key; and its approvals.
 
 A change is proposed by anybody, gossiped like a post, and holds once a block counts it: from the first height of the
-second round after the block's on, so that everybody knows a round's members before the round begins. Only federations
-whose founding document is of version 3 know changes.
+second round after the block's on, so that everybody knows a round's members before the round begins. Another key holds
+from the next height on, since a stolen one must not wait. Only federations whose founding document is of version 3 know
+changes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,16 +41,27 @@ class ChangeKind(IntEnum):
     """The others take a member out, for good."""
     BACK = 4
     """A member that was away counts again."""
+    REKEY = 5
+    """A member takes another key; both keys sign."""
+    RECOVER = 6
+    """The others let a member have another key in place of one that was lost or stolen."""
+    AWAY = 7
+    """A member does not count until it is back, by its own word."""
 
     @property
     def needs_approval(self) -> bool:
         """Whether the founding document's rule of admission has to be met."""
-        return self in (ChangeKind.JOIN, ChangeKind.REMOVE)
+        return self in (ChangeKind.JOIN, ChangeKind.REMOVE, ChangeKind.RECOVER)
 
     @property
     def needs_signature(self) -> bool:
-        """Whether the member itself has to sign."""
-        return self is not ChangeKind.REMOVE
+        """Whether the member's key has to sign."""
+        return self not in (ChangeKind.REMOVE, ChangeKind.RECOVER)
+
+    @property
+    def gives_key(self) -> bool:
+        """Whether the member has another key afterwards, which has to sign."""
+        return self in (ChangeKind.REKEY, ChangeKind.RECOVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,8 @@ class Change:
     """The way in which the membership changes."""
     member: PublicKey
     """32 bytes: the member that it is about, or the key that joins."""
+    key: PublicKey
+    """32 bytes: the member's next key; empty if it keeps the one that it has."""
     text: str
     """A name or a reason, for people; at most ``TEXT_SIZE_MAX`` bytes."""
     sequence: int
@@ -88,7 +102,9 @@ class Change:
     until: int
     """Last height whose block may count it."""
     signature: Signature = field(repr=False)
-    """64 bytes: the member's own, over everything above; empty if others remove it."""
+    """64 bytes: the member's own, over everything above; empty if others remove it or give it another key."""
+    proof: Signature = field(default=b"", repr=False)
+    """64 bytes: the next key's own, over the same; empty if there is none."""
     approvals: tuple[Approval, ...] = field(default=(), repr=False)
     """In the order of the approvers' keys."""
     hash: Hash = field(init=False, repr=False, compare=False)
@@ -99,25 +115,32 @@ class Change:
 
     def to_record(self) -> list[Any]:
         """The canonical fields."""
-        return [*self._signed_fields(), self.signature, [approval.to_record() for approval in self.approvals]]
+        return [
+            *self._signed_fields(),
+            self.signature,
+            self.proof,
+            [approval.to_record() for approval in self.approvals],
+        ]
 
     @classmethod
     def from_record(cls, value: Any) -> "Change":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (int, bytes, str, int, int, bytes, list)
-        number, member, text, sequence, until, signature, approvals = expect_record(value, "change", kinds)
+        kinds = (int, bytes, bytes, str, int, int, bytes, bytes, list)
+        number, member, key, text, sequence, until, signature, proof, approvals = expect_record(value, "change", kinds)
         if number not in tuple(ChangeKind):
             raise InvalidEncoding("change kind", f"{number} found, 1 to {max(ChangeKind)} expected")
         kind = ChangeKind(number)
         expect_size(member, PUBLIC_KEY_SIZE, "change member")
+        expect_size(key, PUBLIC_KEY_SIZE if kind.gives_key else 0, "change key")
         expect_size(signature, SIGNATURE_SIZE if kind.needs_signature else 0, "change signature")
+        expect_size(proof, SIGNATURE_SIZE if kind.gives_key else 0, "change proof")
         if (size := len(text.encode())) > TEXT_SIZE_MAX:
             raise InvalidEncoding("change text", f"{size} bytes found, at most {TEXT_SIZE_MAX} are allowed")
         given = tuple(Approval.from_record(record) for record in approvals)
-        return cls(kind, member, text, sequence, until, signature, given)
+        return cls(kind, member, key, text, sequence, until, signature, proof, given)
 
     def signing_message(self, chain_id: Hash) -> bytes:
-        """The bytes that the member signs."""
+        """The bytes that the member's key signs, and the next one."""
         return signing_message(chain_id, "change", self.hash)
 
     def approval_message(self, chain_id: Hash) -> bytes:
@@ -135,20 +158,37 @@ class Change:
         return self.approved_by((*self.approvals, approval))
 
     def _signed_fields(self) -> list[Any]:
-        return [int(self.kind), self.member, self.text, self.sequence, self.until]
+        return [int(self.kind), self.member, self.key, self.text, self.sequence, self.until]
 
 
 def sign_change(
     key: PrivateKey, chain_id: Hash, kind: ChangeKind, *, text: str = "", sequence: int = 0, until: int
 ) -> Change:
     """Make a change of the member with ``key`` and sign it."""
-    draft = Change(kind, key.public_key, text, sequence, until, bytes(SIGNATURE_SIZE))
+    draft = Change(kind, key.public_key, b"", text, sequence, until, bytes(SIGNATURE_SIZE))
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))
+
+
+def sign_rekey(
+    key: PrivateKey, following: PrivateKey, chain_id: Hash, *, text: str = "", sequence: int, until: int
+) -> Change:
+    """Make a change by which the member with ``key`` has the key ``following`` instead; both sign."""
+    draft = Change(ChangeKind.REKEY, key.public_key, following.public_key, text, sequence, until, b"")
+    message = draft.signing_message(chain_id)
+    return replace(draft, signature=key.sign(message), proof=following.sign(message))
+
+
+def propose_recovery(
+    member: PublicKey, following: PrivateKey, chain_id: Hash, reason: str, *, sequence: int, until: int
+) -> Change:
+    """Make a change by which ``member`` has the key ``following`` instead; it is worth what its approvals are."""
+    draft = Change(ChangeKind.RECOVER, member, following.public_key, reason, sequence, until, b"")
+    return replace(draft, proof=following.sign(draft.signing_message(chain_id)))
 
 
 def propose_removal(member: PublicKey, reason: str, *, sequence: int, until: int) -> Change:
     """Make a change that removes ``member``; it is worth what its approvals are."""
-    return Change(ChangeKind.REMOVE, member, reason, sequence, until, b"")
+    return Change(ChangeKind.REMOVE, member, b"", reason, sequence, until, b"")
 
 
 def changes_root(changes: Sequence[Change]) -> Hash:

@@ -38,6 +38,31 @@ class Standing(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class FormerKey:
+    """The key that a member had before its own."""
+
+    key: PublicKey
+    """32 bytes: the former key."""
+    height: int
+    """Last height that it decided on: that of the block that counted the change."""
+    round: int
+    """Last round in which it is remembered, if its member is not convicted."""
+    is_liable: bool
+    """Whether two of its statements still convict the member: not if the others let the member have another key."""
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.key, self.height, self.round, int(self.is_liable)]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "FormerKey":
+        """Read the canonical fields; raises InvalidEncoding."""
+        key, height, round_number, is_liable = expect_record(value, "former key", (bytes, int, int, int))
+        expect_size(key, PUBLIC_KEY_SIZE, "former key")
+        return cls(key, height, round_number, bool(is_liable))
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """One member's record."""
 
@@ -55,39 +80,51 @@ class Member:
     """Blocks in a row for which it was due, and which count neither a post nor a vote of it."""
     weight: int = 0
     """How much easier its blocks are than those of a member of weight 0, in bits: ``WEIGHT_MIN`` to ``WEIGHT_MAX``."""
+    former: FormerKey | None = None
+    """The key that it had lately; None if it had no other one."""
 
     @property
     def is_changing(self) -> bool:
         """Whether a change of it is on its way."""
         return self.next is not self.standing
 
-    def at(self, round_number: int, weight_max: int) -> "Member":
+    def key_at(self, height: int) -> PublicKey:
+        """32 bytes: the key with which it took part in deciding a height, the head's or the next one."""
+        return self.former.key if self.former is not None and height <= self.former.height else self.key
+
+    def at(self, round_number: int, weight_max: int, *, is_convicted: bool = False) -> "Member":
         """The record as a round begins. A newcomer, or one that is back, has been silent for no time.
 
         Args:
             round_number: the round.
             weight_max: highest weight of one that begins. One that comes back with less keeps what it has, or going
                 away would pay.
+            is_convicted: whether it was convicted. The key by which it may have been is remembered for ever.
         """
+        record = self
+        if self.former is not None and round_number > self.former.round and not is_convicted:
+            record = replace(record, former=None)
         if not self.is_changing or round_number < self.round:
-            return self
+            return record
         weight = min(self.weight, weight_max) if self.next is Standing.ACTIVE else self.weight
-        return replace(self, standing=self.next, idle=0, weight=weight)
+        return replace(record, standing=self.next, idle=0, weight=weight)
 
     def to_record(self) -> list[Any]:
         """The canonical fields. The weight is counted from the lowest, since numbers have no sign."""
-        weight = self.weight - WEIGHT_MIN
-        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle, weight]
+        weight, former = self.weight - WEIGHT_MIN, [] if self.former is None else [self.former.to_record()]
+        return [self.key, int(self.standing), int(self.next), self.round, self.sequence, self.idle, weight, former]
 
     @classmethod
     def from_record(cls, value: Any) -> "Member":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (bytes, int, int, int, int, int, int)
-        key, standing, following, first, sequence, idle, weight = expect_record(value, "member", kinds)
+        kinds = (bytes, int, int, int, int, int, int, list)
+        key, standing, following, first, sequence, idle, weight, former = expect_record(value, "member", kinds)
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
         for number in (standing, following):
             if number not in tuple(Standing):
                 raise InvalidEncoding("member standing", f"{number} found, 0 to {max(Standing)} expected")
         if weight > WEIGHT_MAX - WEIGHT_MIN:
             raise InvalidEncoding("member weight", f"{weight} found, at most {WEIGHT_MAX - WEIGHT_MIN} expected")
-        return cls(key, Standing(standing), Standing(following), first, sequence, idle, weight + WEIGHT_MIN)
+        (had,) = expect_record(former, "member former", (list,)) if former else (None,)
+        known = None if had is None else FormerKey.from_record(had)
+        return cls(key, Standing(standing), Standing(following), first, sequence, idle, weight + WEIGHT_MIN, known)

@@ -32,19 +32,24 @@ def validate_change(genesis: Genesis, state: State, change: Change, is_valid_sig
     # An old change would otherwise stay usable for ever.
     check(state.height < change.until, OutOfWindow, "until", f"height {change.until} is decided")
     record = state.records[state.roster.seats[member]] if member in state.roster.seats else None
+    # A key that was replaced speaks for its member no more, whoever has it now.
+    replaced = record is not None and record.key != member
+    check(not replaced, OutOfWindow, "member", f"{member.hex()} was replaced by another key")
     # Each change of a member is counted once, and in the order in which they were made.
     counted = 0 if record is None else record.sequence
     check(change.sequence >= counted, OutOfWindow, "sequence", f"{change.sequence} found, {counted} were counted")
     check(change.sequence == counted, InvalidChange, "sequence", f"{change.sequence} found, {counted} expected")
     if record is None:
-        _validate_newcomer(kind, member)
+        _validate_newcomer(state, kind, member)
     else:
         _validate_standing(genesis, state, kind, record)
-    # The member itself wants it; a newcomer shows that it has the key.
-    if kind.needs_signature and not is_valid_signature(
-        member, change.signature, change.signing_message(genesis.chain_id)
-    ):
-        raise InvalidSignature("signature", f"{change.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
+    if kind.gives_key:
+        _validate_key(state, change.key)
+    # The member itself wants it; whoever joins or takes another key shows that it has the key.
+    signers = ((kind.needs_signature, member, change.signature), (kind.gives_key, change.key, change.proof))
+    for is_needed, signer, signature in signers:
+        if is_needed and not is_valid_signature(signer, signature, change.signing_message(genesis.chain_id)):
+            raise InvalidSignature("signature", f"{signature.hex()[:16]}… is not {signer.hex()[:16]}…'s")
     # A set of approvals has one form, and changes that nobody has to approve have none.
     check_ascending(InvalidChange, "approval order", (approval.approver for approval in change.approvals))
     if change.approvals and not kind.needs_approval:
@@ -78,13 +83,15 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
     # Two changes of one member would each count as the next one.
     members = {change.member for change in changes}
     check(len(members) == count, InvalidChange, "changes", f"{count} changes of {len(members)} members found")
+    # A key has one member.
+    keys = [
+        change.key or change.member for change in changes if change.kind.gives_key or change.kind is ChangeKind.JOIN
+    ]
+    check(len(set(keys)) == len(keys), InvalidChange, "key", f"{len(keys)} members take {len(set(keys))} keys")
     # Members before and after a round's changes have enough in common to decide alike.
     adds, takes = room_for_changes(genesis, state)
     added = sum(change.kind in (ChangeKind.JOIN, ChangeKind.BACK) for change in changes)
-    taken = sum(
-        change.kind in (ChangeKind.LEAVE, ChangeKind.REMOVE) and state.roster.is_active(change.member)
-        for change in changes
-    )
+    taken = sum(change.kind in _TAKES_OUT and state.roster.is_active(change.member) for change in changes)
     found = f"{added} members come and {taken} go, at most {adds} and {takes} may in this round"
     check(added <= adds and taken <= takes, InvalidChange, "churn", found)
 
@@ -103,11 +110,17 @@ def room_for_changes(genesis: Genesis, state: State) -> tuple[int, int]:
     return max(0, limit - added), max(0, min(limit - taken, spare(genesis, state.roster, state.records)))
 
 
-def _validate_newcomer(kind: ChangeKind, member: PublicKey) -> None:
-    # Only joining is about somebody that never was a member.
-    check(kind is ChangeKind.JOIN, InvalidChange, "member", f"{member.hex()} is no member")
+def _validate_newcomer(state: State, kind: ChangeKind, member: PublicKey) -> None:
+    # Only joining is about somebody that never was a member; others may know of a key that we do not know yet.
+    check(kind is ChangeKind.JOIN, OutOfWindow, "member", f"{member.hex()} is no member")
+    _validate_key(state, member)
+
+
+def _validate_key(state: State, key: PublicKey) -> None:
+    # A place is never reused, and what its key signs is its member's.
+    check(key not in state.roster.seats, InvalidChange, "key", f"{key.hex()} has a place already")
     # A key of small order has signatures that anybody can make.
-    check(is_valid_public_key(member), InvalidChange, "key", f"{member.hex()} is no key of the full group")
+    check(is_valid_public_key(key), InvalidChange, "key", f"{key.hex()} is no key of the full group")
 
 
 def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record: Member) -> None:
@@ -116,12 +129,18 @@ def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record:
     check(kind is not ChangeKind.JOIN, InvalidChange, "member", f"{member} has a place already")
     # A convicted member is out for good.
     check(record.key not in state.roster.culprits, InvalidChange, "member", f"{member} was convicted")
-    # One change of a member at a time.
-    check(not record.is_changing, OutOfWindow, "member", f"another change of {member} is on its way")
-    # Only who is away comes back, and only who is not gone can go.
-    is_away = record.standing is Standing.AWAY
-    fits = is_away if kind is ChangeKind.BACK else not record.standing.is_for_good
+    # One change of a member at a time; but a stolen key must not wait, unless the others take its member out.
+    waits = record.is_changing and (kind is not ChangeKind.RECOVER or record.next is Standing.REMOVED)
+    check(not waits, OutOfWindow, "member", f"another change of {member} is on its way")
+    # One former key is remembered at a time: a member could leave its crimes behind by changing keys quickly.
+    had = record.former is not None and kind is ChangeKind.REKEY
+    check(not had, OutOfWindow, "member", f"{member} has this key since a moment ago")
+    # Only who is away comes back, only who counts goes away, and only who is not gone can go.
+    standing = _STANDING_BEFORE.get(kind)
+    fits = record.standing is standing if standing is not None else not record.standing.is_for_good
     check(fits, InvalidChange, "standing", f"{member} is {record.standing.name.lower()}, {kind.name.lower()} found")
+    if kind not in _TAKES_OUT:
+        return
     # Nobody could take over the aggregator's work.
     fixed = genesis.aggregator in (AggregatorRule.FIXED, AggregatorRule.DEDICATED)
     aggregator = state.roster.aggregator_of(state.round) if fixed else None
@@ -134,10 +153,17 @@ def _validate_approval(
     approver = approval.approver
     # In a closed federation nobody's approval helps.
     check(genesis.admission is not Admission.CLOSED, InvalidChange, "admission", "the federation is closed")
-    # Strangers have no say; an approver that has ceased to count may have been passed on in good faith.
-    check(approver in state.roster.seats, InvalidSignature, "approver", f"{approver.hex()} is no member")
+    # Strangers have no say; but others may know of a key that we do not know yet, or not that it ceased to count.
+    check(approver in state.roster.seats, OutOfWindow, "approver", f"{approver.hex()} is no member")
     check(state.roster.is_active(approver), OutOfWindow, "approver", f"{approver.hex()} does not count now")
     # Nobody judges its own case.
-    check(approver != change.member, InvalidChange, "approver", f"{approver.hex()} approves of its own removal")
+    check(approver != change.member, InvalidChange, "approver", f"{approver.hex()} approves of its own change")
     if not is_valid_signature(approver, approval.signature, change.approval_message(genesis.chain_id)):
         raise InvalidSignature("approval", f"{approval.signature.hex()[:16]}… is not {approver.hex()[:16]}…'s")
+
+
+_TAKES_OUT = (ChangeKind.LEAVE, ChangeKind.REMOVE, ChangeKind.AWAY)
+"""Changes after which a member counts no more."""
+
+_STANDING_BEFORE = {ChangeKind.BACK: Standing.AWAY, ChangeKind.AWAY: Standing.ACTIVE}
+"""The standing that a member needs for a change, where it is one alone."""

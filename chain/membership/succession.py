@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import FaultModel, Genesis
-from fedchain.chain.membership.change import ROUNDS_AHEAD, ChangeKind
-from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
+from fedchain.chain.membership.member import FormerKey, Member, Standing
 from fedchain.chain.membership.weights import reweigh, weight_of_newcomers
 from fedchain.chain.roster import Roster
 from fedchain.crypto.keys import PublicKey
@@ -16,6 +16,7 @@ _STANDING_AFTER = {
     ChangeKind.LEAVE: Standing.LEFT,
     ChangeKind.REMOVE: Standing.REMOVED,
     ChangeKind.BACK: Standing.ACTIVE,
+    ChangeKind.AWAY: Standing.AWAY,
 }
 """Standing of a member once a change holds."""
 
@@ -45,19 +46,33 @@ def succeed(
     active = frozenset(member for member in roster.members if roster.is_active(member))
     if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
         after = list(reweigh(after, active, block.header.miner))
+    weight = weight_of_newcomers(after, active)  # before keys are replaced, by which it knows the active ones
     for change in block.changes:
-        following, due = _STANDING_AFTER[change.kind], round_number + ROUNDS_AHEAD
         if change.kind is ChangeKind.JOIN:
-            after.append(Member(change.member, Standing.COMING, following, due, 1))
+            after.append(Member(change.member, Standing.COMING, Standing.ACTIVE, round_number + ROUNDS_AHEAD, 1))
         else:
-            record = after[roster.seats[change.member]]
-            after[roster.seats[change.member]] = replace(
-                record, next=following, round=due, sequence=record.sequence + 1
-            )
+            place = roster.seats[change.member]
+            after[place] = _changed(after[place], change, block.header.height, round_number)
     if closes_round:
-        weight = weight_of_newcomers(after, active)
-        after = [record.at(round_number + 1, weight) for record in _send_away(genesis, roster, after, round_number)]
+        culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
+        convicted = [record.key_at(block.header.height) in culprits for record in after]
+        after = list(_send_away(genesis, roster, after, round_number))
+        after = [
+            record.at(round_number + 1, weight, is_convicted=is_convicted)
+            for record, is_convicted in zip(after, convicted, strict=True)
+        ]
     return tuple(after)
+
+
+def _changed(record: Member, change: Change, height: int, round_number: int) -> Member:
+    """A member's record once a block counts a change of it: another key holds at once, all else later."""
+    record, due = replace(record, sequence=record.sequence + 1), round_number + ROUNDS_AHEAD
+    if not change.kind.gives_key:
+        return replace(record, next=_STANDING_AFTER[change.kind], round=due)
+    former = FormerKey(record.key, height, due, is_liable=change.kind is ChangeKind.REKEY)
+    if change.kind is ChangeKind.RECOVER and record.next is Standing.LEFT:
+        record = replace(record, next=record.standing)  # whoever stole the key may have signed that
+    return replace(record, key=change.key, former=former)
 
 
 def churn_max(roster: Roster) -> int:
@@ -78,13 +93,12 @@ def _members_min(genesis: Genesis, roster: Roster) -> int:
 
 def _count_idle(roster: Roster, records: Sequence[Member], deciders: Set[PublicKey], block: Block) -> Iterator[Member]:
     """Count who was due for a block, by post or vote, and gave no sign of life."""
-    spoke = {post.sender for post in block.transactions}
-    if block.certificate is not None:
-        spoke |= {vote.voter for vote in block.certificate.votes}
+    below, posted = block.header.height - 1, {post.sender for post in block.transactions}
+    voted = {vote.voter for vote in block.certificate.votes} if block.certificate is not None else set()
     for record in records:
-        if record.key in spoke:
+        if record.key in posted or record.key_at(below) in voted:
             yield replace(record, idle=0) if record.idle else record
-        elif record.key in roster.contributors or record.key in deciders:
+        elif record.key in roster.contributors or record.key_at(below) in deciders:
             yield replace(record, idle=record.idle + 1)
         else:
             yield record

@@ -139,7 +139,7 @@ _SPLIT_MLPS = ("split-mlp-1", "split-mlp-2", "split-mlp-3")
 SPLIT_MODELS = frozenset((*_SPLIT, *_SPLIT_MLPS))
 """Models that are cut behind their first layer."""
 
-_FOR_32X32 = ("resnet18", "resnet18-200", "fixup-resnet9", "logistic", *_POOLED, *_SPLIT, *_FROZEN)
+_FOR_32X32 = ("resnet18", "resnet18-200", "vit-tiny", "fixup-resnet9", "logistic", *_POOLED, *_SPLIT, *_FROZEN)
 """Networks of the papers for small colour images, and the model that takes all there is."""
 
 _IDX = "fedchain.learning.datasets.idx:read"

@@ -20,12 +20,12 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
-        self.around = way_around(before, width, stride)
+        self.downsample = way_around(before, width, stride)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the block's output."""
         through = self.bn2(self.conv2(F.relu_(self.bn1(self.conv1(hidden)))))
-        through += self.around(hidden)
+        through += self.downsample(hidden)
         return F.relu_(through)
 
 
@@ -44,13 +44,13 @@ class Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, after, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(after)
-        self.around = way_around(before, after, stride)
+        self.downsample = way_around(before, after, stride)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the block's output."""
         through = F.relu_(self.bn2(self.conv2(F.relu_(self.bn1(self.conv1(hidden))))))
         through = self.bn3(self.conv3(through))
-        through += self.around(hidden)
+        through += self.downsample(hidden)
         return F.relu_(through)
 
 

@@ -4,6 +4,7 @@ B batch, C classes, D embedding, c channels.
 """
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -18,7 +19,8 @@ _Outputs = tuple[tuple[torch.Tensor, ...], torch.Tensor]
 
 
 class ResNet18(LayeredModel):
-    """ResNet-18 (He et al., CVPR 2016) with its 7x7 stem of stride 2: 11,689,512 parameters for 1,000 classes.
+    """ResNet-18 (He et al., CVPR 2016) with its 7x7 stem of stride 2: 11,689,512 parameters for 1,000 classes, which
+    have torchvision's names.
 
     32x32 images leave one pixel of 512 channels, the embedding. A narrower embedding is one more layer: with 200, ten
     prototypes of 20 clients are the 4.00e4 numbers that DFPL's Table II counts.
@@ -31,17 +33,18 @@ class ResNet18(LayeredModel):
         self.classes, self.embedding_size = classes, embedding
         self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.stages = nn.ModuleList(
-            nn.Sequential(BasicBlock(before, width, stride), BasicBlock(width, width))
-            for before, width, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
-        )
+        self.layer1 = nn.Sequential(BasicBlock(64, 64), BasicBlock(64, 64))
+        self.layer2 = nn.Sequential(BasicBlock(64, 128, stride=2), BasicBlock(128, 128))
+        self.layer3 = nn.Sequential(BasicBlock(128, 256, stride=2), BasicBlock(256, 256))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, stride=2), BasicBlock(512, 512))
         self.narrow = nn.Linear(512, embedding) if embedding != 512 else None
         self.fc = nn.Linear(embedding, classes)
         initialise_convolutions(self)
 
     def outputs(self, images: torch.Tensor) -> _Outputs:
         """Return the four stages' outputs, the last averaged over the pixels, the embedding, and the logits."""
-        found = _run_stages(self.stages, F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, stride=2, padding=1))
+        stages = (self.layer1, self.layer2, self.layer3, self.layer4)
+        found = _run_stages(stages, F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, stride=2, padding=1))
         if self.narrow is not None:
             found.append(F.relu(self.narrow(found[-1])))
         return tuple(found), self.fc(found[-1])
@@ -158,7 +161,7 @@ class Mlp(LayeredModel):
         return tuple(found), self.fc(value)
 
 
-def _run_stages(stages: nn.ModuleList, hidden: torch.Tensor) -> list[torch.Tensor]:
+def _run_stages(stages: Sequence[nn.Module], hidden: torch.Tensor) -> list[torch.Tensor]:
     """Return the outputs (B, width, height, width) of all stages; the last one averaged over the pixels, (B, width)."""
     found = []
     for stage in stages:

@@ -16,6 +16,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.plain import PlainCnn, PlainResNet18
 from fedchain.learning.models.small import Cnn, DigitsMlp, Logistic
 from fedchain.learning.models.split import SplitMlp, SplitResNet
+from fedchain.learning.models.vit import VisionTransformer
 from fedchain.learning.seeding import seed_torch
 
 MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
@@ -49,6 +50,7 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "split-mlp-1": partial(SplitMlp, (14,)),
         "split-mlp-2": partial(SplitMlp, (16, 12)),
         "split-mlp-3": partial(SplitMlp, (20, 18, 15)),
+        "vit-tiny": VisionTransformer,
     }
 )
 """Name of each model, and the class that builds it from classes, channels and, where it matters, size."""

@@ -31,16 +31,19 @@ from fedchain.learning.registry import import_file, import_module, is_file_path,
 from fedchain.learning.seeding import seeded
 from fedchain.learning.task.adapter import EMBEDDING_NAMES, Output, adapt
 from fedchain.learning.task.choice import TaskFunction, validate_choice
-from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share
+from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share, WeightedDataSource
 from fedchain.learning.task.examples import Examples, name_of_type, read_examples, type_named, validate_labels
 
 
 def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -> DataSource:
     """Return where a validated configuration's models and examples come from; a given function needs no name."""
     validate_choice(config, config.task if task is None else task)
+    source: DataSource
     if config.dataset != OWN:
-        return PartitionedDataSource(config)
-    return CustomDataSource(config, load_task(config.task) if task is None else task)
+        source = PartitionedDataSource(config)
+    else:
+        source = CustomDataSource(config, load_task(config.task) if task is None else task)
+    return WeightedDataSource(source, config) if config.weights else source
 
 
 class CustomDataSource:

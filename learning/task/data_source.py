@@ -1,6 +1,7 @@
 """Where a task's models and examples come from: a learner asks here and nowhere else."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.model_info import validate_same
 from fedchain.learning.models.registry import build_model, describe
+from fedchain.learning.models.weights import load_weights, validate_file
 from fedchain.learning.partition.split import Partition, split
 from fedchain.learning.task.augmentation import Augmentation, CropFlip
 from fedchain.learning.task.feature_shift import shift_features, shift_in_turn
@@ -55,6 +57,32 @@ class DataSource(Protocol):
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the images and labels that all clients can be measured on; None if they have none in common."""
+
+
+class WeightedDataSource:
+    """Another source, whose models begin with the weights of a file.
+
+    Raises `ConfigurationError` if it is not the file that the members agreed on, and for a model that it does not fit.
+    """
+
+    def __init__(self, source: DataSource, config: LearningConfig) -> None:
+        self._source, self._config, self._path = source, config, Path(config.weights)
+        if config.weights_hash:
+            validate_file(self._path, config.weights_hash)
+
+    def share(self, client: int, seed: int) -> Share:
+        """See `DataSource`."""
+        share = self._source.share(client, seed)
+        load_weights(share.model, self._path, new_head=self._config.weights_head == "new")
+        return share
+
+    def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
+        """See `DataSource`."""
+        return self._source.train_labels(client, seed)
+
+    def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """See `DataSource`."""
+        return self._source.test_set()
 
 
 class PartitionedDataSource:

@@ -28,7 +28,7 @@ class Crimes:
         context = self._context
         if evidence.culprit == context.me:
             return  # another node has our key: our operator has to end that
-        if evidence.culprit not in self.open and context.head.roster.is_active(evidence.culprit):
+        if evidence.culprit not in self.open and self._is_punishable(evidence.culprit):
             self.open[evidence.culprit] = evidence
             context.emit(Publish(EvidenceMessage(evidence)))
 
@@ -47,10 +47,17 @@ class Crimes:
             return
         for evidence in settled.block.evidence:
             context.tell(Convicted(settled.block.header.height, evidence))
-        for culprit in [known for known in self.open if not context.head.roster.is_active(known)]:
+        for culprit in [known for known in self.open if not self._is_punishable(known)]:
             del self.open[culprit]
 
     def for_block(self) -> tuple[Evidence, ...]:
-        """Evidence for the next block, in block order."""
-        open_crimes = sorted(self.open.values(), key=lambda evidence: evidence.hash)
+        """Evidence for the next block, in block order; one crime of each member."""
+        current = self._context.head.roster.current
+        of_members = {current(culprit): evidence for culprit, evidence in self.open.items()}
+        open_crimes = sorted(of_members.values(), key=lambda evidence: evidence.hash)
         return tuple(open_crimes[:EVIDENCE_MAX])
+
+    def _is_punishable(self, key: PublicKey) -> bool:
+        """Whether the member with a key, or with one that it replaced, counts and would be convicted."""
+        roster = self._context.head.roster
+        return roster.is_liable(key) and roster.is_active(roster.current(key))

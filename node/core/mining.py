@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fedchain.chain.block import Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.block import Block, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
 from fedchain.chain.membership.change import Change, changes_root
 from fedchain.chain.post import Post
 from fedchain.chain.state import may_close_empty
+from fedchain.chain.transition import naming_members
 from fedchain.network.messages import CandidateMessage
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.block_import import BlockImport, recompute_job
@@ -116,6 +117,8 @@ class Mining:
             nonce=0,
             changes_root=changes_root(draft.changes),
         )
+        body = draft.transactions, draft.certificate, draft.evidence, draft.changes
+        header = naming_members(context.genesis, context.head, Block(header, b"", *body))
         self.draft = replace(draft, header=header, knowledge=result)
         context.emit(Mine(header))
 

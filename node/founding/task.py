@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
@@ -31,12 +32,12 @@ from fedchain.learning.registry import (
 from fedchain.learning.round import Occasion
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 
-LOCAL_FIELDS = frozenset({"data_dir", "task"})
+LOCAL_FIELDS = frozenset({"data_dir", "task", "weights"})
 """Fields that every peer chooses for itself; all others are agreed on."""
 
 LATER_FIELDS = frozenset(
     {"augmentation", "classes", "classes_per_client", "feature_shift", "material", "more_shapes", "scaling"}
-    | {"train_examples"}
+    | {"train_examples", "weights_hash", "weights_head"}
 )
 """Fields newer than the first documents: omitted at their defaults, so that equal tasks keep their chain ids."""
 
@@ -51,7 +52,10 @@ LATER_HYPERPARAMETERS = frozenset(
 )
 """Hyper-parameters of methods to which the same applies."""
 
-OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes"})
+OWN_FIELDS = frozenset(
+    {"clients", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes"}
+    | {"weights_hash", "weights_head"}
+)
 """Fields that are agreed on if the members' data are their own: no data set is divided among them."""
 
 
@@ -80,7 +84,7 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     return tuple((name, json.dumps(values[name], sort_keys=True)) for name in sorted(values))
 
 
-def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") -> LearningConfig:
+def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "", weights: str = "") -> LearningConfig:
     """Read the learning configuration of a federation, and add this peer's own choices.
 
     Raises:
@@ -93,7 +97,7 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
         if "shapes" in values:
             values["shapes"] = read_model_info(values["shapes"])
         values["more_shapes"] = tuple(read_model_info(value) for value in values.get("more_shapes", ()))
-        config = LearningConfig(data_dir=data_dir, task=task, **values)
+        config = LearningConfig(data_dir=data_dir, task=task, weights=weights, **values)
         config.validate()
         count, may_grow = len(genesis.participants), genesis.version >= CHANGES_VERSION
         if config.clients < count or (config.clients > count and not may_grow):
@@ -104,7 +108,7 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
 
 
 def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> LearningConfig:
-    """For a task on own data: import its function, call it as the first member would, and add its model's shapes.
+    """Add the hash of the weights, and for own data the shapes of the model: its function is called as by the first.
 
     Args:
         config: the task.
@@ -114,6 +118,10 @@ def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> Lea
         ConfigurationError: the function fails, or the configuration does not ask for one.
     """
     validate_choice(config, task or config.task)
+    if config.weights:
+        from fedchain.learning.models.weights import hash_file
+
+        config = replace(config, weights_hash=hash_file(Path(config.weights)))
     if config.dataset != OWN:
         return config
     use_current_folder()
@@ -121,6 +129,14 @@ def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> Lea
     from fedchain.learning.task.custom import describe_task, load_task
 
     return describe_task(config, task or load_task(config.task))
+
+
+def require_weights(config: LearningConfig) -> None:
+    """Raise `ConfigurationError` if the members' models begin with the weights of a file, and none is named."""
+    if config.weights_hash and not config.weights:
+        raise ConfigurationError(
+            f"models begin with weights from a file with SHA-256 {config.weights_hash}: name yours, weights = FILE"
+        )
 
 
 def rules_of(genesis: Genesis) -> Application:

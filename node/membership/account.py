@@ -20,6 +20,9 @@ PURPOSES = {
     ChangeKind.LEAVE: "leaves",
     ChangeKind.REMOVE: "is removed",
     ChangeKind.BACK: "is back",
+    ChangeKind.REKEY: "takes another key",
+    ChangeKind.RECOVER: "gets another key in place of a lost one",
+    ChangeKind.AWAY: "is away",
 }
 """The fate of the member of a change."""
 
@@ -133,6 +136,8 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
         return (
             f"it takes {more}; each of the others says: fedchain node approve FOLDER {change.hash.hex()[:SHOWN_HASH]}"
         )
+    if change.kind.gives_key:
+        return "the next block can count it; the other key holds from the height after that on"
     adds, takes = room_for_changes(genesis, head)
     comes = change.kind in (ChangeKind.JOIN, ChangeKind.BACK)
     if not (adds if comes else takes):

@@ -343,9 +343,10 @@ def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:
     """Read this member's data, build its model, and put a batch through it, without a training step."""
     from fedchain.learning.registry import use_current_folder
     from fedchain.learning.task.choice import validate_choice
-    from fedchain.node.founding.task import learning_from_genesis
+    from fedchain.node.founding.task import learning_from_genesis, require_weights
 
-    task = learning_from_genesis(genesis, config.data_dir, config.task)
+    task = learning_from_genesis(genesis, config.data_dir, config.task, config.weights)
+    require_weights(task)
     validate_choice(task, config.task)
     use_current_folder()
 

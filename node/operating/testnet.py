@@ -137,6 +137,8 @@ def found_testnet(
         command = [sys.executable, "-m", "fedchain", "node", "start", "--listen", place, "--data", str(own)]
         command += ["--genesis", str(folder / GENESIS_FILE), "--key", str(own / KEY_FILE)]
         command += ["--set", f"data_dir={json.dumps(config.data_dir)}"] if config.data_dir else []
+        if config.weights:
+            command += ["--set", f"weights={json.dumps(str(Path(config.weights).absolute()))}"]
         command += ["--task", config.task] if config.task else []
         for other in nodes[:BOOTSTRAP_PEERS]:
             command += ["--bootstrap", other.address]

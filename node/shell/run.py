@@ -141,7 +141,7 @@ async def _serve(
         Path(config.genesis).absolute(),
         folder,
         genesis.index[key.public_key],
-        Local(config.data_dir, config.task, config.device),
+        Local(config.data_dir, config.task, config.device, config.weights),
         secrets_path(Path(config.key), genesis.chain_id),
         secrets,
     )

@@ -12,6 +12,8 @@ class Local(NamedTuple):
     """The user's function, if the members' data are their own. It runs in the training process alone."""
     device: str = "cpu"
     """Where models are trained: a name that ``fedchain.learning.device.find_device`` takes."""
+    weights: str = ""
+    """File of the weights that models begin with, where members agreed on one."""
 
 
 DEFAULTS = Local()

@@ -87,13 +87,15 @@ class Trainer:
         from fedchain.learning.payload.part_folder import PARTS
         from fedchain.learning.registry import use_current_folder
         from fedchain.learning.worker.plan import LearnerPlan, Named
-        from fedchain.node.founding.task import learning_from_genesis
+        from fedchain.node.founding.task import learning_from_genesis, require_weights
 
         return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
         use_current_folder()
         custody = "fedchain.node.custody"
+        config = learning_from_genesis(genesis, local.data_dir, local.task, local.weights)
+        require_weights(config)
         plan = LearnerPlan(
-            config=learning_from_genesis(genesis, local.data_dir, local.task),
+            config=config,
             device=local.device,
             members=genesis.members,
             chain_id=genesis.chain_id,
@@ -149,10 +151,16 @@ class Order:
         return self.question.client
 
 
-def train(
-    genesis_path: str, folder: str, member: str, data_dir: str, task: str = "", device: str = "cpu", secrets: str = ""
-) -> None:
-    """Report whether the data can be used, then compute contributions until the node closes the pipe."""
+def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str) -> None:
+    """Report whether the data can be used, then compute contributions until the node closes the pipe.
+
+    Args:
+        genesis_path: genesis document of the federation.
+        folder: the node's data folder.
+        member: place among the members.
+        secrets: the file of its secrets; empty: it has none.
+        local: the values of `Local`.
+    """
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
     from fedchain.learning.device import use_threads
@@ -160,8 +168,7 @@ def train(
     use_threads()
     try:
         genesis = read_genesis(Path(genesis_path))
-        local = Local(data_dir, task, device)
-        trainer = Trainer(genesis, Path(folder), int(member), local, secrets, dict(orders.get()))
+        trainer = Trainer(genesis, Path(folder), int(member), Local(*local), secrets, dict(orders.get()))
     except (LearningError, ChainError, NodeConfigError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return

@@ -67,7 +67,7 @@ class TrainingWorker:
         secrets: Path | None = None,
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        self._command = ["train", str(genesis_path), str(folder), str(member), *local, str(secrets or "")]
+        self._command = ["train", str(genesis_path), str(folder), str(member), str(secrets or ""), *local]
         self._dealt = sorted(dealt.items())
         self._process: WorkerProcess | None = None
         self._lock = anyio.Lock()

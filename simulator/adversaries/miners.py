@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from fedchain.chain.block import Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.block import Block, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import certificate_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.post import Post
 from fedchain.chain.state import posts_required
+from fedchain.chain.transition import naming_members
 from fedchain.chain.vote import VoteKind
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
 from fedchain.node.core.block_import import recompute_job
@@ -208,7 +209,7 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
     if not isinstance(result, Knowledge):
         return None
     node.hold(result.data)
-    return Header(
+    header = Header(
         version=adversary.genesis.version,
         parent_hash=head.block_hash,
         height=head.height + 1,
@@ -223,6 +224,7 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
         miner=adversary.key.public_key,
         nonce=0,
     )
+    return naming_members(adversary.genesis, head, Block(header, b"", posts, certificate))
 
 
 def publish_block(adversary: Adversary, sealed: Header, posts: tuple[Post, ...]) -> None:

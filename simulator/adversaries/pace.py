@@ -223,6 +223,6 @@ class Grinder(Adversary):
     def _is_good(self, block_hash: Hash) -> bool:
         roster, size = self.node.head.roster, self.genesis.committee_size
         active = tuple(member for member in roster.members if roster.is_active(member))
-        drawn = draw(active, size, block_hash + b"committee")
+        drawn = draw(active, size, block_hash + b"committee", roster.seats if self.node.head.records else None)
         own = {key.public_key for key in self.coalition.keys}
         return len(drawn & own) > self.genesis.fault_model.faulty(len(drawn))

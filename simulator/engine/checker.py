@@ -98,6 +98,12 @@ class Checker:
             if journal:
                 self.finals.excuse(self.finals.state.roster.members[number])
 
+    def on_key(self, number: int, key: PublicKey) -> None:
+        """A peer goes on with another key, and with a journal of its own."""
+        self._promises.on_key(number)
+        if number in self._traitors:
+            self.finals.excuse(key)
+
     def on_ban(self, number: int, banned: int) -> None:
         """A peer banned another one."""
         if not {number, banned} & self._traitors:

@@ -1,10 +1,19 @@
-"""Membership: plays how members come, leave and are back, and who approves, at a scenario's rounds."""
+"""Membership: plays how members come, go and get other keys, and who approves, at a scenario's rounds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.change import Change, ChangeKind, propose_removal, sign_change
+from fedchain.chain.membership.change import (
+    Change,
+    ChangeKind,
+    propose_recovery,
+    propose_removal,
+    sign_change,
+    sign_rekey,
+)
 from fedchain.chain.state import State
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.engine.peer import SimulatedPeer
@@ -20,14 +29,30 @@ class MembershipChanges:
         genesis: the founding document.
         changes: the changes, in any order.
         peers: all peers by number, newcomers last; the list may still be filled.
+        on_key: called with (peer number, key) before a peer goes on with another key.
     """
 
-    def __init__(self, genesis: Genesis, changes: Sequence[MemberChange], peers: Sequence[SimulatedPeer]) -> None:
-        self._genesis, self._peers = genesis, peers
+    def __init__(
+        self,
+        genesis: Genesis,
+        changes: Sequence[MemberChange],
+        peers: Sequence[SimulatedPeer],
+        on_key: Callable[[int, PublicKey], None],
+    ) -> None:
+        self._genesis, self._peers, self._on_key = genesis, peers, on_key
+        self._following: dict[int, PrivateKey] = {}  # keys that peers take once the chain says so
         self._left = sorted(changes, key=lambda change: change.round)
 
     def on_head(self, peer: SimulatedPeer, head: State) -> None:
-        """A peer's head moved: a peer that is gone for good stops, and what is due in the open round is proposed."""
+        """A peer's head moved: who is gone for good stops, and what is due in the open round is proposed.
+
+        Peers whose keys were replaced go on with the new ones.
+        """
+        for number, key in [*self._following.items()]:
+            if key.public_key in head.roster.seats:
+                del self._following[number]
+                self._on_key(number, key.public_key)
+                self._peers[number].take_key(key)
         seat = head.roster.seats.get(peer.public_key)
         if seat is not None and head.records[seat].standing.is_for_good:
             peer.crash()
@@ -42,11 +67,18 @@ class MembershipChanges:
         key, chain_id = subject.key, self._genesis.chain_id
         seat = head.roster.seats.get(subject.public_key)
         sequence = 0 if seat is None else head.records[seat].sequence
-        kind = KINDS[row.kind]
+        kind = ChangeKind[row.kind.upper()]
+        said = {"sequence": sequence, "until": until}
+        if kind.gives_key:
+            following = self._following[subject.number] = PrivateKey(sha256(key.seed + b"next"))
         if kind is ChangeKind.REMOVE:
-            change = propose_removal(subject.public_key, row.reason, sequence=sequence, until=until)
+            change = propose_removal(subject.public_key, row.reason, **said)
+        elif kind is ChangeKind.REKEY:
+            change = sign_rekey(key, following, chain_id, text=row.reason, **said)
+        elif kind is ChangeKind.RECOVER:
+            change = propose_recovery(subject.public_key, following, chain_id, row.reason, **said)
         else:
-            change = sign_change(key, chain_id, kind, text=row.reason, sequence=sequence, until=until)
+            change = sign_change(key, chain_id, kind, text=row.reason, **said)
         if kind is ChangeKind.JOIN:
             subject.start()
         for submitter in self._submitters(change, subject, head):
@@ -59,7 +91,3 @@ class MembershipChanges:
         for peer in self._peers:
             if peer is not subject and peer.node is not None and head.roster.is_active(peer.public_key):
                 yield peer
-
-
-KINDS = {"join": ChangeKind.JOIN, "leave": ChangeKind.LEAVE, "remove": ChangeKind.REMOVE, "back": ChangeKind.BACK}
-"""Kinds of changes by their names in scenarios."""

@@ -129,7 +129,7 @@ class SimulatedNetwork:
         self._links = [[[0, 0, 0] for _ in members] for _ in members] if is_counted else []  # bytes, arrivals, delays
         self.conditions = conditions
         self._loop = loop
-        self._members = members
+        members = self._members = list(members)
         self._number = {member: number for number, member in enumerate(members)}
         self._random = random.Random(seed)
         self._on_delivery, self._on_link, self._on_ban = watch.on_delivery, watch.on_link, watch.on_ban
@@ -198,6 +198,20 @@ class SimulatedNetwork:
         for member in sorted(new):
             other = self._number.get(member, number)
             if self._admit_each_other(number, other):
+                self._join(number, other)
+
+    def leave(self, number: int) -> None:
+        """Cut a peer off from all others."""
+        for other in range(len(self._members)):
+            if other != number and (number, other) not in self._broken:
+                self._part(number, other)
+
+    def rename(self, number: int, member: PublicKey) -> None:
+        """Let a peer that left be another member; the peers that admit it are connected to it."""
+        self._members[number] = member
+        self._number[member] = number
+        for other in range(len(self._members)):
+            if other != number and self._admit_each_other(number, other):
                 self._join(number, other)
 
     def split(self, groups: Sequence[Sequence[int]]) -> None:

@@ -242,6 +242,18 @@ class SimulatedPeer:
             self.handle(PeerConnected(around.network.key_of(neighbour)))
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
+    def take_key(self, key: PrivateKey) -> None:
+        """Go on with another key, and a journal of its own, as an operator restarts a node; storage and place stay."""
+        was_up = self.node is not None or bool(self.stopped)
+        self.crash()
+        network = self._around.network
+        network.leave(self.number)
+        self.key, self.public_key = key, key.public_key
+        self.journal, self.stopped = Journal(), ""
+        network.rename(self.number, key.public_key)
+        if was_up:
+            self.start()
+
     def wake_beside(self, other: "SimulatedPeer") -> None:
         """Start where another peer stands, as if this one had followed the chain.
 

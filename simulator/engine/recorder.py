@@ -35,6 +35,7 @@ class Recorder:
         self.mined: dict[int, list[int]] = {}
         """The peers that mined each round's final blocks, in order; those of the setup are the first round's."""
         self._sealed_s: dict[Hash, float] = {}
+        self._places = dict(genesis_state(genesis).roster.seats)  # of all keys so far
         self._sent_bytes = self._received_bytes = [0] * (peers or len(genesis_state(genesis).roster))
 
     def span(self, number: int, round_number: int) -> Span:
@@ -73,6 +74,8 @@ class Recorder:
 
     def on_head(self, peer: SimulatedPeer, old: State, head: State) -> None:
         """A peer's head moved: the round is closed for this peer if the block is the round's last."""
+        if head.roster.seats is not old.roster.seats:
+            self._places |= head.roster.seats
         if head.round > old.round:
             span = self.span(peer.number, old.round)
             span.closed, span.up_since = self._loop.time(), peer.up_since
@@ -84,7 +87,7 @@ class Recorder:
         row.bytes_sent_per_peer = (sum(sent_bytes) - sum(self._sent_bytes)) // count
         row.bytes_received_per_peer = (sum(received_bytes) - sum(self._received_bytes)) // count
         if (aggregator := head.roster.aggregator_of(row.round)) is not None:
-            place = head.roster.seats[aggregator]
+            place = self._places[aggregator]
             row.bytes_received_aggregator = received_bytes[place] - self._received_bytes[place]
         self._sent_bytes, self._received_bytes = list(sent_bytes), list(received_bytes)
         self.rows.append(row)
@@ -98,10 +101,10 @@ class Recorder:
         below = self.rows[row.round - 2].height if row.round > 1 else 0
         known = (ledger.final(height) for height in range(below + 1, row.height + 1))
         found = [item for item in known if item is not None]
-        self.mined[row.round] = [ledger.head.roster.seats[block.header.miner] for block, _ in found]
+        self.mined[row.round] = [self._places[block.header.miner] for block, _ in found]
         decided = [item for item in found if item[0].header.round == row.round]
         for block, _ in decided:
-            self.span(ledger.head.roster.seats[block.header.miner], row.round).sealed = self._sealed_s.get(block.hash)
+            self.span(self._places[block.header.miner], row.round).sealed = self._sealed_s.get(block.hash)
         if decided:
             self._fill_blocks(row, decided)
         of_round = {number: span for (number, round_number), span in self.timeline.items() if round_number == row.round}

@@ -130,7 +130,7 @@ class Simulation:
         self._founders = len(genesis_state(genesis).roster)
         newcomers = [key.public_key for key in keys[self._founders :]]
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors, newcomers)
-        self._membership = MembershipChanges(genesis, scenario.changes, self.peers)
+        self._membership = MembershipChanges(genesis, scenario.changes, self.peers, self.checker.on_key)
         self.witness = Witness()
         self.recorder = Recorder(genesis, self.loop, self.witness, len(keys))
         self._scenario, self._genesis, self._executor = scenario, genesis, executor

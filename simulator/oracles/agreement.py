@@ -39,7 +39,7 @@ class FinalBlocks:
         self._traitors, self._fail = traitors, fail
 
     def excuse(self, member: PublicKey) -> None:
-        """A member lost its journal, so it may be convicted for its statements before and after."""
+        """A member may be convicted: it lost its journal, or a traitor has another key."""
         self._traitors |= {member}
 
     def on_final(self, number: int, record: Final) -> bool:
@@ -73,11 +73,13 @@ class FinalBlocks:
     def _check_electors(self, height: int) -> None:
         """Check that the next voters are drawn from all members that count but convicted traitors."""
         state, genesis = self.state, self._genesis
-        culprits = {crime.culprit for crime in state.convicted}
+        current = {item.former.key: item.key for item in state.records if item.former is not None}
+        culprits = {current.get(crime.culprit, crime.culprit) for crime in state.convicted}
         for member in sorted(culprits - self._traitors):
             self._fail(f"capture: height {height} convicts {member.hex()[:16]}, which is honest")
         without = culprits | {item.key for item in state.records if item.standing is not Standing.ACTIVE}
         active = tuple(member for member in state.roster.members if member not in without)
-        if state.roster.electors != draw(active, genesis.committee_size, state.block_hash + b"committee"):
+        places = {item.key: place for place, item in enumerate(state.records)} or None
+        if state.roster.electors != draw(active, genesis.committee_size, state.block_hash + b"committee", places):
             votes = len(state.roster.electors)
             self._fail(f"capture: after height {height} {votes} vote, of {len(active)} active members")

@@ -37,6 +37,10 @@ class Promises:
             self._journals.pop(number, None)
             self._forgetful.add(number)
 
+    def on_key(self, number: int) -> None:
+        """A peer goes on with another key; what it signed with the former one is another member's to all others."""
+        self._journals.pop(number, None)
+
     def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
         """Follow the writes and messages of a peer, in order."""
         for effect in effects:

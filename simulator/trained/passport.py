@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 import safetensors
 
 import fedchain
-from fedchain.chain.exceptions import ChainError, NotFound, UnknownParent
+from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.bisection import bisect
 from fedchain.chain.light.light_block import LightBlock, light_block_size_max
 from fedchain.chain.light.verification import Trusted, trust_genesis, verify_adjacent, verify_skipping
 from fedchain.chain.state import votes_required
@@ -172,17 +173,26 @@ def to_json(statement: Json) -> bytes:
     return (json.dumps(statement, indent=1, ensure_ascii=True) + "\n").encode()
 
 
-def _proof(explorer: Explorer, height: int) -> list[LightBlock]:
-    """Light blocks that lead from the founding document to a height: one, or all where no height can be skipped."""
-    genesis, block = explorer.genesis, explorer.light_block(height)
+def _proof(explorer: Explorer, height: int) -> Sequence[LightBlock]:
+    """Light blocks that lead from the founding document to a height, as few as possible."""
+    genesis, start = explorer.genesis, explorer.held.start
     try:
-        verify_skipping(genesis, trust_genesis(genesis), block, is_valid_signature)
-    except UnknownParent:
-        if explorer.held.start > 1:
-            text = "so few members are drawn to vote that the proof needs all blocks"
-            raise NotFound(f"{text}; {explorer.held.start} is the first one that is held") from None
-        return [*explorer.light_blocks(1, height)]
-    return [block]
+        return bisect(genesis, trust_genesis(genesis), _Held(explorer), height, is_valid_signature).path
+    except NotFound:
+        if start == 1:
+            raise
+        raise NotFound(f"the proof needs earlier blocks; {start} is the first one that is held") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A chain as a provider of light blocks."""
+
+    explorer: Explorer
+
+    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
+        """The final block of a height. Raises NotFound."""
+        return self.explorer.light_block(height, with_proof=with_proof)
 
 
 def _cut(knowledge: bytes, tensors: Mapping[str, "FileTensor"]) -> Iterator[Json]:
@@ -309,7 +319,7 @@ def _check_block(genesis: Genesis, block: Json) -> tuple[Trusted, LightBlock]:
         for place, _ in enumerate(texts):
             data = _from_text(texts, place, "block")
             light = LightBlock.decode(data, light_block_size_max(genesis))
-            verify = verify_skipping if light.state else verify_adjacent
+            verify = verify_adjacent if light.is_alone else verify_skipping
             trusted = verify(genesis, trusted, light, is_valid_signature)
     except ChainError as error:
         if isinstance(error, InvalidPassport):

@@ -47,14 +47,14 @@ def test_every_field_of_a_header_is_in_its_hash() -> None:
         value = getattr(header, name)
         change: dict[str, Any] = {name: value + 1 if isinstance(value, int) else b"\x01" * 32}
         hashes.add(replace(header, **change).hash)
-    assert len(hashes) == len(names) + 1 == 15
+    assert len(hashes) == len(names) + 1 == 16
 
 
-def test_headers_before_version_3_do_not_write_the_root_of_changes() -> None:
+def test_headers_before_version_3_do_not_write_the_roots_of_changes_and_members() -> None:
     header = THIRD.header
-    assert replace(header, changes_root=b"\x01" * 32).hash == header.hash
+    assert replace(header, changes_root=b"\x01" * 32, members_root=b"\x02" * 32).hash == header.hash
     assert Header.from_record(header.to_record()) == header
-    later = replace(header, version=CHANGES_VERSION, changes_root=b"\x01" * 32)
+    later = replace(header, version=CHANGES_VERSION, changes_root=b"\x01" * 32, members_root=b"\x02" * 32)
     assert Header.from_record(later.to_record()) == later
 
 

@@ -16,7 +16,7 @@ from fedchain.chain.difficulty import bits_from_attempts, next_bits, target_from
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, PhaseRule
-from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.member import FormerKey, Member, Standing
 from fedchain.chain.roster import draw
 from fedchain.chain.state import (
     DELAYS_MAX,
@@ -568,6 +568,7 @@ def test_every_field_of_a_member_s_record_is_in_the_root() -> None:
         "sequence": 9,
         "idle": 9,
         "weight": 9,
+        "former": FormerKey(bytes(32), 1, 3, is_liable=True),
     }
     assert set(changes) == {item.name for item in fields(Member)}
     records = [(replace(first, **{name: value}), *others) for name, value in changes.items()]

@@ -48,6 +48,7 @@ def test_learning_is_chosen_as_everywhere_else() -> None:
         "material",
         "more_shapes",
         "shapes",
+        "weights_hash",
     }
     for name in shared - {"hyperparameters"}:
         assert getattr(Scenario(), name) == getattr(LearningConfig(), name)

@@ -1,23 +1,27 @@
 """Training in a simulation: what a run makes of faults, of limits, and of the models that are left."""
 
+import json
 import re
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import fedchain
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
-from fedchain.learning.exceptions import OwnCodeFailed, TrainingDiverged
+from fedchain.learning.exceptions import ConfigurationError, OwnCodeFailed, TrainingDiverged
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.models.weights import hash_file
 from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.training.evaluation import evaluate
-from fedchain.learning.worker.model_file import read_model
+from fedchain.learning.worker.model_file import read_model, write_model
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.run import load_learner, model_path, simulate
 from fedchain.simulator.scenario import Scenario
@@ -43,6 +47,26 @@ class Faulty(BladeFl):
     def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         if self.fault == "check":
             raise RuntimeError("boom")
+
+
+def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> None:
+    first = fedchain.simulate("fedavg", peers=3, rounds=2, hyperparameters={"local_steps": 10})
+    path = tmp_path / "common.safetensors"
+    path.write_bytes(write_model(first.state()))
+    settings: dict[str, Any] = {"weights": str(path), "hyperparameters": {"local_steps": 1}}
+    second = fedchain.simulate("fedavg", peers=3, rounds=1, out=tmp_path / "second", **settings)
+    with fedchain.open_chain(tmp_path / "second") as chain:
+        genesis = chain.genesis
+    agreed = {name: json.loads(text) for name, text in genesis.learning}
+    assert agreed["weights_hash"] == hash_file(path)
+    assert "weights" not in agreed, "each member's path is its own"
+    begun, went_on = first.rounds[0].taa, second.rounds[0].taa
+    assert begun is not None
+    assert went_on is not None
+    assert went_on > begun + 0.1
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigurationError, match="no sound safetensors file"):
+        fedchain.simulate("fedavg", peers=3, rounds=1, **settings)
 
 
 @pytest.mark.parametrize(

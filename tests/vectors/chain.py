@@ -17,7 +17,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import trust_genesis, verify_skipping
-from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_removal
+from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_recovery, propose_removal, sign_rekey
 from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
@@ -29,8 +29,10 @@ from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
+from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import approved, joining, living, own
 from tests.support.chain.late import extend_with, skip
+from tests.support.chain.light import light
 from tests.support.chain.power import records_of
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 
@@ -180,15 +182,19 @@ def _tagged(value: Any) -> Any:
 
 
 def _version_3() -> dict[str, Any]:
-    """A chain whose members change: one joins, one leaves, in one block; a removal that is not approved by enough.
+    """A chain whose members change: one joins, one leaves, two have other keys, in one block; a removal that waits.
 
-    The fourth member misses the second round, and is counted two rounds late.
+    The third member misses the second round, and is counted two rounds late.
     """
     chain = living(5, away_after=3, late_rounds=2)
-    changes = sorted([joining(chain, 5), own(chain, 1)], key=lambda change: change.hash)
+    (three, four), (first, second) = chain.genesis.members[3:], keys(13)[11:]
+    said: dict[str, Any] = {"sequence": 0, "until": 9}
+    rekey = sign_rekey(chain.key(three), first, chain.genesis.chain_id, **said)
+    recovery = approved(chain, propose_recovery(four, second, chain.genesis.chain_id, "stolen", **said))
+    changes = sorted([joining(chain, 5), own(chain, 1), rekey, recovery], key=lambda change: change.hash)
     removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
     blocks = [chain.extend(changes=changes)]
-    late = skip(chain, 3)
+    late = skip(chain, 2)
     blocks += [chain.blocks[chain.tip], *chain.extend_many(1), extend_with(chain, late)]
     document = plain({"fields": chain.genesis, "bytes": chain.genesis.encode(), "hash": chain.genesis.chain_id})
     return {
@@ -196,6 +202,8 @@ def _version_3() -> dict[str, Any]:
         "changes": [record(change) for change in (*changes, approved(chain, removal, 1))],
         "blocks": [record(block) for block in blocks],
         "states": [_state(chain.states[block.hash]) for block in blocks],
+        "light_blocks": [_trusting(chain.genesis, light(chain, block.hash)) for block in blocks],
+        "refused_light_blocks": [plain({"about": what, "bytes": lie.encode()}) for what, lie in _set_lies(chain)],
         "bits": [_weighed(bits, weights) for bits, weights in WEIGHTS],
         "weights": [_reweighed(weights, miner) for _, weights in WEIGHTS for miner in range(len(weights))],
     }
@@ -211,6 +219,22 @@ def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:
     records = records_of(weights)
     after = reweigh(records, {record.key for record in records}, records[miner].key)
     return {"weights": list(weights), "miner": miner, "weights_after": [record.weight for record in after]}
+
+
+def _set_lies(chain: ChainBuilder) -> Iterator[tuple[str, LightBlock]]:
+    """Variations of the fourth light block, by whose height the members have changed."""
+    first, _, _, last = [light(chain, block_hash) for block_hash in chain.blocks]
+    known = first.members
+    assert known is not None
+    assert last.members is not None
+    slot, block_hash, chain_id = last.certificate.votes[0].slot, last.header.hash, chain.genesis.chain_id
+    gone = sign_vote(keys(2)[1], chain_id, slot, block_hash, clock_ms=1, mining_ms=1)
+    certificate = certify((gone, *last.certificate.votes[1:]))
+    yield "a forged set", replace(last, members=replace(last.members, members=last.members.members[::-1]))
+    yield "the set before the change", replace(last, members=known)
+    yield "a header below that is not the parent", replace(last, members=known, below=first.header)
+    yield "no header below", replace(last, below=None)
+    yield "the vote of a member that has left", replace(last, certificate=certificate)
 
 
 def _documents() -> tuple[Genesis, Genesis]:
@@ -272,8 +296,12 @@ def light_block(chain: VectorChain, place: int) -> LightBlock:
 
 def _light_block(chain: VectorChain, place: int) -> dict[str, Any]:
     """A light block, and what a client that trusts the founding document trusts after it."""
-    block = light_block(chain, place)
-    after = verify_skipping(chain.genesis, trust_genesis(chain.genesis), block, is_valid_signature)
+    return _trusting(chain.genesis, light_block(chain, place))
+
+
+def _trusting(genesis: Genesis, block: LightBlock) -> dict[str, Any]:
+    """A light block, and the trust in it of who trusts the founding document."""
+    after = verify_skipping(genesis, trust_genesis(genesis), block, is_valid_signature)
     trusted = plain(after) | {"header": encode(block.header.to_record()).hex()}
     return {"bytes": block.encode().hex(), "hash": block.header.hash.hex(), "trusted": trusted}
 

@@ -15,10 +15,12 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.bisection import ConflictingBlocks
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.web.light import Server, tell, verify_served
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.explored import FakeRules, write
+from tests.support.chain.light import renewed_chain
 from tests.support.web.lying import Lie, lying
 from tests.support.web.site import HOME, site
 
@@ -69,6 +71,23 @@ def test_the_head_is_verified_and_five_lines_say_how(address: str, chain: ChainB
         "believed    the chain id: it is the one that you gave; that at most 1 of 4 members lie, that the voters "
         "recomputed what they voted for, and that no newer block is kept back",
     )
+
+
+def test_members_that_change_are_followed_and_a_set_before_the_change_is_refused(tmp_path: Path) -> None:
+    chain = renewed_chain(6, 8, 2)
+    with pages(write_chain(tmp_path / "run", chain)) as client:
+        with lying(client, {}) as address:
+            report = verify_served([f"{address}#{chain.genesis.chain_id.hex()}"], NOW_MS)
+        assert (report.height, report.block_hash, report.members, report.members_change) == (8, chain.tip, 8, True)
+        assert 1 < report.certificates < 8
+        line = "at most 2 of 8 members lie, and as few in each earlier set, even of those that have left since, that"
+        assert line in tell(report)[4]
+        yesterday = spoilt(lambda block: replace(block, members=genesis_state(chain.genesis).member_set))
+        with (
+            lying(client, {"/api/v1/run/light/8": yesterday}) as address,
+            pytest.raises(InvalidBlock, match="member set"),
+        ):
+            verify_served([f"{address}#{chain.genesis.chain_id.hex()}"], NOW_MS)
 
 
 def test_a_document_that_nobody_named_is_believed_and_the_line_says_so(address: str) -> None:

@@ -12,10 +12,13 @@ from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, R
 
 from fedchain.chain.certificate import certify
 from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.vote import sign_vote
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
+from tests.support.chain.changes import joining, living, own
 from tests.support.chain.explored import FakeRules, write
+from tests.support.chain.light import light, renewed_chain
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
 from tests.support.web.browsing import browser as browser
 from tests.support.web.browsing import context as context
@@ -35,6 +38,10 @@ GUILTY.extend(evidence=[double_post(keys(7)[5], GUILTY.genesis, 2)])
 GUILTY.extend()
 CRASH = ChainBuilder(genesis(4, name="crash", fault_model=PLAIN.genesis.fault_model.CRASH))
 CRASH.extend()
+RENEWED = renewed_chain(6, 8, 2)
+MOVED = living(8, committee_size=3, name="moved")
+MOVED.extend(changes=[joining(MOVED, 8), own(MOVED, 0)])
+MOVED.extend_many(4)
 LIVE = ChainBuilder(genesis(4, name="live"))
 LIVE.extend()
 
@@ -46,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    for chain in (PLAIN, DRAWN, FEW, GUILTY, CRASH, LIVE):
+    for chain in (PLAIN, DRAWN, FEW, GUILTY, CRASH, RENEWED, MOVED, LIVE):
         with Store.create(folder / chain.genesis.name / "chain", chain.genesis) as store:
             write(store, chain)
     with served(folder, lambda document: FakeRules()) as address:
@@ -88,6 +95,27 @@ def test_the_votes_for_a_block_are_checked_in_the_browser(
     expect(line(page)).to_contain_text("Believed: that these are the members: their keys came from this server.")
     expect(line(page)).to_contain_text(f"Compare the chain id {chain.genesis.chain_id.hex()} with one from elsewhere")
     expect(line(page)).to_contain_text(believed)
+
+
+@pytest.mark.parametrize(
+    ("chain", "height", "count", "between"),
+    [
+        (RENEWED, 1, f"6 of 8 {QUORUM} 6 were needed", ""),
+        (RENEWED, 3, f"6 of 8 {QUORUM} 6 were needed", ""),
+        (RENEWED, 8, f"6 of 8 {QUORUM} 6 were needed", " blocks between the founders and these electors were checked"),
+        (MOVED, 5, f"2 of 3 {QUORUM} 2 were needed", "4 blocks between the founders and these electors were checked"),
+    ],
+)
+def test_members_that_change_are_followed_in_the_browser(
+    address: str, context: BrowserContext, chain: ChainBuilder, height: int, count: str, between: str
+) -> None:
+    page = context.new_page()
+    page.goto(f"{address}/{chain.genesis.name}/block/{height}")
+    expect(line(page)).to_have_class("card verdict good")
+    expect(line(page)).to_contain_text(f"checked in this browser {count}; the header has this hash")
+    expect(line(page)).to_contain_text(between)
+    expect(line(page)).to_contain_text("Believed: that these are the founders: their keys came from this server.")
+    expect(line(page)).to_contain_text("at most 2 of 8 members lie, and as few in each earlier set")
 
 
 def test_the_line_stays_when_the_page_is_brought_up_to_date(
@@ -190,6 +218,34 @@ def test_a_lie_of_the_server_is_shown_as_one(address: str, context: BrowserConte
     page.goto(f"{address}/plain/block/3")
     expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text("FALSE")
+    expect(line(page)).to_contain_text(words)
+
+
+FOUNDERS = genesis_state(RENEWED.genesis).member_set
+SETS: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
+    "a forged set": (
+        lambda block: replace(block, members=FOUNDERS),
+        "the members that came with it are not those that the header below names",
+    ),
+    "another header below": (
+        lambda block: replace(block, members=FOUNDERS, below=light(RENEWED, next(iter(RENEWED.blocks))).header),
+        "the header below it is another one",
+    ),
+    "no header below": (lambda block: replace(block, below=None), "the header below it is another one"),
+    "votes of an earlier set": (
+        lambda block: replace(block, certificate=RENEWED.certificate(block.header.hash, sorted(FOUNDERS.members)[:6])),
+        "only 0 of 8 electors signed the vote for this block",
+    ),
+}
+
+
+@pytest.mark.parametrize("about", SETS)
+def test_a_lie_about_members_that_changed_is_shown_as_one(address: str, context: BrowserContext, about: str) -> None:
+    change, words = SETS[about]
+    page = context.new_page()
+    answering(page, "**/api/v1/renewed/light/8", spoilt(change))
+    page.goto(f"{address}/renewed/block/8")
+    expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text(words)
 
 

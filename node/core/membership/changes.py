@@ -5,9 +5,10 @@ from collections.abc import Callable
 from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
 from fedchain.chain.membership.change import Change
 from fedchain.chain.membership.rules import validate_change
+from fedchain.crypto.address import address
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Publish, Send
+from fedchain.node.core.effects import Publish, Send, Stop
 
 REPEAT_MS = 5_000
 """Interval at which one more peer is sent what is open here: gossip may be lost."""
@@ -51,8 +52,12 @@ class Changes:
         context.changes.add(context.genesis, context.head, change, context.now.ms)
 
     def on_head(self) -> None:
-        """The head moved."""
+        """The head moved. A node whose key was replaced stops: its owner goes on with the new one."""
         context = self._context
+        following = context.head.roster.successors.get(context.me)
+        if following is not None:
+            reason = f"this key was replaced by {address(following)} at height {context.head.height}"
+            context.emit(Stop(f"{reason}: start the node with that key"))
         if len(context.changes):
             context.changes.on_head(context.genesis, context.head, context.signatures, context.now.ms)
 

@@ -64,7 +64,8 @@ class Sessions:
         """Take a statement that a process has a member's key, passed on by a peer. Raises Refused."""
         context, member = self._context, session.member
         if member not in context.head.roster.seats:
-            raise InvalidSignature("session's member", f"{member.hex()[:16]}… is no member")
+            unknown = OutOfWindow if context.head.records else InvalidSignature  # others may know of another key
+            raise unknown("session's member", f"{member.hex()[:16]}… is no member")
         if not context.head.roster.is_active(member):
             raise OutOfWindow("session's member", f"{member.hex()[:16]}… was convicted")
         if abs(session.height - context.head.height) > HEIGHTS_APART:

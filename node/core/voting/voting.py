@@ -152,9 +152,11 @@ class Voting:
     def _leader(self, attempt: int) -> PublicKey:
         """The elector that leads an attempt at the open height: they take turns, in the order of their keys.
 
-        No hash takes part, so that no miner can choose the leaders.
+        No hash takes part, so that no miner can choose the leaders. Where keys may be replaced, they take turns in the
+        order of their places, so that no member can choose, either.
         """
-        electors = sorted(self._context.head.roster.electors)
+        head = self._context.head
+        electors = sorted(head.roster.electors, key=head.roster.seats.__getitem__ if head.records else None)
         return electors[(self._context.head.height + 1 + attempt) % len(electors)]
 
     def _resume(self, agreement: Agreement) -> None:

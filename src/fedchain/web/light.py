@@ -19,6 +19,7 @@ from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
 from fedchain.chain.light.bisection import ConflictingBlocks, bisect, compare
 from fedchain.chain.light.light_block import LightBlock, light_block_size_max
 from fedchain.chain.light.verification import Trusted, trust_block, trust_genesis, validate_period
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import NUMBER_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
@@ -61,11 +62,13 @@ class LightReport:
     knowledge_root: Hash | None
     """32 bytes: hash of the knowledge that the block leaves behind; None for a chain without blocks."""
     members: int
-    """Number of members."""
+    """Number of members; of those that counted at this height, where members may change."""
     convicted: int
     """How many of them were convicted."""
     liars_max: int
     """Most members that may lie, if the federation is to be believed."""
+    members_change: bool
+    """Whether members may change: then as few lie in each set on the way, those that have left included."""
     certificates: int
     """Certificates that were verified."""
     signatures: int
@@ -125,9 +128,9 @@ class Server:
             raise InvalidEncoding("status", "its height is no number")
         return found
 
-    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
+    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
         """The final block of a height; where no state is wanted, the next heights are asked for, too."""
-        if with_state:
+        if with_proof:
             return self._read(self._ask(f"light/{height}"))
         if height not in self._ahead:
             self._ahead = {}
@@ -234,6 +237,7 @@ def verify_served(urls: Sequence[str], now_ms: int) -> LightReport:
         members=members,
         convicted=len(found.trusted.culprits),
         liars_max=genesis.fault_model.faulty(members),
+        members_change=genesis.version >= CHANGES_VERSION,
         certificates=found.certificates,
         signatures=found.signatures,
         skipped=found.skipped,
@@ -252,6 +256,7 @@ def tell(report: LightReport) -> tuple[str, str, str, str, str]:
     same = f"{counted(r.servers, 'server')} {'have' if r.servers > 1 else 'has'} it"
     compared = "it is the one that you gave" if r.is_compared else "compare it with one from elsewhere"
     lie = f"at most {r.liars_max} of {r.members} members lie" if r.liars_max else "no member lies"
+    lie += ", and as few in each earlier set, even of those that have left since" if r.members_change else ""
     return (
         f"federation  {printable(r.name)}, {counted(r.members, 'member')}{convicted}; chain id {r.chain_id.hex()}",
         f"verified    height {r.height}, block {r.block_hash.hex()}; {same}",
@@ -276,7 +281,7 @@ def _begin(genesis: Genesis, server: Server, trust: re.Match[str] | None) -> tup
     """The block that is trusted; None and the founding document if that is."""
     if trust is None or trust["height"] is None:
         return trust_genesis(genesis), None
-    block = server.light_block(int(trust["height"]), with_state=True)
+    block = server.light_block(int(trust["height"]), with_proof=True)
     return trust_block(genesis, bytes.fromhex(trust["block"]), block, is_valid_signature), block
 
 

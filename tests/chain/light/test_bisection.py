@@ -17,7 +17,7 @@ from tests.support.chain.light import HEIGHT, Server, chain_of, light
 
 CHAIN = chain_of()
 TIP = light(CHAIN, CHAIN.tip)
-FIRST = Server(CHAIN).light_block(1, with_state=True)
+FIRST = Server(CHAIN).light_block(1, with_proof=True)
 BEGIN = trust_genesis(CHAIN.genesis)
 VOTES = TIP.certificate.votes
 

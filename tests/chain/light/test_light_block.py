@@ -20,7 +20,7 @@ from tests.support.chain.light import Server, chain_of, convicting_chain, light
 
 CHAIN = chain_of()
 TIP = light(CHAIN, CHAIN.tip)
-FIRST = Server(CHAIN).light_block(1, with_state=True)
+FIRST = Server(CHAIN).light_block(1, with_proof=True)
 BEGIN = trust_genesis(CHAIN.genesis)
 
 
@@ -28,7 +28,7 @@ BEGIN = trust_genesis(CHAIN.genesis)
 
 
 def test_a_light_block_has_one_form() -> None:
-    for block in (TIP, replace(TIP, state=b""), Server(convicting_chain()).light_block(3, with_state=True)):
+    for block in (TIP, replace(TIP, state=b""), Server(convicting_chain()).light_block(3, with_proof=True)):
         assert LightBlock.decode(block.encode(), 2**16) == block
     for record in ([*TIP.to_record()[:4], [b""]], [*TIP.to_record()[:4], [b"a", b"b"]], TIP.to_record()[:4]):
         with pytest.raises(InvalidEncoding):
@@ -38,7 +38,7 @@ def test_a_light_block_has_one_form() -> None:
 def test_a_light_block_has_room_for_what_a_block_has_and_no_more() -> None:
     chain = convicting_chain()
     crime = double_vote(keys(7)[0], chain.genesis, 1).to_record()
-    record = Server(chain).light_block(3, with_state=True).to_record()
+    record = Server(chain).light_block(3, with_proof=True).to_record()
     record[3] = [crime] * (EVIDENCE_MAX + 1)
     with pytest.raises(InvalidEncoding, match="9 crimes found"):
         LightBlock.from_record(record)

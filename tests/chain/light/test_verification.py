@@ -34,12 +34,11 @@ from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
-from tests.support.chain.changes import living
 from tests.support.chain.light import HEIGHT, Server, chain_of, convicting_chain, light
 
 CHAIN = chain_of()
 TIP = light(CHAIN, CHAIN.tip)
-FIRST = Server(CHAIN).light_block(1, with_state=True)
+FIRST = Server(CHAIN).light_block(1, with_proof=True)
 BEGIN = trust_genesis(CHAIN.genesis)
 
 Verify = Callable[[Genesis, Trusted, LightBlock, Any], Trusted]
@@ -65,7 +64,7 @@ def test_the_head_is_verified_from_the_founding_document_by_one_certificate() ->
 def test_a_walk_block_by_block_leads_to_the_same() -> None:
     trusted, server = BEGIN, Server(CHAIN)
     for height in range(1, HEIGHT + 1):
-        block = server.light_block(height, with_state=False)
+        block = server.light_block(height, with_proof=False)
         trusted = verify_adjacent(CHAIN.genesis, trusted, block, is_valid_signature)
     assert trusted == verify_skipping(CHAIN.genesis, BEGIN, TIP, is_valid_signature)
 
@@ -89,12 +88,12 @@ def test_convictions_move_the_set_whether_heights_are_walked_or_skipped() -> Non
     begin, server = trust_genesis(chain.genesis), Server(chain)
     trusted, sizes = begin, []
     for height in range(1, 9):
-        block = server.light_block(height, with_state=True)
+        block = server.light_block(height, with_proof=True)
         before = trusted
         trusted = verify_adjacent(chain.genesis, trusted, block, is_valid_signature)
         assert trusted == verify_skipping(chain.genesis, before, block, is_valid_signature)
         assert trusted == verify_skipping(chain.genesis, begin, block, is_valid_signature)
-        sizes.append(len(trusted.electors))
+        sizes.append(len(trusted.electors or ()))
     assert sizes == [7, 7, 6, 6, 6, 5, 5, 5]
     assert (trusted.electors, trusted.culprits) == state_behind(chain)
 
@@ -103,8 +102,8 @@ def test_a_convict_does_not_vote_on_the_next_height() -> None:
     chain = convicting_chain()
     server = Server(chain)
     before = bisect(chain.genesis, trust_genesis(chain.genesis), server, 3, is_valid_signature).trusted
-    block = server.light_block(4, with_state=True)
-    by_convict = chain.certificate(block.header.hash, [*sorted(before.electors)[:4], keys(7)[5].public_key])
+    block = server.light_block(4, with_proof=True)
+    by_convict = chain.certificate(block.header.hash, [*sorted(before.electors or ())[:4], keys(7)[5].public_key])
     for verify in (verify_adjacent, verify_skipping):
         with pytest.raises(InvalidCertificate, match="is not one of the 6 electors of height 4"):
             verify(chain.genesis, before, replace(block, certificate=by_convict), is_valid_signature)
@@ -120,7 +119,7 @@ def test_a_state_without_a_known_conviction_is_refused() -> None:
 
 def test_crimes_are_those_that_the_header_commits_to() -> None:
     chain = convicting_chain()
-    block = Server(chain).light_block(3, with_state=True)
+    block = Server(chain).light_block(3, with_proof=True)
     begin = trust_genesis(chain.genesis)
     forged = double_vote(keys(7)[0], chain.genesis, 2)
     for evidence in ((), (*block.evidence, forged)):
@@ -132,7 +131,7 @@ def test_drawn_committees_that_liars_could_fill_are_walked_block_by_block() -> N
     chain = chain_of(10, 6, committee_size=3)
     server, begin = Server(chain), trust_genesis(chain.genesis)
     with pytest.raises(UnknownParent, match="2 drawn electors make height 6 final, 3 members may lie: the blocks"):
-        verify_skipping(chain.genesis, begin, server.light_block(6, with_state=True), is_valid_signature)
+        verify_skipping(chain.genesis, begin, server.light_block(6, with_proof=True), is_valid_signature)
     server.asked.clear()
     found = bisect(chain.genesis, begin, server, 6, is_valid_signature)
     assert (found.certificates, found.skipped) == (6, 0)
@@ -145,7 +144,7 @@ def test_drawn_committees_whose_quorum_liars_cannot_fill_are_skipped() -> None:
     server = Server(chain)
     found = bisect(chain.genesis, trust_genesis(chain.genesis), server, 6, is_valid_signature)
     assert (found.certificates, server.asked) == (1, [6])
-    assert len(found.trusted.electors) == 5
+    assert len(found.trusted.electors or ()) == 5
 
 
 def test_a_set_that_has_changed_too_much_is_not_skipped_to() -> None:
@@ -162,7 +161,7 @@ def test_a_set_that_has_changed_too_much_is_not_skipped_to() -> None:
 
 def test_a_trusted_block_is_a_beginning_too() -> None:
     server = Server(CHAIN)
-    block = server.light_block(4, with_state=True)
+    block = server.light_block(4, with_proof=True)
     trusted = trust_block(CHAIN.genesis, block.header.hash, block, is_valid_signature)
     assert trusted == bisect(CHAIN.genesis, BEGIN, server, 4, is_valid_signature).trusted
     assert bisect(CHAIN.genesis, trusted, server, HEIGHT, is_valid_signature).trusted.block_hash == CHAIN.tip
@@ -304,11 +303,3 @@ def _convicted(chain: ChainBuilder, state: State, crime: Any) -> State:
 
 def test_an_empty_evidence_list_has_the_root_of_no_leaves() -> None:
     assert TIP.header.evidence_root == evidence_root(())
-
-
-def test_a_federation_whose_members_may_change_is_not_verified_by_the_founders() -> None:
-    chain = living(5)
-    head = chain.extend_many(3)[-1]
-    trusted, block = trust_genesis(chain.genesis), light(chain, head.hash)
-    with pytest.raises(InvalidBlock, match="members: a federation whose members may change, founders alone expected"):
-        verify_skipping(chain.genesis, trusted, block, is_valid_signature)

@@ -19,7 +19,7 @@ def test_where_shapes_are_the_same_the_input_goes_around_unchanged() -> None:
     nn.init.zeros_(block.bn2.weight)
     images = torch.rand(2, 4, 6, 6)
     assert torch.equal(block(images), images)
-    assert not list(block.around.parameters())
+    assert not list(block.downsample.parameters())
 
 
 def test_convolutions_are_drawn_by_the_number_of_their_outputs() -> None:

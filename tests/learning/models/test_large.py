@@ -30,6 +30,7 @@ COUNTS = {  # parameters, embedding, and what build_model is told besides the na
     "mlp-linear": (25_450, 32, {}),
     "logistic": (784 * 10 + 10, 10, {}),
     "digits-mlp-bn": (6_570 + 2 * (64 + 32), 32, {}),
+    "vit-tiny": (5_526_346, 192, {}),
     "frozen-2": (512 * 64 + 64 + 64 * 6 + 6, 64, {"classes": 6}),
     "frozen-3": (512 * 128 + 128 + 128 * 64 + 64 + 64 * 6 + 6, 64, {"classes": 6}),
 }

@@ -1,14 +1,19 @@
-"""Clients' data in every weather, from the seed alone."""
+"""Clients' data in every weather, from the seed alone, and the weights that their models begin with."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.registry import build_model
+from fedchain.learning.models.weights import hash_file, head_names
+from fedchain.learning.task.custom import open_data_source
 from fedchain.learning.task.data_source import PartitionedDataSource
 from fedchain.learning.task.feature_shift import WEATHERS, Weather, apply_weather
 from fedchain.learning.worker.learner import Learner
@@ -73,3 +78,30 @@ def test_classes_that_do_not_take_part_are_nowhere() -> None:
 def test_more_examples_than_the_classes_have_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="train_examples is 1000, but 6 classes have 869 together"):
         Learner(replace(PLAIN, classes=6, train_examples=1000)).histogram()
+
+
+def weighted(path: Path) -> LearningConfig:
+    """A task whose models begin with the weights of a file, which is written."""
+    model = build_model("digits-mlp", 5)
+    safetensors.torch.save_file({name: value.contiguous() for name, value in model.state_dict().items()}, path)
+    return replace(PLAIN, weights=str(path), weights_hash=hash_file(path))
+
+
+def test_all_models_begin_with_the_weights_of_the_file(tmp_path: Path) -> None:
+    config = weighted(tmp_path / "w.safetensors")
+    expected = build_model("digits-mlp", 5).state_dict()
+    source = open_data_source(config)
+    for client, seed in ((0, 1), (3, 2)):
+        state = source.share(client, seed).model.state_dict()
+        assert all(torch.equal(state[name], value) for name, value in expected.items())
+    heads = [open_data_source(replace(config, weights_head="new")).share(0, seed).model.state_dict() for seed in (1, 2)]
+    changed = {name for name in expected if not torch.equal(heads[0][name], heads[1][name])}
+    assert changed == head_names(build_model("digits-mlp", 0))
+
+
+def test_another_file_than_the_one_that_was_agreed_on_is_refused_before_any_example_is_read(tmp_path: Path) -> None:
+    config, other = weighted(tmp_path / "a"), weighted(tmp_path / "b")
+    state = {name: value + 1 for name, value in build_model("digits-mlp", 5).state_dict().items()}
+    safetensors.torch.save_file(state, tmp_path / "b")
+    with pytest.raises(ConfigurationError, match=f"the federation begins with {config.weights_hash}"):
+        open_data_source(replace(config, weights=other.weights))

@@ -45,6 +45,7 @@ def test_what_came_later_is_said_only_where_it_differs_so_that_chain_ids_stay() 
     assert not LATER_FIELDS & dict(learning_to_genesis(CONFIG)).keys()
     changed = replace(CONFIG, partition="by-class", classes_per_client=2, augmentation="crop-flip", train_examples=900)
     changed = replace(changed, classes=6, feature_shift="weather")
+    changed = replace(changed, weights_hash="ab" * 32, weights_head="new")
     changed = replace(changed, material={"verification key": b"\0\xff"})
     document = genesis(4, learning=learning_to_genesis(changed))
     assert dict(document.learning).keys() >= LATER_FIELDS - {"more_shapes", "scaling"}  # augmentation moves pixels

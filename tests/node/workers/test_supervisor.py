@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 import anyio
 import numpy as np
 import pytest
+import safetensors.torch
 
 from fedchain.chain.block import Header
 from fedchain.chain.difficulty import bits_from_attempts
@@ -24,10 +25,12 @@ from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.signatures import signatures_of
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.application import Application
-from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.knowledge import write_knowledge
+from fedchain.learning.models.registry import build_model
+from fedchain.learning.models.weights import hash_file
 from fedchain.learning.payload.codec import pieces
 from fedchain.learning.round import OffChain
 from fedchain.learning.worker.contribution import Contribution
@@ -108,6 +111,21 @@ async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     assert not is_worker(process, "train")
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
     assert (tmp_path / TRAINING_FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_member_whose_weights_are_not_the_agreed_ones_posts_nothing(tmp_path: Path) -> None:
+    files = [tmp_path / "ours", tmp_path / "others"]
+    for seed, path in enumerate(files):
+        state = build_model("digits-mlp", seed).state_dict()
+        safetensors.torch.save_file({name: value.contiguous() for name, value in state.items()}, path)
+    agreed = hash_file(files[0])
+    document = write_genesis(tmp_path / "genesis", replace(DIGITS, weights_hash=agreed)).read_bytes()
+    decoded = Genesis.decode(document)
+    with pytest.raises(ConfigurationError, match=f"models begin with weights from a file with SHA-256 {agreed}"):
+        Trainer(decoded, tmp_path, 1)
+    with pytest.raises(ConfigurationError, match=f"{files[1]} have SHA-256 {hash_file(files[1])}, .* {agreed}"):
+        Trainer(decoded, tmp_path, 1, Local(weights=str(files[1])))
+    Trainer(decoded, tmp_path, 1, Local(weights=str(files[0]))).ask(Question(1, "update", 1, b""))
 
 
 def test_a_full_disk_leaves_the_last_answer_and_nothing_half_written(

@@ -76,6 +76,46 @@ def test_who_was_away_comes_back() -> None:
     assert node.head.records[4].sequence == 1
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_keys_are_replaced_while_the_federation_goes_on(seed: int) -> None:
+    rekey = MemberChange(round=2, kind="rekey", peers=(1, 2))
+    recover = MemberChange(round=4, kind="recover", peers=(1, 3), reason="stolen")
+    simulation = trivial_simulation(living(rekey, recover, seed=seed))
+    founders = [peer.public_key for peer in simulation.peers]
+    outcome = simulation.run()
+    assert outcome.violations == []
+    node = simulation.peers[0].node
+    assert node is not None
+    records = node.head.records
+    assert [record.sequence for record in records] == [0, 2, 1, 1, 0]
+    assert [record.key == founder for record, founder in zip(records, founders, strict=True)] == [
+        True,
+        *[False] * 3,
+        True,
+    ]
+    assert [peer.public_key for peer in simulation.peers] == [record.key for record in records]
+    asked = simulation._executor.asked  # type: ignore[attr-defined]
+    assert {client for client, number in asked if number == 10} == set(range(5)), (
+        "all train to the end, at their places"
+    )
+
+
+def test_a_lost_key_is_recovered_while_its_member_is_down() -> None:
+    faults = (Fault(at_s=30.0, kind="crash", peers=(4,)), Fault(at_s=200.0, kind="restart", peers=(4,)))
+    recover = MemberChange(round=6, kind="recover", peers=(4,), reason="lost")
+    simulation = played(living(recover, rounds=30, faults=faults, peers=6, phase_timeout_s=10.0))
+    node = simulation.peers[4].node
+    assert node is not None
+    assert node.head.roster.members[4] == simulation.peers[4].public_key
+
+
+def test_a_member_says_that_it_is_away() -> None:
+    away, back = MemberChange(round=2, kind="away", peers=(4,)), MemberChange(round=6, kind="back", peers=(4,))
+    simulation = played(living(away, back))
+    asked = simulation._executor.asked  # type: ignore[attr-defined]
+    assert {number for client, number in asked if client == 4} == {1, 2, 3, 8, 9, 10}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

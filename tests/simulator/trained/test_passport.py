@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.knowledge import Occasion
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.knowledge import write_knowledge
@@ -34,6 +36,7 @@ from fedchain.simulator.trained.passport import (
     write_passport,
 )
 from tests.support.chain.builders import ChainBuilder, SumRules, genesis
+from tests.support.chain.changes import joining, living_genesis, own
 from tests.support.chain.explored import write
 
 NAME = "model.safetensors"
@@ -160,13 +163,35 @@ def test_where_few_members_are_drawn_it_holds_all_blocks(tmp_path: Path) -> None
     assert "height: 3 found, 1 is trusted" in str(resealed(found, cut))
 
 
+def test_where_members_change_it_is_believed_by_the_sets_in_force(tmp_path: Path) -> None:
+    document = living_genesis(5, admission=Admission.SPONSORS, sponsors=1)
+    chain = ChainBuilder(document, ModelRules())
+    chain.extend(changes=[joining(chain, 5), own(chain, 0)])
+    chain.extend_many(ROUNDS)
+    file = file_of(document, STATE, round=ROUNDS + 1)
+    with Store.create(tmp_path / "chain", document) as store:
+        write(store, chain)
+        data = write_passport(Explorer(store), None, NAME, file)
+    report = check_passport(data, NAME, file)
+    assert (report.height, report.members, report.electors, report.required) == (4, 5, 5, 4)
+    passport = Written(data, file, document, chain)
+
+    def forge(predicate: Any) -> None:
+        block = LightBlock.decode(base64.b64decode(predicate["block"]["light_blocks"][0]), 2**16)
+        assert block.members is not None
+        forged = replace(block, members=genesis_state(document).member_set)
+        predicate["block"]["light_blocks"] = [base64.b64encode(forged.encode()).decode()]
+
+    assert "block: member set: " in str(resealed(passport, forge))
+
+
 def test_where_older_blocks_are_needed_and_not_held_it_says_so(tmp_path: Path) -> None:
     document = genesis(10, committee_size=3)
     chain = ChainBuilder(document, ModelRules())
     chain.extend_many(ROUNDS)
     with Store.create(tmp_path / "chain", document) as store:
         write(store, chain, base=2)
-        with pytest.raises(NotFound, match="the proof needs all blocks; 2 is the first one that is held"):
+        with pytest.raises(NotFound, match="the proof needs earlier blocks; 2 is the first one that is held"):
             write_passport(Explorer(store), None, NAME, file_of(document, STATE))
 
 

@@ -26,6 +26,7 @@ from fedchain.chain.post import Post, sign_post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, votes_required
 from fedchain.chain.storage.store import Final
+from fedchain.chain.transition import naming_members
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -128,7 +129,7 @@ def seal(
 
 
 NEWCOMERS = 8
-"""Keys beyond the founders' that a builder knows."""
+"""Keys beyond the founders' that a builder knows, unless a test has more of them join."""
 
 
 class ChainBuilder:
@@ -143,14 +144,14 @@ class ChainBuilder:
         tip: hash of the block that was built last.
     """
 
-    def __init__(self, genesis: Genesis, rules: Rules | None = None) -> None:
+    def __init__(self, genesis: Genesis, rules: Rules | None = None, *, newcomers: int = NEWCOMERS) -> None:
         self.genesis = genesis
         self.rules: Rules = rules or SumRules()
         self.tip: Hash = genesis.chain_id
         self.blocks: dict[Hash, Block] = {}
         self.states: dict[Hash, State] = {self.tip: genesis_state(genesis)}
         self.contents: dict[Hash, bytes] = {sha256(EMPTY_KNOWLEDGE): EMPTY_KNOWLEDGE}
-        self._keys = {key.public_key: key for key in keys(len(genesis.members) + NEWCOMERS)}
+        self._keys = {key.public_key: key for key in keys(len(genesis.members) + newcomers)}
 
     @property
     def state(self) -> State:
@@ -273,6 +274,8 @@ class ChainBuilder:
             nonce=0,
             changes_root=changes_root(changes),
         )
+        body = tuple(posts), certificate, tuple(evidence), tuple(changes)
+        header = naming_members(self.genesis, state, Block(header, b"", *body))
         return self.keep(seal(self.genesis, header, posts, certificate, evidence, key, changes))
 
     def extend_many(self, count: int, parent: Hash | None = None, *, payload_of: int = 0) -> list[Block]:
@@ -311,6 +314,9 @@ class ChainBuilder:
             "miner": key.public_key,
         }
         header = replace(block.header, **(fields | changes))
+        if "members_root" not in changes and header.parent_hash in self.states:
+            body = tuple(posts), certificate, tuple(evidence), tuple(moves)
+            header = naming_members(self.genesis, self.states[header.parent_hash], Block(header, b"", *body))
         return seal(self.genesis, header, posts, certificate, evidence, key, moves)
 
     def final(self, block: Block, certificate: Certificate | None = None) -> Final:

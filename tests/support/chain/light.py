@@ -6,20 +6,26 @@ from typing import Any
 from fedchain.chain.exceptions import (
     NotFound,
 )
+from fedchain.chain.genesis import Admission
 from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.light.verification import trust_genesis
+from fedchain.chain.membership.change import ChangeKind, sign_change
 from fedchain.crypto.hashing import Hash
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
+from tests.support.chain.changes import approved, living_genesis
 
 HEIGHT = 9
 """Blocks of a chain, unless a test says otherwise."""
 
 
-def light(chain: ChainBuilder, block_hash: Hash, *, with_state: bool = True) -> LightBlock:
+def light(chain: ChainBuilder, block_hash: Hash, *, with_proof: bool = True) -> LightBlock:
     """A block of a chain as a light client gets it."""
     block = chain.blocks[block_hash]
-    state = chain.states[block.header.parent_hash].encode() if with_state else b""
-    return LightBlock(chain.genesis.chain_id, block.header, chain.certificate(block), block.evidence, state)
+    chain_id, certificate = chain.genesis.chain_id, chain.certificate(block)
+    state = chain.states[block.header.parent_hash]
+    if state.records:
+        below = chain.blocks[block.header.parent_hash].header if with_proof and state.height else None
+        return LightBlock(chain_id, block.header, certificate, members=state.member_set, below=below)
+    return LightBlock(chain_id, block.header, certificate, block.evidence, state.encode() if with_proof else b"")
 
 
 @dataclass
@@ -30,7 +36,7 @@ class Server:
     asked: list[int] = field(default_factory=list)
     lies: dict[int, LightBlock] = field(default_factory=dict)
 
-    def light_block(self, height: int, *, with_state: bool) -> LightBlock:
+    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
         self.asked.append(height)
         if height in self.lies:
             return self.lies[height]
@@ -39,7 +45,7 @@ class Server:
             raise NotFound(f"no block at height {height}")
         for _ in range(tip - height):
             found = self.chain.blocks[found].header.parent_hash
-        return light(self.chain, found, with_state=with_state)
+        return light(self.chain, found, with_proof=with_proof)
 
 
 def chain_of(count: int = 4, height: int = HEIGHT, **overrides: Any) -> ChainBuilder:
@@ -48,10 +54,20 @@ def chain_of(count: int = 4, height: int = HEIGHT, **overrides: Any) -> ChainBui
     return chain
 
 
-CHAIN = chain_of()
-TIP = light(CHAIN, CHAIN.tip)
-FIRST = Server(CHAIN).light_block(1, with_state=True)
-BEGIN = trust_genesis(CHAIN.genesis)
+def renewed_chain(rounds: int, count: int = 20, churn: int = 5) -> ChainBuilder:
+    """In each round ``churn`` members join, and those that have been members for longest leave; two rounds follow."""
+    document = living_genesis(count, admission=Admission.SPONSORS, sponsors=1, name="renewed")
+    chain, people, until = ChainBuilder(document, newcomers=rounds * churn), keys(count + rounds * churn), rounds + 1
+    for number in range(rounds):
+        changes = []
+        for seat in range(number * churn, (number + 1) * churn):
+            left = people[seat], document.chain_id, ChangeKind.LEAVE
+            changes.append(sign_change(*left, sequence=chain.state.records[seat].sequence, until=until))
+            come = sign_change(people[count + seat], document.chain_id, ChangeKind.JOIN, until=until)
+            changes.append(approved(chain, come))
+        chain.extend(changes=changes)
+    chain.extend_many(2)
+    return chain
 
 
 def convicting_chain(**overrides: Any) -> ChainBuilder:

@@ -5,13 +5,15 @@
 
 (() => {
   const PRECOMMIT = 2;
-  const GENESIS = { members: 3, faultModel: 13, committee: 18 }; // places in the document
-  const HEADER = { parent: 1, height: 2, posts: 5, votes: 6, evidence: 7, state: 8, knowledge: 9 };
+  const GENESIS = { version: 0, members: 3, faultModel: 13, committee: 18 }; // places in the document
+  const HEADER = { parent: 1, height: 2, posts: 5, votes: 6, evidence: 7, state: 8, knowledge: 9, changes: 12, members: 13 };
+  const CHANGES_VERSION = 3; // from which on members may change
   const CONVICTED = 14; // place in a state
   const CRIMES = { // kind of evidence: places of its statements' key, slot and contents, and how a statement is signed
     1: { key: 6, slot: [0, 1, 2], said: [3], name: "vote" },
     2: { key: 2, slot: [0, 1], said: [3, 4], name: "transaction" },
   };
+  const answers = new Map(); // light blocks on the way to a block whose members have changed, by address
   const found = new Map(); // verdicts, by the block and the hashes on its page: a page that changes asks once
 
   const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -62,15 +64,17 @@
   };
 
   // The keys of those that decide a height, drawn as all members draw them.
-  const electorsOf = async (members, committee, parent) => {
+  const electorsOf = async (members, committee, parent, names = members.map(unhex)) => {
     if (committee === 0 || committee >= members.length) return members;
-    const places = await Promise.all(members.map((key) => sha256(join(parent, text("committee"), unhex(key)))));
-    const order = members.map((key, place) => [places[place], key]).sort(([one], [other]) => (one < other ? -1 : 1));
+    const drawn = await Promise.all(names.map((name) => sha256(join(parent, text("committee"), name))));
+    const order = members.map((key, index) => [drawn[index], key]).sort(([one], [other]) => (one < other ? -1 : 1));
     return order.slice(0, committee).map(([, key]) => key);
   };
 
   const faultyOf = (count, model) => (model === "byzantine" ? Math.floor(Math.max(0, count - 1) / 3) : 0);
   const quorumOf = (count, model) => Math.floor((count + faultyOf(count, model)) / 2) + 1;
+
+  const placeOf = (place) => [24, 16, 8, 0].map((bits) => (place >>> bits) & 0xff); // places stay far below 2³²
 
   const listOf = (items) => join([0x90 + items.length], ...items.map((item) => item.raw));
 
@@ -107,50 +111,134 @@
     }
   };
 
+  // The rules of the founding document that votes are judged by.
+  const rulesOf = (founding, chainId) => {
+    const rules = founding.items;
+    return {
+      chainId,
+      members: rules[GENESIS.members].items.map((item) => hex(item.value)),
+      committee: rules[GENESIS.committee].value,
+      model: new TextDecoder().decode(rules[GENESIS.faultModel].value),
+      changes: rules[GENESIS.version].value >= CHANGES_VERSION,
+    };
+  };
+
+  // Members, those of them that were convicted, and electors of a block, as the state below it says.
+  const namedByState = async (rules, light) => {
+    const [, header, , , states] = light.items;
+    const below = states.items[0].value;
+    expect(await sha256(below) === hex(header.items[HEADER.state].value), "the state below it is another one");
+    const crimes = whole(below).items[CONVICTED].items;
+    const convicted = new Set(await Promise.all(crimes.map((crime) => culpritOf(unhex(rules.chainId), crime))));
+    const active = rules.members.filter((key) => !convicted.has(key));
+    const electors = await electorsOf(active, rules.committee, header.items[HEADER.parent].value);
+    return { members: rules.members, active, convicted, electors };
+  };
+
+  // The same where members change: the header below names the set. The trusted one does so for the next height.
+  const namedByHeader = async (rules, light, trusted) => {
+    const [, header, , set, headers] = light.items;
+    const parent = header.items[HEADER.parent].value;
+    const below = headers.items[0];
+    let root = trusted?.hash === hex(parent) ? trusted.root : undefined;
+    if (header.items[HEADER.height].value === 1) {
+      expect(hex(parent) === rules.chainId, "it stands on another founding document");
+      const isFounder = ({ items: [place, key] }, index) => place.value === index && hex(key.value) === rules.members[index];
+      const isWhole = set.items.length === rules.members.length && set.items.every(isFounder);
+      expect(isWhole, "the members that came with it are not the founders");
+      root = await sha256(set.raw);
+    } else if (root === undefined) {
+      expect(below && await sha256(below.raw) === hex(parent), "the header below it is another one");
+      root = hex(below.items[HEADER.members].value);
+    }
+    expect(await sha256(set.raw) === root, "the members that came with it are not those that the header below names");
+    const members = set.items.map((item) => hex(item.items[1].value));
+    const places = set.items.map((item) => join(new Uint8Array(4), placeOf(item.items[0].value)));
+    const electors = await electorsOf(members, rules.committee, parent, places);
+    return { members, active: members, convicted: new Set(), electors };
+  };
+
+  // The votes for a light block, judged by the electors that it proves.
+  const judge = async (rules, light, trusted) => {
+    const [named, header, certificate] = light.items;
+    expect(hex(named.value) === rules.chainId, "its bytes are of another chain");
+    const hash = await sha256(header.raw);
+    const height = header.items[HEADER.height].value;
+    const [kind, ofHeight, , block, votes] = certificate.items;
+    const isFor = kind.value === PRECOMMIT && hex(block.value) === hash && ofHeight.value === height;
+    expect(isFor, "its votes are for another block");
+    const proven = await (rules.changes ? namedByHeader(rules, light, trusted) : namedByState(rules, light));
+    const required = quorumOf(proven.electors.length, rules.model);
+    const allowed = new Set(proven.electors);
+    const own = new Map(votes.items.map((vote) => [hex(vote.items[0].value), vote]));
+    const judged = await Promise.all([...own].map(async ([key, vote]) => (
+      allowed.has(key) && await isVoteValid(unhex(rules.chainId), certificate, vote) ? [key] : []
+    )));
+    const signers = judged.flat();
+    const count = `${signers.length} of ${proven.electors.length} electors signed the vote for this block`;
+    const spoilt = votes.items.length - signers.length;
+    expect(signers.length >= required, `only ${count}, and ${required} are needed: nothing shows that it is final`);
+    expect(spoilt === 0, `${spoilt} of ${votes.items.length} votes are not signed by an elector`);
+    const root = rules.changes ? hex(header.items[HEADER.members].value) : undefined;
+    return { ...proven, count, required, signers, height, hash, root, parent: hex(header.items[HEADER.parent].value) };
+  };
+
+  // Leads from the founders to a block whose members may be others, by as few blocks between as possible: a later one
+  // is trusted if more members of the trusted set signed it than may lie, the next one in any case.
+  const follow = async (rules, light, fetched) => {
+    let trusted = { height: 0, hash: rules.chainId, members: rules.members };
+    const waiting = [light];
+    let between = -1;
+    while (waiting.length > 0) {
+      const next = await judge(rules, waiting.at(-1), trusted);
+      const isNext = next.height === trusted.height + 1;
+      expect(!isNext || next.parent === trusted.hash, "a block on the way to it does not stand on the one below");
+      const known = new Set(trusted.members);
+      const isKnown = next.signers.filter((key) => known.has(key)).length > faultyOf(known.size, rules.model);
+      if (isNext || isKnown) {
+        trusted = next;
+        waiting.pop();
+        between += 1;
+      } else {
+        waiting.push(await fetched(Math.floor((trusted.height + next.height) / 2)));
+      }
+    }
+    return { ...trusted, between };
+  };
+
+  const askLight = async (address) => {
+    if (!answers.has(address)) answers.set(address, whole(unhex((await (await ask(address)).json()).bytes)));
+    return answers.get(address);
+  };
+
   // What the bytes prove of the block whose page this is; shown are the hashes on it.
   const check = async (line, shown) => {
     const founding = new Uint8Array(await (await ask(line.dataset.genesis)).arrayBuffer());
-    const light = whole(unhex((await (await ask(line.dataset.light)).json()).bytes));
-    const chainId = await sha256(founding);
-    const rules = whole(founding).items;
-    const [named, header, certificate, , states] = light.items;
-    expect(hex(named.value) === chainId, "its bytes are of another chain");
-    const fields = header.items.map((item) => item.value);
-    const [kind, height, , block, votes] = certificate.items;
-    const hash = await sha256(header.raw);
-    const { parent, knowledge, posts, votes: before, evidence, state } = HEADER;
-    const places = [parent, knowledge, posts, before, evidence, state];
-    const hashes = [hash, ...places.map((place) => hex(fields[place]))];
+    const rules = rulesOf(whole(founding), await sha256(founding));
+    const light = await askLight(line.dataset.light);
+    const header = light.items[1];
+    const { parent, knowledge, posts, votes, evidence, changes, members, state } = HEADER;
+    const places = [parent, knowledge, posts, votes, evidence, ...(rules.changes ? [changes, members] : []), state];
+    const hashes = [await sha256(header.raw), ...places.map((place) => hex(header.items[place].value))];
     expect(shown.join() === hashes.join(), "the hashes on this page are not those of the header that was signed");
-    const isFor = kind.value === PRECOMMIT && hex(block.value) === hash && height.value === fields[HEADER.height];
-    expect(isFor, "its votes are for another block");
-    const below = states.items[0].value;
-    expect(await sha256(below) === hex(fields[state]), "the state below it is another one");
-    const crimes = whole(below).items[CONVICTED].items;
-    const convicted = new Set(await Promise.all(crimes.map((crime) => culpritOf(unhex(chainId), crime))));
-    const members = rules[GENESIS.members].items.map((item) => hex(item.value));
-    const active = members.filter((key) => !convicted.has(key));
-    const electors = await electorsOf(active, rules[GENESIS.committee].value, fields[parent]);
-    const model = new TextDecoder().decode(rules[GENESIS.faultModel].value);
-    const required = quorumOf(electors.length, model);
-    const allowed = new Set(electors);
-    const own = new Map(votes.items.map((vote) => [hex(vote.items[0].value), vote]));
-    const judged = await Promise.all(
-      [...own].map(async ([key, vote]) => allowed.has(key) && isVoteValid(unhex(chainId), certificate, vote)),
-    );
-    const valid = judged.filter(Boolean).length;
-    const count = `${valid} of ${electors.length} electors signed the vote for this block`;
-    const spoilt = votes.items.length - valid;
-    expect(valid >= required, `only ${count}, and ${required} are needed: nothing shows that it is final`);
-    expect(spoilt === 0, `${spoilt} of ${votes.items.length} votes are not signed by an elector`);
-    const liars = faultyOf(members.length, model);
-    const lie = liars ? `that at most ${liars} of ${members.length} members lie` : "that no member lies";
-    const isDrawn = electors.length < active.length && required <= liars - convicted.size;
+    const fetched = async (height) => {
+      const block = await askLight(line.dataset.light.replace(/[0-9]+$/, height));
+      expect(block.items[1].items[HEADER.height].value === height, "a block on the way to it is of another height");
+      return block;
+    };
+    const proven = await (rules.changes ? follow(rules, light, fetched) : judge(rules, light));
+    const { electors, active, convicted, required, count, between } = proven;
+    const liars = faultyOf(proven.members.length, rules.model);
+    const lie = liars ? `that at most ${liars} of ${proven.members.length} members lie` : "that no member lies";
+    const isDrawn = !rules.changes && electors.length < active.length && required <= liars - convicted.size;
     const drawn = isDrawn ? ", and that the block below, which drew the electors, is real" : "";
+    const earlier = rules.changes ? ", and as few in each earlier set, even of those that have left since" : "";
+    const way = between ? ` ${between} block${between > 1 ? "s" : ""} between the founders and these electors were checked, too.` : "";
+    const who = rules.changes ? "these are the founders" : "these are the members";
     return [
-      `${count}, ${required} were needed; the header has this hash, and the hashes above are in it.`,
-      `that these are the members: their keys came from this server. Compare the chain id ${chainId} with one from `
-        + `elsewhere. And ${lie}${drawn}.`,
+      `${count}, ${required} were needed; the header has this hash, and the hashes above are in it.${way}`,
+      `that ${who}: their keys came from this server. Compare the chain id ${rules.chainId} with one from `
+        + `elsewhere. And ${lie}${drawn}${earlier}.`,
     ];
   };
 

@@ -1,13 +1,14 @@
 """Changes of the membership at a node: proposals and approvals spread, blocks count them, and none is left out."""
 
 from fedchain.chain.block import Block
-from fedchain.chain.membership.change import Change
-from fedchain.network.messages import CandidateMessage, ChangeMessage
-from fedchain.node.core.effects import Effect, Refuse
+from fedchain.chain.membership.change import Change, sign_rekey
+from fedchain.crypto.address import address
+from fedchain.network.messages import CandidateMessage, ChangeMessage, FinalMessage
+from fedchain.node.core.effects import Effect, Refuse, Stop
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.node.core.membership.changes import REPEAT_MS
 from tests.support.chain.builders import keys
-from tests.support.chain.changes import approved, joining, living_genesis, own
+from tests.support.chain.changes import UNTIL, approved, joining, living_genesis, own
 from tests.support.node.stage import Stage, published, refused, sent
 
 
@@ -58,9 +59,7 @@ def test_approvals_from_several_sides_come_together() -> None:
 def test_forged_and_endless_approvals_are_refused_and_nothing_stays() -> None:
     stage = living_stage()
     change = joining(stage.chain, 5, 0)
-    assert refused(stage.receive(ChangeMessage(change.approved(keys(9)[8], stage.genesis.chain_id)))) == [
-        "InvalidSignature"
-    ]
+    assert refused(stage.receive(ChangeMessage(change.approved(keys(9)[8], stage.genesis.chain_id)))) == ["OutOfWindow"]
     many = change.approved_by(joining(stage.chain, 5, 5).approvals)
     for number in range(5, 8):
         many = many.approved(keys(8)[number], stage.genesis.chain_id)
@@ -122,3 +121,12 @@ def test_lost_gossip_is_repaired_by_sending_what_is_open_to_one_peer_after_the_o
     stage.receive(ChangeMessage(change))
     told = [sent(stage.tick(REPEAT_MS / 1000), ChangeMessage) for _ in range(4)]
     assert [[message.change for message in messages] for messages in told] == [[change]] * 4
+
+
+def test_a_node_stops_when_its_key_was_replaced() -> None:
+    stage = living_stage()
+    change = sign_rekey(keys(1)[0], keys(9)[8], stage.genesis.chain_id, sequence=0, until=UNTIL)
+    block = stage.chain.extend(changes=[change])
+    effects = stage.receive(FinalMessage(block, stage.chain.certificate(block)))
+    (stop,) = [effect.reason for effect in effects if isinstance(effect, Stop)]
+    assert stop.startswith(f"this key was replaced by {address(keys(9)[8].public_key)} at height 1: start the node")

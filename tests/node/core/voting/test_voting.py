@@ -27,6 +27,7 @@ from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS, SILENT_TIMEOUTS
 from fedchain.node.core.voting.voting import EARLY_MAX
 from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.changes import living_genesis
 from tests.support.chain.forgeries import FORGED, Forge
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
@@ -402,3 +403,11 @@ def test_a_decision_without_its_block_has_the_block_asked_for() -> None:
     assert sent(stage.receive(status), GetCandidate) == [GetCandidate(block.hash)]
     stage.receive(CandidateMessage(block))
     assert stage.node.head.block_hash == block.hash, "a quorum has its payloads"
+
+
+def test_members_that_change_lead_in_the_order_of_their_places() -> None:
+    """Otherwise a member could look for a key whose turn it is."""
+    stage, fixed = Stage(living_genesis(5)), Stage(genesis(5))
+    members = stage.genesis.members
+    assert [stage.node.voting._leader(attempt) for attempt in range(5)] == [*members[1:], members[0]]
+    assert [fixed.node.voting._leader(attempt) for attempt in range(-1, 4)] == sorted(fixed.genesis.members)

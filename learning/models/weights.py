@@ -1,0 +1,63 @@
+"""Weights that models begin with, from a safetensors file by the model's own names, such as torchvision's or timm's."""
+
+import hashlib
+from pathlib import Path
+
+import safetensors
+import torch
+from torch import nn
+
+from fedchain.learning.exceptions import ConfigurationError
+
+
+def validate_file(path: Path, expected_hash: str) -> None:
+    """Raise `ConfigurationError` unless the file's SHA-256, in hexadecimal, is the expected one."""
+    found = hash_file(path)
+    if found != expected_hash:
+        raise ConfigurationError(f"weights {path} have SHA-256 {found}, the federation begins with {expected_hash}")
+
+
+def hash_file(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal; raises `ConfigurationError` if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigurationError(f"weights {path} cannot be read: {error.strerror}") from error
+
+
+def load_weights(model: nn.Module, path: Path, *, new_head: bool) -> None:
+    """Give a model the file's weights; with `new_head` its last layer keeps those that it has.
+
+    Raises `ConfigurationError`, which names the first tensor that differs and leaves the model as it was.
+    """
+    own = model.state_dict()
+    head = head_names(model) if new_head else frozenset()
+    wanted = [name for name in own if name not in head]
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            given = [name for name in file.keys() if name not in head]  # noqa: SIM118 - it is no mapping
+            for name in wanted:
+                if name not in given:
+                    raise ConfigurationError(f"weights {path} have no {name}, which the model has")
+                expected, found = tuple(own[name].shape), tuple(file.get_slice(name).get_shape())
+                if found != expected:
+                    hint = "; weights_head = new leaves the last layer out" if name in head_names(model) else ""
+                    raise ConfigurationError(f"weights {path}: {name} has shape {found}, {expected} expected{hint}")
+            for name in given:
+                if name not in own:
+                    raise ConfigurationError(f"weights {path} have {name}, which the model has not")
+            with torch.no_grad():
+                for name in wanted:
+                    own[name].copy_(file.get_tensor(name))
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ConfigurationError(f"weights {path} are no sound safetensors file: {error}") from error
+
+
+def head_names(model: nn.Module) -> frozenset[str]:
+    """Return the names of the last linear layer's tensors, which make the logits."""
+    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    if not layers:
+        return frozenset()
+    name, layer = layers[-1]
+    return frozenset(f"{name}.{key}" for key in layer.state_dict())

@@ -1,0 +1,117 @@
+"""Weights from a file: the published names, and each way in which a file can be wrong, in words of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.registry import build_model
+from fedchain.learning.models.weights import hash_file, head_names, load_weights, validate_file
+
+State = dict[str, torch.Tensor]
+
+
+def of_a_block(width: int, before: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for place, channels in ((1, before), (2, width)):
+        shapes[f"conv{place}.weight"] = (width, channels, 3, 3)
+        shapes |= of_a_norm(f"bn{place}", width)
+    if before != width:
+        shapes["downsample.0.weight"] = (width, before, 1, 1)
+        shapes |= of_a_norm("downsample.1", width)
+    return shapes
+
+
+def of_a_norm(name: str, width: int) -> dict[str, tuple[int, ...]]:
+    parts = ("weight", "bias", "running_mean", "running_var")
+    return {f"{name}.{part}": (width,) for part in parts} | {f"{name}.num_batches_tracked": ()}
+
+
+TORCHVISION = {"conv1.weight": (64, 3, 7, 7)} | of_a_norm("bn1", 64)
+"""The state of torchvision's resnet18."""
+for layer, (before, width) in enumerate(((64, 64), (64, 128), (128, 256), (256, 512)), 1):
+    for block, channels in enumerate((before, width)):
+        TORCHVISION |= {f"layer{layer}.{block}.{name}": of for name, of in of_a_block(width, channels).items()}
+TORCHVISION |= {"fc.weight": (1000, 512), "fc.bias": (1000,)}
+
+
+def save(path: Path, state: State) -> Path:
+    safetensors.torch.save_file(state, path)
+    return path
+
+
+def drawn(shapes: dict[str, tuple[int, ...]]) -> State:
+    generator = torch.Generator().manual_seed(3)
+    return {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def test_resnet18_takes_a_file_with_torchvisions_names(tmp_path: Path) -> None:
+    given = drawn(TORCHVISION)
+    path = save(tmp_path / "resnet18.safetensors", given)
+    model = build_model("resnet18", 0, classes=1000, channels=3)
+    load_weights(model, path, new_head=False)
+    assert all(torch.equal(value, given[name].to(value.dtype)) for name, value in model.state_dict().items())
+    small = build_model("resnet18", 0, classes=10, channels=3)
+    own = small.state_dict()["fc.weight"].clone()
+    with pytest.raises(
+        ConfigurationError, match=r"fc.weight has shape \(1000, 512\), \(10, 512\) expected; weights_head"
+    ):
+        load_weights(small, path, new_head=False)
+    load_weights(small, path, new_head=True)
+    assert torch.equal(small.state_dict()["fc.weight"], own)
+    assert torch.equal(small.state_dict()["conv1.weight"], given["conv1.weight"])
+
+
+def renamed(state: State) -> State:
+    return {name.replace("hidden.0.weight", "hidden.0.w"): value for name, value in state.items()}
+
+
+def reshaped(state: State) -> State:
+    return state | {"hidden.0.weight": state["hidden.0.weight"].T.contiguous()}
+
+
+def longer(state: State) -> State:
+    return state | {"more.weight": torch.zeros(1)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (renamed, "have no hidden.0.weight, which the model has"),
+        (reshaped, "hidden.0.weight has shape (784, 200), (200, 784) expected"),
+        (longer, "have more.weight, which the model has not"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_by_the_first_name_that_differs(
+    change: Callable[[State], State], message: str, tmp_path: Path
+) -> None:
+    model = build_model("mlp", 0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    path = save(tmp_path / "other.safetensors", change(build_model("mlp", 1).state_dict()))
+    with pytest.raises(ConfigurationError) as caught:
+        load_weights(model, path, new_head=False)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_file_that_is_cut_off_or_missing_or_another_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "w.safetensors", build_model("mlp", 1).state_dict())
+    digest = hash_file(path)
+    validate_file(path, digest)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ConfigurationError, match="are no sound safetensors file"):
+        load_weights(build_model("mlp", 0), path, new_head=False)
+    with pytest.raises(ConfigurationError, match=f"the federation begins with {digest}"):
+        validate_file(path, digest)
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        hash_file(tmp_path / "none.safetensors")
+
+
+def test_the_head_is_the_last_linear_layer() -> None:
+    assert head_names(build_model("mlp", 0)) == {"fc.weight", "fc.bias"}
+    assert head_names(build_model("vit-tiny", 0)) == {"head.weight", "head.bias"}
+    assert head_names(torch.nn.Conv2d(1, 1, 1)) == frozenset()
