@@ -19,6 +19,8 @@ from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey, is_valid_public_key
 
 GENESIS_VERSION = 2
 """Version of documents whose members are the same for ever."""
+NEWEST_VERSION = CHANGES_VERSION
+"""The newest version of the protocol that this program speaks; an amendment may lead to a later one."""
 GENESIS_SIZE_MAX = 16 * 2**20
 
 LATE_ROUNDS_MAX = 16

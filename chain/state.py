@@ -4,7 +4,7 @@ It is bounded, and the next header commits to it by hash. A peer that holds a fi
 before it can therefore go on without any older block.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import compress
 from typing import Any
@@ -14,9 +14,11 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bits
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
-from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
-from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.chain.membership.amendment import NO_AMENDMENTS, Amendments
+from fedchain.chain.membership.change import CHANGES_VERSION, ROUNDS_AHEAD
+from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.owed import Owed, owed_by
@@ -90,6 +92,10 @@ class State:
     owed: tuple[Owed, ...] = ()
     """Posts of earlier rounds that may still be counted, the oldest phase first; those of the open phase's name count
     in the next block. Empty where late posts do not count."""
+    amendments: Amendments = NO_AMENDMENTS
+    """Amendments that the chain counts so far."""
+    rules: Genesis = field(kw_only=True, compare=False, repr=False)
+    """The rules in force: the founding document with the amendments that have begun, and with its own chain id."""
     root: Hash = field(init=False, compare=False)
     """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
 
@@ -154,6 +160,7 @@ class State:
                 self.punctuality,
                 [crime.to_record() for crime in self.convicted],
                 bytes(deciders),
+                *([self.amendments.to_record()] if self.records else []),
                 *owed,
             ]
         )
@@ -166,10 +173,10 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
     """
     kinds: tuple[type, ...] = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes)
     changing = genesis.version >= CHANGES_VERSION
-    kinds += (list, bytes, list, bytes, list) if changing else (bytes, bytes, list, bytes)
+    kinds += (list, bytes, list, bytes, list, list) if changing else (bytes, bytes, list, bytes)
     values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
     block_hash, height, round_number, phase, finished, knowledge_root, work, bits, posts, time_ms, delays = values[:11]
-    round_seed, keys, punctuality, crimes, deciders, *owed = values[11:]
+    round_seed, keys, punctuality, crimes, deciders, *changed = values[11:]
     for item in (block_hash, knowledge_root, round_seed):
         expect_size(item, HASH_SIZE, "state hash")
     members, records = _read_members(genesis, keys)
@@ -179,8 +186,14 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         raise InvalidEncoding("state", f"phase {phase} of round {round_number} or bits {bits:#x} fit no state")
     if (largest := max(height, round_number, posts, time_ms)) > NUMBER_MAX:
         raise InvalidEncoding("state", f"{largest} found, no number is above {NUMBER_MAX}")
+    amendments = Amendments.from_record(changed[0]) if changed else NO_AMENDMENTS
+    try:
+        rules = rules_of(genesis, amendments.in_force)
+    except InvalidGenesis as error:
+        raise InvalidEncoding("state", str(error)) from None
     state = _complete(
-        genesis,
+        rules,
+        amendments=amendments,
         block_hash=block_hash,
         height=height,
         round=round_number,
@@ -198,7 +211,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         punctuality=punctuality,
         convicted=tuple(Evidence.from_record(record) for record in crimes),
         deciders=frozenset(compress(_keys_at(records, height) or members, deciders)),
-        owed=_read_owed(genesis, (round_number, phase), len(members), owed[0] if owed else []),
+        owed=_read_owed(genesis, (round_number, phase), len(members), changed[1] if changed else []),
     )
     if state.root != sha256(data):
         raise InvalidEncoding("state", f"{len(data)} bytes differ from their re-encoding")
@@ -287,16 +300,19 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     """The state after a valid ``block`` on top of ``state``."""
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
-    records = succeed(genesis, state.roster, state.records, state.deciders, block, closes_round=last_phase)
+    records = succeed(state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase)
     members = tuple(record.key for record in records) if block.changes else state.roster.members
     time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
+    amendments = _amended(state, block, closes_round=last_phase)
+    is_as_before = amendments.in_force == state.amendments.in_force
     return _complete(
-        genesis,
+        state.rules if is_as_before else rules_of(genesis, amendments.in_force),
+        amendments=amendments,
         block_hash=header.hash,
         height=state.height + 1,
         round=state.round + 1 if last_phase else state.round,
         phase=0 if last_phase else state.phase + 1,
-        finished=last_phase and state.round > 0 and state.round == genesis.rounds,
+        finished=last_phase and state.round > 0 and state.round == state.rules.rounds,
         knowledge_root=header.knowledge_root,
         work=state.work + work_from_bits(header.bits),
         bits=bits,
@@ -340,7 +356,7 @@ def posts_required(genesis: Genesis, state: State) -> int:
     if rule.by is Contributor.AGGREGATOR:
         return 1
     count = len(state.roster.contributors)
-    return max(1, min(count, rule.quorum or genesis.contribution_quorum or genesis.fault_model.quorum(count)))
+    return max(1, min(count, rule.quorum or state.rules.contribution_quorum or genesis.fault_model.quorum(count)))
 
 
 def votes_required(genesis: Genesis, electors: frozenset[PublicKey]) -> int:
@@ -359,7 +375,7 @@ def may_close_empty(genesis: Genesis, state: State) -> bool:
     If every member may post, waiting for a quorum to come back is better than an idle round.
     """
     by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
-    return by_aggregator or genesis.centralized or genesis.contributors_per_round > 0 or state.phase > 0
+    return by_aggregator or genesis.centralized or state.rules.contributors_per_round > 0 or state.phase > 0
 
 
 def expected_contributors(state: State) -> frozenset[PublicKey]:
@@ -372,11 +388,22 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
     return frozenset(punctual) or roster.contributors
 
 
-def _complete(genesis: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
+def _amended(state: State, block: Block, *, closes_round: bool) -> Amendments:
+    """The amendments after a block: what it counts is on its way, and what is due holds."""
+    amendments = state.amendments
+    for change in block.changes:
+        if change.amendment is not None:
+            begin = change.amendment.round or state.round + ROUNDS_AHEAD
+            amendments = amendments.with_one(replace(change.amendment, round=begin))
+    return amendments.at(state.round + 1) if closes_round else amendments
+
+
+def _complete(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
     """Complete a state with its roster: the members that may post, and those that may vote."""
     culprits = {crime.culprit for crime in fields["convicted"]}
     phase, seeds = (fields["round"], fields["phase"]), (fields["round_seed"], fields["block_hash"])
-    return State(**fields, roster=draw_roster(genesis, members, culprits, phase, seeds, fields["records"]))
+    roster = draw_roster(rules, members, culprits, phase, seeds, fields["records"])
+    return State(**fields, roster=roster, rules=rules)
 
 
 def _settle(

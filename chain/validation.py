@@ -26,7 +26,7 @@ from fedchain.chain.exceptions import (
     check,
     check_ascending,
 )
-from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
+from fedchain.chain.genesis import NEWEST_VERSION, AggregatorRule, Contributor, Genesis
 from fedchain.chain.membership.change import changes_root
 from fedchain.chain.membership.rules import validate_approvals, validate_change, validate_room
 from fedchain.chain.post import Post
@@ -81,8 +81,9 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     if t.phase >= phases:
         raise InvalidPost("phase", f"{t.phase} found, round {t.round} has {phases}")
     # Nothing follows the last round.
-    if genesis.rounds and t.round > genesis.rounds:
-        raise InvalidPost("round", f"{t.round} found, the last is {genesis.rounds}")
+    if 0 < (last := state.rules.rounds) < t.round:
+        # An amendment that others count already may let the federation go on.
+        raise (OutOfWindow if state.records else InvalidPost)("round", f"{t.round} found, the last is {last}")
     # Only the designated aggregator posts to the aggregator's phases; the genesis document fixes who it is.
     by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
     aggregator = state.roster.aggregator_of(t.round)
@@ -297,14 +298,13 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
     check(state.roster.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
     validate_miner_signature(genesis, block, is_valid_signature)
     # A later format may mean anything.
-    check(
-        header.version == genesis.version,
-        InvalidBlock,
-        "version",
-        f"{header.version} found, {genesis.version} expected",
-    )
+    version = state.rules.version
+    check(header.version == version, InvalidBlock, "version", f"{header.version} found, {version} expected")
+    # A later version's blocks may obey other rules.
+    beyond = f"{version} begins with round {state.round}, this program speaks {NEWEST_VERSION}"
+    check(version <= NEWEST_VERSION, OutOfWindow, "version", beyond)
     # Nothing follows the last round.
-    check(not state.finished, InvalidBlock, "end", f"round {header.round} found, the last is {genesis.rounds}")
+    check(not state.finished, InvalidBlock, "end", f"round {header.round} found, the last is {state.rules.rounds}")
     # Height, round and phase continue those of the parent: each phase is closed exactly once.
     for name, found, expected in (
         ("height", header.height, state.height + 1),

@@ -57,17 +57,21 @@ class Traitors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberChange:
-    """Members come, go, are away and back, or have another key."""
+    """Members come, go, are away and back, or have another key; or parameters have other values."""
 
     round: Annotated[int, Range(1, 1_000_000)]
     """Round in which it is proposed; counted in this round, it holds from the second one after it on, another key from
     the next height on."""
-    kind: Literal["join", "leave", "remove", "back", "rekey", "recover", "away"]
-    """join, leave, remove, back, rekey, recover or away. All members approve of joining, removing and recovering."""
-    peers: tuple[int, ...]
+    kind: Literal["join", "leave", "remove", "back", "rekey", "recover", "away", "amend"]
+    """join, leave, remove, back, rekey, recover, away or amend. All members approve where approval is needed."""
+    peers: tuple[int, ...] = ()
     """Peer numbers, from 0. Those that join have the numbers after the founders', in the order in which they join."""
     reason: str = ""
-    """Name of a newcomer, or reason of a removal, for people."""
+    """Name of a newcomer, or reason of what others approve of, for people."""
+    values: Mapping[str, int] = field(default_factory=dict)
+    """For amend: other values of the founding document's parameters, by name."""
+    begin: Annotated[int, Range(0, 1_000_000)] = 0
+    """For amend: round from which on they hold; 0: the second one after it is counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
+from fedchain.chain.membership.amendment import AMENDABLE
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
 from fedchain.learning.config import OWN, LearningConfig
@@ -180,6 +181,10 @@ class Scenario(Consensus):
         if self.idle_sleep or self.degree:
             raise ScenarioError("changes need every peer connected to all others: no degree, no idle_sleep")
         for place, row in enumerate(self.changes):
+            if bool(row.values) != (row.kind == "amend") or bool(row.peers) == (row.kind == "amend"):
+                raise ScenarioError(f"changes[{place}]: amend has values, and every other kind has peers")
+            if unknown := sorted(row.values.keys() - set(AMENDABLE)):
+                raise ScenarioError(f"changes[{place}]: {unknown[0]} is none of {', '.join(AMENDABLE)}")
             low, high = (self.members, self.everybody) if row.kind == "join" else (0, self.everybody)
             for number in row.peers:
                 _expect_range(f"changes[{place}] peers", number, low, high - 1)

@@ -233,7 +233,7 @@ class Explorer:
     @property
     def _round_number(self) -> int:
         """The round that is open; the last round, once that is closed."""
-        return self.genesis.rounds if self.state.finished else self.state.round
+        return self.state.rules.rounds if self.state.finished else self.state.round
 
     def _aggregator_of(self, round_number: int) -> str | None:
         member = self.state.roster.aggregator_of(round_number)

@@ -111,7 +111,7 @@ class HeldChain:
         base = self.heights.start
         held = f", and blocks are held from height {base} on" if base > 1 else ""
         if self.state.finished:
-            return f"the chain ended with round {self.genesis.rounds}{held}"
+            return f"the chain ended with round {self.state.rules.rounds}{held}"
         return f"the chain is in round {self.state.round}{held}"
 
 

@@ -20,7 +20,7 @@ from fedchain.chain.exceptions import (
     OutOfWindow,
     UnknownParent,
 )
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import NEWEST_VERSION, Genesis
 from fedchain.chain.light.electorate import Electorate, named_by_header, named_by_state
 from fedchain.chain.light.light_block import LightBlock, expect
 from fedchain.chain.membership.change import CHANGES_VERSION
@@ -180,7 +180,14 @@ def _validate_chain(genesis: Genesis, block: LightBlock) -> None:
     # Signatures name their chain, too: this says so before one of them seems forged.
     expect(block.chain_id == genesis.chain_id, "chain", f"{block.chain_id.hex()} found", genesis.chain_id.hex())
     version = block.header.version
-    expect(version == genesis.version, "version", f"{version} found", str(genesis.version))
+    # An amendment may have led to a later version, and members signed for it.
+    newest = max(genesis.version, NEWEST_VERSION) if genesis.version >= CHANGES_VERSION else genesis.version
+    expect(
+        genesis.version <= version <= newest,
+        "version",
+        f"{version} found",
+        " or ".join(sorted({str(genesis.version), str(newest)})),
+    )
     # The first block stands on the founding document, on whatever it is skipped to from.
     if block.header.height == 1:
         parent = block.header.parent_hash

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record, expect_size, signing_message
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.merkle import merkle_root
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
@@ -47,16 +48,18 @@ class ChangeKind(IntEnum):
     """The others let a member have another key in place of one that was lost or stolen."""
     AWAY = 7
     """A member does not count until it is back, by its own word."""
+    AMEND = 8
+    """Parameters of the federation have other values; it is about no member."""
 
     @property
     def needs_approval(self) -> bool:
-        """Whether the founding document's rule of admission has to be met."""
-        return self in (ChangeKind.JOIN, ChangeKind.REMOVE, ChangeKind.RECOVER)
+        """Whether the founding document's rule of admission has to be met; a quorum for an amendment."""
+        return self in (ChangeKind.JOIN, ChangeKind.REMOVE, ChangeKind.RECOVER, ChangeKind.AMEND)
 
     @property
     def needs_signature(self) -> bool:
         """Whether the member's key has to sign."""
-        return self not in (ChangeKind.REMOVE, ChangeKind.RECOVER)
+        return self not in (ChangeKind.REMOVE, ChangeKind.RECOVER, ChangeKind.AMEND)
 
     @property
     def gives_key(self) -> bool:
@@ -92,19 +95,21 @@ class Change:
     kind: ChangeKind
     """The way in which the membership changes."""
     member: PublicKey
-    """32 bytes: the member that it is about, or the key that joins."""
+    """32 bytes: the member that it is about, or the key that joins; empty if it is about none."""
     key: PublicKey
     """32 bytes: the member's next key; empty if it keeps the one that it has."""
     text: str
     """A name or a reason, for people; at most ``TEXT_SIZE_MAX`` bytes."""
     sequence: int
-    """Number of changes of this member that the chain counts already: an old change cannot be used again."""
+    """Number of changes of this member, or of amendments, that the chain counts: an old one cannot be used again."""
     until: int
     """Last height whose block may count it."""
     signature: Signature = field(repr=False)
     """64 bytes: the member's own, over everything above; empty if others remove it or give it another key."""
     proof: Signature = field(default=b"", repr=False)
     """64 bytes: the next key's own, over the same; empty if there is none."""
+    amendment: Amendment | None = None
+    """Other values of parameters; None if it is about a member."""
     approvals: tuple[Approval, ...] = field(default=(), repr=False)
     """In the order of the approvers' keys."""
     hash: Hash = field(init=False, repr=False, compare=False)
@@ -125,19 +130,23 @@ class Change:
     @classmethod
     def from_record(cls, value: Any) -> "Change":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (int, bytes, bytes, str, int, int, bytes, bytes, list)
-        number, member, key, text, sequence, until, signature, proof, approvals = expect_record(value, "change", kinds)
+        kinds = (int, bytes, bytes, str, int, int, list, bytes, bytes, list)
+        number, member, key, text, sequence, until, *others = expect_record(value, "change", kinds)
+        amendment, signature, proof, approvals = others
         if number not in tuple(ChangeKind):
             raise InvalidEncoding("change kind", f"{number} found, 1 to {max(ChangeKind)} expected")
         kind = ChangeKind(number)
-        expect_size(member, PUBLIC_KEY_SIZE, "change member")
+        expect_size(member, 0 if kind is ChangeKind.AMEND else PUBLIC_KEY_SIZE, "change member")
+        if bool(amendment) != (kind is ChangeKind.AMEND):
+            raise InvalidEncoding("change amendment", f"{len(amendment)} fields found in one of kind {number}")
         expect_size(key, PUBLIC_KEY_SIZE if kind.gives_key else 0, "change key")
         expect_size(signature, SIGNATURE_SIZE if kind.needs_signature else 0, "change signature")
         expect_size(proof, SIGNATURE_SIZE if kind.gives_key else 0, "change proof")
         if (size := len(text.encode())) > TEXT_SIZE_MAX:
             raise InvalidEncoding("change text", f"{size} bytes found, at most {TEXT_SIZE_MAX} are allowed")
         given = tuple(Approval.from_record(record) for record in approvals)
-        return cls(kind, member, key, text, sequence, until, signature, proof, given)
+        amended = Amendment.from_record(amendment) if amendment else None
+        return cls(kind, member, key, text, sequence, until, signature, proof, amended, given)
 
     def signing_message(self, chain_id: Hash) -> bytes:
         """The bytes that the member's key signs, and the next one."""
@@ -158,7 +167,8 @@ class Change:
         return self.approved_by((*self.approvals, approval))
 
     def _signed_fields(self) -> list[Any]:
-        return [int(self.kind), self.member, self.key, self.text, self.sequence, self.until]
+        amendment = [] if self.amendment is None else self.amendment.to_record()
+        return [int(self.kind), self.member, self.key, self.text, self.sequence, self.until, amendment]
 
 
 def sign_change(
@@ -189,6 +199,11 @@ def propose_recovery(
 def propose_removal(member: PublicKey, reason: str, *, sequence: int, until: int) -> Change:
     """Make a change that removes ``member``; it is worth what its approvals are."""
     return Change(ChangeKind.REMOVE, member, b"", reason, sequence, until, b"")
+
+
+def propose_amendment(amendment: Amendment, reason: str, *, sequence: int, until: int) -> Change:
+    """Make a change of parameters; it is worth what its approvals are."""
+    return Change(ChangeKind.AMEND, b"", b"", reason, sequence, until, b"", amendment=amendment)
 
 
 def changes_root(changes: Sequence[Change]) -> Hash:

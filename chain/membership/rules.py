@@ -1,16 +1,20 @@
 """Validity of changes of the membership: each rule once, with its reason."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedchain.chain.exceptions import (
     InvalidChange,
+    InvalidGenesis,
     InvalidSignature,
     OutOfWindow,
     check,
     check_ascending,
 )
 from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
+from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, ROUNDS_AHEAD, Approval, Change, ChangeKind
+from fedchain.chain.membership.in_force import validate_amendment
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.succession import churn_max, spare
 from fedchain.chain.state import State
@@ -26,19 +30,29 @@ def validate_change(genesis: Genesis, state: State, change: Change, is_valid_sig
         InvalidChange: no block can count it any more.
         OutOfWindow: its time is over, or it was counted before.
     """
-    member, kind = change.member, change.kind
     # The founding document says whether members may change at all.
     check(bool(state.records), InvalidChange, "version", f"changes begin with version {CHANGES_VERSION}")
     # An old change would otherwise stay usable for ever.
     check(state.height < change.until, OutOfWindow, "until", f"height {change.until} is decided")
+    if change.amendment is None:
+        _validate_member(genesis, state, change, is_valid_signature)
+    else:
+        _validate_amendment(genesis, state, change, change.amendment)
+    # A set of approvals has one form, and changes that nobody has to approve have none.
+    check_ascending(InvalidChange, "approval order", (approval.approver for approval in change.approvals))
+    if change.approvals and not change.kind.needs_approval:
+        raise InvalidChange("approvals", f"{len(change.approvals)} found, nobody has to approve")
+    for approval in change.approvals:
+        _validate_approval(genesis, state, change, approval, is_valid_signature)
+
+
+def _validate_member(genesis: Genesis, state: State, change: Change, is_valid_signature: SignatureCheck) -> None:
+    member, kind = change.member, change.kind
     record = state.records[state.roster.seats[member]] if member in state.roster.seats else None
     # A key that was replaced speaks for its member no more, whoever has it now.
     replaced = record is not None and record.key != member
     check(not replaced, OutOfWindow, "member", f"{member.hex()} was replaced by another key")
-    # Each change of a member is counted once, and in the order in which they were made.
-    counted = 0 if record is None else record.sequence
-    check(change.sequence >= counted, OutOfWindow, "sequence", f"{change.sequence} found, {counted} were counted")
-    check(change.sequence == counted, InvalidChange, "sequence", f"{change.sequence} found, {counted} expected")
+    _validate_sequence(change, 0 if record is None else record.sequence)
     if record is None:
         _validate_newcomer(state, kind, member)
     else:
@@ -50,12 +64,24 @@ def validate_change(genesis: Genesis, state: State, change: Change, is_valid_sig
     for is_needed, signer, signature in signers:
         if is_needed and not is_valid_signature(signer, signature, change.signing_message(genesis.chain_id)):
             raise InvalidSignature("signature", f"{signature.hex()[:16]}… is not {signer.hex()[:16]}…'s")
-    # A set of approvals has one form, and changes that nobody has to approve have none.
-    check_ascending(InvalidChange, "approval order", (approval.approver for approval in change.approvals))
-    if change.approvals and not kind.needs_approval:
-        raise InvalidChange("approvals", f"{len(change.approvals)} found, nobody has to approve")
-    for approval in change.approvals:
-        _validate_approval(genesis, state, change, approval, is_valid_signature)
+
+
+def _validate_sequence(change: Change, counted: int) -> None:
+    # Each change of a member, and each amendment, is counted once, and in the order in which they were made.
+    check(change.sequence >= counted, OutOfWindow, "sequence", f"{change.sequence} found, {counted} were counted")
+    check(change.sequence == counted, InvalidChange, "sequence", f"{change.sequence} found, {counted} expected")
+
+
+def _validate_amendment(genesis: Genesis, state: State, change: Change, amendment: Amendment) -> None:
+    _validate_sequence(change, state.amendments.count)
+    begin, earliest = amendment.round or state.round + ROUNDS_AHEAD, state.round + ROUNDS_AHEAD
+    # Everybody knows a round's rules before the round begins.
+    check(begin >= earliest, OutOfWindow, "amendment", f"round {begin} found, the next that it can begin is {earliest}")
+    # The rules make sense in every round.
+    try:
+        validate_amendment(genesis, state.amendments, replace(amendment, round=begin))
+    except InvalidGenesis as error:
+        raise InvalidChange("amendment", str(error)) from None
 
 
 def validate_approvals(genesis: Genesis, state: State, change: Change) -> None:
@@ -70,7 +96,7 @@ def approvals_required(genesis: Genesis, state: State, kind: ChangeKind) -> int:
     """Number of approvals that a change needs."""
     if not kind.needs_approval:
         return 0
-    if genesis.admission is Admission.SPONSORS:
+    if genesis.admission is Admission.SPONSORS and kind is not ChangeKind.AMEND:
         return genesis.sponsors
     return genesis.fault_model.quorum(state.roster.active)
 
@@ -151,8 +177,9 @@ def _validate_approval(
     genesis: Genesis, state: State, change: Change, approval: Approval, is_valid_signature: SignatureCheck
 ) -> None:
     approver = approval.approver
-    # In a closed federation nobody's approval helps.
-    check(genesis.admission is not Admission.CLOSED, InvalidChange, "admission", "the federation is closed")
+    # In a closed federation nobody's approval lets anybody come or go; its parameters are the members' own.
+    is_closed = genesis.admission is Admission.CLOSED and change.amendment is None
+    check(not is_closed, InvalidChange, "admission", "the federation is closed")
     # Strangers have no say; but others may know of a key that we do not know yet, or not that it ceased to count.
     check(approver in state.roster.seats, OutOfWindow, "approver", f"{approver.hex()} is no member")
     check(state.roster.is_active(approver), OutOfWindow, "approver", f"{approver.hex()} does not count now")

@@ -48,6 +48,8 @@ def succeed(
         after = list(reweigh(after, active, block.header.miner))
     weight = weight_of_newcomers(after, active)  # before keys are replaced, by which it knows the active ones
     for change in block.changes:
+        if change.kind is ChangeKind.AMEND:
+            continue  # it is about no member
         if change.kind is ChangeKind.JOIN:
             after.append(Member(change.member, Standing.COMING, Standing.ACTIVE, round_number + ROUNDS_AHEAD, 1))
         else:

@@ -146,7 +146,7 @@ class Answers:
     def post(self, post: Post) -> PostMessage:
         """The message that carries a held post, with its payload if that is small."""
         context = self._context
-        inline = post.payload_size <= context.genesis.inline_size_max
+        inline = post.payload_size <= context.head.rules.inline_size_max
         return PostMessage(post, context.content(post.payload_hash) if inline else None)
 
     def _posts(self, posts: Collection[Post]) -> Iterator[PostMessage]:
@@ -166,7 +166,7 @@ class Answers:
             size += post.payload_size
             if size > FINALS_SIZE_MAX:
                 return
-            if post.payload_size <= self._context.genesis.inline_size_max:
+            if post.payload_size <= self._context.head.rules.inline_size_max:
                 payload = self._context.content(post.payload_hash)
                 if payload is not None:
                     yield payload

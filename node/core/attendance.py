@@ -58,7 +58,7 @@ class Attendance:
     def opens_in_ms(self) -> int:
         """Milliseconds until the open phase takes posts; 0 once it does."""
         context = self._context
-        return max(0, opens_after_ms(context.genesis, context.head) - context.since_head_ms)
+        return max(0, opens_after_ms(context.head) - context.since_head_ms)
 
     def wakes_at_ms(self) -> int | None:
         """Time at which the phase opens, or waiting for missing posts ends; None if neither is ahead."""

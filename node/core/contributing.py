@@ -141,7 +141,7 @@ class Contributing:
 
     def _may_try_again(self) -> bool:
         context, failed_ms = self._context, self._failed_ms
-        return failed_ms is not None and context.now.ms - failed_ms >= context.genesis.phase_timeout_ms
+        return failed_ms is not None and context.now.ms - failed_ms >= context.head.rules.phase_timeout_ms
 
     def _is_ready(self) -> bool:
         """Whether our post can be sent now."""
@@ -181,7 +181,7 @@ class Contributing:
 
     def _publish(self, post: Post, payload: bytes) -> None:
         self._published = post.round, post.phase
-        inline = post.payload_size <= self._context.genesis.inline_size_max
+        inline = post.payload_size <= self._context.head.rules.inline_size_max
         self._context.emit(Publish(PostMessage(post, payload if inline else None)))
 
     def _owes_post(self, phase: PhaseKey) -> bool:

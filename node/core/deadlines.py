@@ -24,40 +24,40 @@ MINING_TIMES = 8
 """An omission is forgiven after a timeout plus this many mining times: bad luck lasts longer only one time in 3,000."""
 
 
-def opens_after_ms(genesis: Genesis, state: State) -> int:
+def opens_after_ms(state: State) -> int:
     """Milliseconds between the head's move and the opening of the next phase: rounds have an interval.
 
     The setup and the first round begin at once, since nothing precedes them.
     """
-    return genesis.round_interval_ms if state.phase == 0 and state.round >= INTERVALS_FROM else 0
+    return state.rules.round_interval_ms if state.phase == 0 and state.round >= INTERVALS_FROM else 0
 
 
-def deadline_ms(genesis: Genesis, state: State) -> int:
+def deadline_ms(state: State) -> int:
     """Deadline of the expected posts of the open phase, in milliseconds since the head moved.
 
     The median of the last rounds' delays, four median absolute deviations and the slack of the network; never below
     the floor nor above the phase's timeout, both counted from when the phase opens. One slow member costs a little, not
     a whole timeout.
     """
-    opens_ms = opens_after_ms(genesis, state)
-    timeout_ms = opens_ms + genesis.phase_timeout_ms
-    floor_ms = opens_ms + min(genesis.phase_floor_ms, genesis.phase_timeout_ms)
+    opens_ms = opens_after_ms(state)
+    timeout_ms = opens_ms + state.rules.phase_timeout_ms
+    floor_ms = opens_ms + min(state.rules.phase_floor_ms, state.rules.phase_timeout_ms)
     delays_ms = state.delays_ms[state.phase] if state.round else ()
     if len(delays_ms) < DELAYS_MIN:
         return timeout_ms
     middle_ms = median_low(delays_ms)
     deviation_ms = median_low(sorted(abs(delay_ms - middle_ms) for delay_ms in delays_ms))
-    late_ms = middle_ms + DEVIATIONS * deviation_ms + genesis.omission_slack_ms
+    late_ms = middle_ms + DEVIATIONS * deviation_ms + state.rules.omission_slack_ms
     return min(max(late_ms, floor_ms), timeout_ms)
 
 
-def forgiven_after_ms(genesis: Genesis) -> int:
+def forgiven_after_ms(rules: Genesis) -> int:
     """How long a block that omits a post waits for one that counts it, in milliseconds since the block arrived.
 
     Mining times are exponentially distributed. One timeout alone, where blocks take about as long, would let a censor's
     block through whenever the others have no luck.
     """
-    return genesis.phase_timeout_ms + MINING_TIMES * genesis.target_mining_time_ms
+    return rules.phase_timeout_ms + MINING_TIMES * rules.target_mining_time_ms
 
 
 def parts_forgiven_after_ms(genesis: Genesis) -> int:
@@ -65,16 +65,15 @@ def parts_forgiven_after_ms(genesis: Genesis) -> int:
     return PARTS_MS + PARTS_MINING_TIMES * genesis.target_mining_time_ms
 
 
-def patience_ms(genesis: Genesis, state: State, quorum_after_ms: int | None) -> int:
+def patience_ms(state: State, quorum_after_ms: int | None) -> int:
     """When to go on without those that are missing, in milliseconds since the head moved.
 
     Args:
-        genesis: the rules.
         state: the head.
         quorum_after_ms: when enough posts for a block were in; None if they are not.
     """
-    due_ms = deadline_ms(genesis, state)
+    due_ms = deadline_ms(state)
     if quorum_after_ms is None or quorum_after_ms <= due_ms:
         return due_ms
-    took_ms = quorum_after_ms - opens_after_ms(genesis, state)
-    return quorum_after_ms + min(took_ms // GRACE, genesis.phase_timeout_ms)
+    took_ms = quorum_after_ms - opens_after_ms(state)
+    return quorum_after_ms + min(took_ms // GRACE, state.rules.phase_timeout_ms)

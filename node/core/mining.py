@@ -102,7 +102,7 @@ class Mining:
             self._drop_bad_posts(draft)
             return
         header = Header(
-            version=context.genesis.version,
+            version=context.head.rules.version,
             parent_hash=context.head.block_hash,
             height=context.head.height + 1,
             round=context.head.round,

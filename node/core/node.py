@@ -264,9 +264,10 @@ class Node:
         if said:  # a crash may have come between journal and store
             self._context.emit(Persist(said))
         # The age of the head is not known: a phase that opens later is taken to open now.
-        opened_ms = self._context.now.ms - opens_after_ms(self.genesis, self.head)
+        opened_ms = self._context.now.ms - opens_after_ms(self.head)
         self._context.clock = PhaseClock(opened_ms)
         self._parts.blocks.restore()
+        self._parts.changes.look_at_version()
 
     def _advance(self) -> None:
         """Do all work that is possible now."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fedchain.chain.genesis import NEWEST_VERSION
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.answers import Answers
@@ -54,6 +55,8 @@ class Conduct:
     """Number of members that the network ever connects this peer to; None for all."""
     foresees: bool = True
     """Whether it looks ahead of the votes, so that its shell may train early."""
+    speaks: int = NEWEST_VERSION
+    """The newest version of the protocol that it knows."""
     guard: KeyGuard | None = None
     """Watches for another process with this key; None for the guard that every honest node has."""
 
@@ -71,7 +74,7 @@ class Parts:
         self.twins = conduct.guard or Twins(context, has_listened=conduct.has_listened, neighbours=conduct.neighbours)
         self.sessions = Sessions(context, session, has_listened=conduct.has_listened)
         self.crimes = Crimes(context)
-        self.changes = Changes(context, self.says_nothing)
+        self.changes = Changes(context, self.says_nothing, conduct.speaks)
         self.bulk = BulkParts(context, NoParts() if conduct.parts is None else conduct.parts)
         self.blocks = BlockImport(context, self.crimes, self.bulk)
         self.posts = Posts(context, self.crimes, self.bulk, conduct.good_posts)

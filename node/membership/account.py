@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
@@ -23,6 +24,7 @@ PURPOSES = {
     ChangeKind.REKEY: "takes another key",
     ChangeKind.RECOVER: "gets another key in place of a lost one",
     ChangeKind.AWAY: "is away",
+    ChangeKind.AMEND: "have other values",
 }
 """The fate of the member of a change."""
 
@@ -39,7 +41,7 @@ def account(genesis: Genesis, head: State, changes: Sequence[Change], requests: 
         "quorum": genesis.fault_model.quorum(head.roster.active),
         "admission": genesis.admission.value,
         "sponsors": genesis.sponsors,
-        "away_after": genesis.away_after,
+        "away_after": head.rules.away_after,
         "members": [_member(head, number) for number in range(len(head.roster))],
         "changes": [plain_change(genesis, head, change) for change in changes],
         "requests": [plain_change(genesis, head, change) for change in requests],
@@ -59,6 +61,13 @@ def _member(head: State, number: int) -> dict[str, Any]:
     }
 
 
+def _amended(amendment: Amendment, reason: str) -> str:
+    """The values of an amendment, and why they are proposed."""
+    begin = f"from round {amendment.round} on" if amendment.round else "two rounds later"
+    values = ", ".join(f"{name} {value}" for name, value in amendment.values)
+    return ": ".join(filter(None, (f"{values}, {begin}", reason)))
+
+
 def plain_change(genesis: Genesis, head: State, change: Change) -> dict[str, Any]:
     """An open change as plain values, with who approves of it and who has not yet."""
     roster = head.roster
@@ -69,8 +78,8 @@ def plain_change(genesis: Genesis, head: State, change: Change) -> dict[str, Any
         "hash": change.hash.hex(),
         "kind": change.kind.name.lower(),
         "number": roster.seats.get(change.member),
-        "address": address(change.member),
-        "text": change.text,
+        "address": address(change.member) if change.member else "parameters",
+        "text": change.text if change.amendment is None else _amended(change.amendment, change.text),
         "until": change.until,
         "required": required,
         "approved": [address(key) for key in _in_order(approvers, head)],
@@ -136,6 +145,9 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
         return (
             f"it takes {more}; each of the others says: fedchain node approve FOLDER {change.hash.hex()[:SHOWN_HASH]}"
         )
+    if change.amendment is not None:
+        begin = change.amendment.round or head.round + ROUNDS_AHEAD
+        return f"the next block can count it; the values hold from round {begin} on"
     if change.kind.gives_key:
         return "the next block can count it; the other key holds from the height after that on"
     adds, takes = room_for_changes(genesis, head)

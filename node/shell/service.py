@@ -451,7 +451,7 @@ class Service:
             {
                 "height": head.height,
                 "hash": head.block_hash.hex()[:16],
-                "round": self.genesis.rounds if head.finished else head.round,
+                "round": head.rules.rounds if head.finished else head.round,
                 "posts": head.posts,
                 "finished": head.finished,
             },

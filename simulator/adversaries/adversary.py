@@ -179,7 +179,7 @@ class Adversary:
         """Post a payload for the open phase to some peers, or to all; it can be fetched by its hash."""
         post = sign_post(self.key, self.genesis.chain_id, *self.phase, payload)
         self.node.hold(payload)
-        message = PostMessage(post, payload if len(payload) <= self.genesis.inline_size_max else None)
+        message = PostMessage(post, payload if len(payload) <= self.node.head.rules.inline_size_max else None)
         if numbers is None:
             self.peer.carry_out(Publish(message))
         else:

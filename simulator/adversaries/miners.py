@@ -210,7 +210,7 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
         return None
     node.hold(result.data)
     header = Header(
-        version=adversary.genesis.version,
+        version=head.rules.version,
         parent_hash=head.block_hash,
         height=head.height + 1,
         round=head.round,

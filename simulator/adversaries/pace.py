@@ -51,7 +51,7 @@ class Waiting(Adversary):
 
     def left_s(self) -> float:
         """Seconds until it is time to show everything; 0 if it is already late."""
-        patience = patience_ms(self.genesis, self.node.head, self._quorum_after_ms)
+        patience = patience_ms(self.node.head, self._quorum_after_ms)
         left_ms = self._since_ms + patience - self.coalition.loop.now_ms()
         return max(0.0, left_ms / 1_000 - self.parameters["margin_s"])
 
@@ -206,7 +206,7 @@ class Grinder(Adversary):
 
     def listen(self, event: Event) -> Sequence[Event]:
         """Let its node see a solution only if more of the coalition are drawn than a committee bears."""
-        if not isinstance(event, Mined) or not self.genesis.committee_size or self._is_good(event.header.hash):
+        if not isinstance(event, Mined) or not self.node.head.rules.committee_size or self._is_good(event.header.hash):
             return (event,)
         draft = self.node.draft()
         if draft is not None and draft.header is not None:
@@ -221,7 +221,7 @@ class Grinder(Adversary):
         return self.is_running and self.node.is_mining(header)
 
     def _is_good(self, block_hash: Hash) -> bool:
-        roster, size = self.node.head.roster, self.genesis.committee_size
+        roster, size = self.node.head.roster, self.node.head.rules.committee_size
         active = tuple(member for member in roster.members if roster.is_active(member))
         drawn = draw(active, size, block_hash + b"committee", roster.seats if self.node.head.records else None)
         own = {key.public_key for key in self.coalition.keys}

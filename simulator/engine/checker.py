@@ -142,7 +142,7 @@ class Checker:
     def _check_retained(self, peers: Sequence[SimulatedPeer]) -> None:
         """Check that a newcomer could fetch every content of the retention window from somebody."""
         height = len(self.finals.hashes) - 1
-        window = self._genesis.retention_blocks or height
+        window = self.finals.state.rules.retention_blocks or height
         for place in range(max(1, height - window + 1), height + 1):
             found = next((item for peer in peers if (item := peer.storage.final(place)) is not None), None)
             for content_hash in contents_of([found[0]] if found else []) - {EMPTY_ROOT}:

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import (
     Change,
     ChangeKind,
+    propose_amendment,
     propose_recovery,
     propose_removal,
     sign_change,
@@ -58,6 +60,8 @@ class MembershipChanges:
             peer.crash()
         while self._left and self._left[0].round <= head.round and not head.finished:
             row = self._left.pop(0)
+            if row.kind == "amend":
+                self._amend(row, head)
             for number in row.peers:
                 self._propose(row, self._peers[number], head)
 
@@ -83,6 +87,14 @@ class MembershipChanges:
             subject.start()
         for submitter in self._submitters(change, subject, head):
             submitter.handle(ChangeSubmitted(change, approves=kind.needs_approval))
+
+    def _amend(self, row: MemberChange, head: State) -> None:
+        """Have all members' operators approve of other values."""
+        said = {"sequence": head.amendments.count, "until": head.height + HEIGHTS_VALID}
+        change = propose_amendment(amendment_of(row.values, row.begin), row.reason, **said)
+        for peer in self._peers:
+            if peer.node is not None and head.roster.is_active(peer.public_key):
+                peer.handle(ChangeSubmitted(change, approves=True))
 
     def _submitters(self, change: Change, subject: SimulatedPeer, head: State) -> Iterator[SimulatedPeer]:
         if not change.kind.needs_approval:

@@ -246,7 +246,7 @@ class Simulation:
         self.recorder.on_head(peer, old, head)
         if head.height > self.progress.height:
             self.progress.height, self.progress.head = head.height, head.block_hash.hex()[:12]
-            self.progress.round = min(head.round, self._genesis.rounds)
+            self.progress.round = min(head.round, head.rules.rounds)
             if head.round > old.round and head.round - 1 > len(self.recorder.rows):
                 self._close_round(peer)
         if head.records:
@@ -317,7 +317,7 @@ class Simulation:
 
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
-        rounds = self._genesis.rounds
+        rounds = self.checker.finals.state.rules.rounds
         dedicated = self._founders - len(self._genesis.participants)
         clients = self.peers[: len(self.peers) - dedicated]
         running = [peer for peer in clients if peer.node is not None and peer.is_honest]

@@ -72,7 +72,7 @@ class FinalBlocks:
 
     def _check_electors(self, height: int) -> None:
         """Check that the next voters are drawn from all members that count but convicted traitors."""
-        state, genesis = self.state, self._genesis
+        state = self.state
         current = {item.former.key: item.key for item in state.records if item.former is not None}
         culprits = {current.get(crime.culprit, crime.culprit) for crime in state.convicted}
         for member in sorted(culprits - self._traitors):
@@ -80,6 +80,6 @@ class FinalBlocks:
         without = culprits | {item.key for item in state.records if item.standing is not Standing.ACTIVE}
         active = tuple(member for member in state.roster.members if member not in without)
         places = {item.key: place for place, item in enumerate(state.records)} or None
-        if state.roster.electors != draw(active, genesis.committee_size, state.block_hash + b"committee", places):
+        if state.roster.electors != draw(active, state.rules.committee_size, state.block_hash + b"committee", places):
             votes = len(state.roster.electors)
             self._fail(f"capture: after height {height} {votes} vote, of {len(active)} active members")

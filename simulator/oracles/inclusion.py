@@ -103,24 +103,25 @@ class Inclusion:
         due = [peer for peer in sent if peer.public_key in before.roster.contributors]
         self.posts_due += len(due)
         self.posts_lost += sum(peer.public_key not in counted for peer in due)
-        omitted = [peer for peer in due if peer.public_key not in counted and self._reached_all(peer, phase, block)]
+        uncounted = [(peer, phase) for peer in due if peer.public_key not in counted]
         for item in before.owed:
             late = (item.round, item.phase)
             owing = [peer for peer in honest if before.owed_to((*late, peer.public_key)) and item.phase == phase[1]]
             active = [peer for peer in owing if before.roster.is_active(peer.public_key)]
-            uncounted = [peer for peer in active if (*late, peer.public_key) not in keys]
-            omitted += [peer for peer in uncounted if self._reached_all(peer, late, block)]
+            uncounted += [(peer, late) for peer in active if (*late, peer.public_key) not in keys]
+        slack_ms = before.rules.omission_slack_ms
+        omitted = [peer for peer, of in uncounted if self._reached_all(peer, of, block, slack_ms)]
         voters = [peer for peer in honest if peer.public_key in before.roster.electors]
         came_ms = [self._arrivals[peer.number].candidates.get(block.hash) for peer in voters]
         earliest_ms = min((at_ms for at_ms in came_ms if at_ms is not None), default=None)
-        if not omitted or earliest_ms is None or now_ms - earliest_ms >= forgiven_after_ms(self._genesis):
+        if not omitted or earliest_ms is None or now_ms - earliest_ms >= forgiven_after_ms(before.rules):
             return
         if not counted and (self._genesis.centralized or len(omitted) < posts_required(self._genesis, before)):
             return  # a phase may close empty although a few members posted
         names = ", ".join(str(peer.number) for peer in omitted)
         self._fail(
             f"inclusion: height {block.header.height} leaves out peers {names} and was final {now_ms - earliest_ms} ms "
-            f"after it came, {forgiven_after_ms(self._genesis)} ms were left for a better one"
+            f"after it came, {forgiven_after_ms(before.rules)} ms were left for a better one"
         )
 
     def on_head(self, peer: SimulatedPeer, phase: PhaseKey) -> None:
@@ -130,9 +131,8 @@ class Inclusion:
                 (phase[0] - self._genesis.late_rounds, 0 if self._genesis.late_rounds else phase[1])
             )
 
-    def _reached_all(self, author: SimulatedPeer, phase: PhaseKey, block: Block) -> bool:
+    def _reached_all(self, author: SimulatedPeer, phase: PhaseKey, block: Block, slack_ms: int) -> bool:
         """Whether a post arrived at every honest member before the block, by more than the slack."""
-        slack_ms = self._genesis.omission_slack_ms
         for arrivals in self._arrivals.values():
             post_ms = arrivals.posts.get(phase, {}).get(author.public_key)
             if post_ms is None:

@@ -16,6 +16,7 @@ from fedchain.chain.difficulty import bits_from_attempts, next_bits, target_from
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, PhaseRule
+from fedchain.chain.membership.amendment import Amendment, Amendments
 from fedchain.chain.membership.member import FormerKey, Member, Standing
 from fedchain.chain.roster import draw
 from fedchain.chain.state import (
@@ -552,7 +553,7 @@ def test_every_field_is_in_the_root() -> None:
         "deciders": frozenset(),
     }
     compared = {name for name, item in State.__dataclass_fields__.items() if item.compare}
-    assert set(changes) == compared - {"records"}  # see test_every_field_of_a_member_s_record_is_in_the_root
+    assert set(changes) == compared - {"records", "amendments", "owed"}  # see the two tests below
     roots = [state.root] + [replace(state, **{name: value}).root for name, value in changes.items()]
     assert len(set(roots)) == len(roots)
 
@@ -656,3 +657,12 @@ def test_difficulty_stays_within_its_bounds_whatever_voters_say() -> None:
         builder.extend(certificate=builder.certificate(builder.tip, mining_ms=mining_ms))
         ratio = target_from_bits(builder.state.bits) / before
         assert 0.8 < ratio <= 1.75
+
+
+def test_every_field_of_the_amendments_is_in_the_root() -> None:
+    state = living(4).state
+    values = (("rounds", 9),)
+    changes: dict[str, Any] = {"in_force": values, "coming": (Amendment(9, values),), "count": 9}
+    assert set(changes) == {item.name for item in fields(Amendments)}
+    others = [replace(state.amendments, **{name: value}) for name, value in changes.items()]
+    assert len({replace(state, amendments=item).root for item in (state.amendments, *others)}) == 4

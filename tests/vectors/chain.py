@@ -17,7 +17,15 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import trust_genesis, verify_skipping
-from fedchain.chain.membership.change import CHANGES_VERSION, Change, propose_recovery, propose_removal, sign_rekey
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import (
+    CHANGES_VERSION,
+    Change,
+    propose_amendment,
+    propose_recovery,
+    propose_removal,
+    sign_rekey,
+)
 from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
@@ -164,7 +172,7 @@ def _not_written(value: Any) -> tuple[str, ...]:
         case Genesis() if value.version < CHANGES_VERSION:
             return ("admission", "sponsors", "away_after", "late_rounds")
         case State() if not value.records:
-            return ("records", "owed")
+            return ("records", "owed", "amendments")
     return ()
 
 
@@ -182,7 +190,7 @@ def _tagged(value: Any) -> Any:
 
 
 def _version_3() -> dict[str, Any]:
-    """A chain whose members change: one joins, one leaves, two have other keys, in one block; a removal that waits.
+    """A chain whose members change: one joins, one leaves, two have other keys, rules change, in one block.
 
     The third member misses the second round, and is counted two rounds late.
     """
@@ -191,7 +199,10 @@ def _version_3() -> dict[str, Any]:
     said: dict[str, Any] = {"sequence": 0, "until": 9}
     rekey = sign_rekey(chain.key(three), first, chain.genesis.chain_id, **said)
     recovery = approved(chain, propose_recovery(four, second, chain.genesis.chain_id, "stolen", **said))
-    changes = sorted([joining(chain, 5), own(chain, 1), rekey, recovery], key=lambda change: change.hash)
+    values = amendment_of({"contributors_per_round": 4, "phase_timeout_ms": 7_000}, 3)
+    amendment = approved(chain, propose_amendment(values, "slow links", **said))
+    counted = [joining(chain, 5), own(chain, 1), rekey, recovery, amendment]
+    changes = sorted(counted, key=lambda change: change.hash)
     removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
     blocks = [chain.extend(changes=changes)]
     late = skip(chain, 2)

@@ -160,7 +160,7 @@ def _deadline(genesis: Genesis, delays_ms: tuple[int, ...]) -> dict[str, Any]:
         "phase_floor_ms": genesis.phase_floor_ms,
         "phase_timeout_ms": genesis.phase_timeout_ms,
         "omission_slack_ms": genesis.omission_slack_ms,
-        "deadline_ms": deadline_ms(genesis, state),
+        "deadline_ms": deadline_ms(state),
     }
 
 
@@ -168,10 +168,10 @@ def _patience(genesis: Genesis, quorum_after_ms: int | None) -> dict[str, Any]:
     """With a deadline of nine seconds."""
     state = replace(genesis_state(genesis), delays_ms=((7_000,) * 4,))
     return {
-        "deadline_ms": deadline_ms(genesis, state),
+        "deadline_ms": deadline_ms(state),
         "phase_timeout_ms": genesis.phase_timeout_ms,
         "quorum_after_ms": quorum_after_ms,
-        "patience_ms": patience_ms(genesis, state, quorum_after_ms),
+        "patience_ms": patience_ms(state, quorum_after_ms),
     }
 
 

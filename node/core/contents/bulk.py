@@ -75,7 +75,7 @@ class BulkParts:
         """Whether parts that the knowledge lists are on their way, and have not been awaited for too long."""
         context, awaited = self._context, [part for _, part in self._fetching.parts() if part.is_awaited]
         has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
-        if awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
+        if awaited and (has_stalled or context.since_head_ms >= context.head.rules.phase_timeout_ms // 2):
             for author in {claim.author for part in awaited for claim in part.claims}:
                 self._authors.pass_over(author, context.head.height)
             for part in awaited:

@@ -33,7 +33,7 @@ class Sweeping:
         recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
         posts = {*context.mempool.payload_hashes()}
         context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.is_pending)
-        window = context.genesis.retention_blocks
+        window = context.head.rules.retention_blocks
         if is_time_to_sweep(height, window):
             promised = {post.payload_hash for post in context.journal.posts}
             context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))

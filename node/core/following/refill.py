@@ -118,7 +118,7 @@ class Refill:
 
     def _look(self) -> None:
         """Note missing contents of the next blocks: first new ones, then older ones inside the retention window."""
-        context, window = self._context, self._context.genesis.retention_blocks
+        context, window = self._context, self._context.head.rules.retention_blocks
         head, base = context.head.height, context.storage.base()
         if self._highest < base - 1:  # joined: there is a gap below the base
             self._highest, self._lowest = base - 1, base
@@ -188,7 +188,7 @@ class Refill:
     def _give_up(self) -> None:
         """Put off contents that no peer sends, and drop those that are older than the retention window."""
         context, now_ms = self._context, self._context.now.ms
-        window = context.genesis.retention_blocks
+        window = context.head.rules.retention_blocks
         patience_ms = STALL_MS * max(TURNS_MIN, len(context.peers) + 1)
         for content_hash, missing in list(self._missing.items()):
             is_past = 0 < window < context.head.height - missing.height

@@ -185,7 +185,7 @@ class Replay:
         context, block, height = self._context, found.block, found.block.header.height
         if self._is_given_up(height):
             return
-        if all(post.payload_size <= context.genesis.inline_size_max for post in block.transactions):
+        if all(post.payload_size <= context.head.rules.inline_size_max for post in block.transactions):
             peer = self._provider(found)
             self._asked[block.hash] = peer, context.now.ms
             context.emit(Send(peer, GetPayloads(height)))
@@ -214,5 +214,5 @@ class Replay:
 
         That is so once more members than may lie have announced a head that far above, and it stays so afterwards.
         """
-        window = self._context.genesis.retention_blocks
+        window = self._context.head.rules.retention_blocks
         return 0 < window <= self._context.catch_up.confirmed - height

@@ -17,8 +17,8 @@ REPEAT_MS = 5_000
 class Changes:
     """Collects changes that are open."""
 
-    def __init__(self, context: Context, is_silent: Callable[[], bool]) -> None:
-        self._context, self._is_silent = context, is_silent
+    def __init__(self, context: Context, is_silent: Callable[[], bool], speaks: int) -> None:
+        self._context, self._is_silent, self._speaks = context, is_silent, speaks
         self._repeated_ms = 0
         self._turn = 0
 
@@ -54,12 +54,21 @@ class Changes:
     def on_head(self) -> None:
         """The head moved. A node whose key was replaced stops: its owner goes on with the new one."""
         context = self._context
+        self.look_at_version()
         following = context.head.roster.successors.get(context.me)
         if following is not None:
             reason = f"this key was replaced by {address(following)} at height {context.head.height}"
             context.emit(Stop(f"{reason}: start the node with that key"))
         if len(context.changes):
             context.changes.on_head(context.genesis, context.head, context.signatures, context.now.ms)
+
+    def look_at_version(self) -> None:
+        """Stop before a round of a version that this program does not know: it could neither judge nor sign there."""
+        head = self._context.head
+        if head.rules.version > self._speaks and not head.finished:
+            begins = f"with round {head.round} begins version {head.rules.version} of the protocol"
+            reason = f"{begins}, this program speaks versions up to {self._speaks}: start the node with a newer one"
+            self._context.emit(Stop(reason))
 
     def on_tick(self) -> None:
         """Send what is open to the peer whose turn it is."""

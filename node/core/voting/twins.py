@@ -175,7 +175,7 @@ class Twins:
         If the federation waits for us, it stays at its height; by now all our statements there have reached us.
         """
         context = self._context
-        is_late = context.now.ms - alarm.heard_ms >= SILENT_TIMEOUTS * context.genesis.phase_timeout_ms
+        is_late = context.now.ms - alarm.heard_ms >= SILENT_TIMEOUTS * context.head.rules.phase_timeout_ms
         return is_late or context.head.height >= alarm.until
 
     def _height_of(self, statement: Statement) -> int:

@@ -55,10 +55,10 @@ def omits_posts(context: Context, entry: Entry) -> bool:
     only after the time that mining a better block may take.
     """
     genesis, head = context.genesis, context.head
-    if context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
+    if context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
     counted = _counted_in_time(context, entry)
-    before_ms = entry.arrived_ms - genesis.omission_slack_ms
+    before_ms = entry.arrived_ms - context.head.rules.omission_slack_ms
     held = head.roster.contributors.intersection(context.mempool.held_before(context.phase, before_ms))
     # A phase may be closed empty although a few members posted, unless they were enough for a block. In a centralized
     # federation it may be closed even then, since the only member that may count the posts may fail to.
@@ -79,9 +79,9 @@ def omits_changes(context: Context, entry: Entry) -> bool:
     Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is.
     """
     genesis = context.genesis
-    if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
+    if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
-    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - genesis.omission_slack_ms)
+    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - context.head.rules.omission_slack_ms)
     return has_room_for(context, entry, held)
 
 
@@ -101,7 +101,7 @@ def patience_ends_ms(context: Context) -> int:
     """Time until which this peer waits for the expected posts that are missing, by the monotonic clock."""
     clock = context.clock
     after_ms = None if clock.quorum_ms is None else clock.quorum_ms - clock.since_ms
-    return clock.since_ms + patience_ms(context.genesis, context.head, after_ms)
+    return clock.since_ms + patience_ms(context.head, after_ms)
 
 
 def is_time_to_close_empty(context: Context) -> bool:
@@ -109,7 +109,7 @@ def is_time_to_close_empty(context: Context) -> bool:
 
     The wait is one timeout for a silent aggregator, and two for contributors: a producer waits one for its stragglers.
     """
-    head, timeout_ms = context.head, context.genesis.phase_timeout_ms
+    head, timeout_ms = context.head, context.head.rules.phase_timeout_ms
     is_aggregators = phase_rule(context.genesis, head).by is Contributor.AGGREGATOR
     by_aggregator = is_aggregators and not context.mempool.posts(context.phase)
-    return context.since_head_ms >= opens_after_ms(context.genesis, head) + timeout_ms * (1 if by_aggregator else 2)
+    return context.since_head_ms >= opens_after_ms(head) + timeout_ms * (1 if by_aggregator else 2)

@@ -144,7 +144,7 @@ class Voting:
         context = self._context
         electors, model = context.head.roster.electors, context.genesis.fault_model
         quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
-        timeout_ms = context.genesis.vote_timeout_ms
+        timeout_ms = context.head.rules.vote_timeout_ms
         agreement = Agreement(self, len(electors), quorum, faulty, timeout_ms, self._leader, context.me)
         self._resume(agreement)
         return agreement

@@ -135,12 +135,12 @@ def open_round(chain: Chain, reading: Reading) -> OpenRound:
         for member in members
     )
     return OpenRound(
-        round=genesis.rounds if finished else state.round,
+        round=state.rules.rounds if finished else state.round,
         phase=None if finished else phase_name(genesis, state.round, state.phase),
         contributors=contributors,
         posts=sum(item.posted for item in contributors),
         posts_required=0 if finished else posts_required(genesis, state),
-        deadline_ms=None if finished else deadline_ms(genesis, state),
+        deadline_ms=None if finished else deadline_ms(state),
         attempt=max((status.get("attempt", 0) for status in told), default=0),
         votes_required=votes_required(genesis, state.roster.electors),
         nil_votes=len({voter for votes in _votes(opened, "prevote") for voter, item in votes.items() if _is_nil(item)}),

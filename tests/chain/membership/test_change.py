@@ -61,13 +61,13 @@ def test_a_change_survives_being_encoded_and_its_identity_is_not_its_approvals()
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, 9, "change kind: 9 found, 1 to 7 expected"),
+        (0, 9, "change kind: 9 found, 1 to 8 expected"),
         (1, bytes(31), "change member: 31 bytes found, 32 expected"),
         (2, bytes(32), "change key: 32 bytes found, 0 expected"),
         (3, "x" * (TEXT_SIZE_MAX + 1), "change text: 201 bytes found, at most 200 are allowed"),
-        (6, b"", "change signature: 0 bytes found, 64 expected"),
-        (7, bytes(64), "change proof: 64 bytes found, 0 expected"),
-        (8, [[bytes(32)]], "approval: 1 fields found, 2 fields expected"),
+        (7, b"", "change signature: 0 bytes found, 64 expected"),
+        (8, bytes(64), "change proof: 64 bytes found, 0 expected"),
+        (9, [[bytes(32)]], "approval: 1 fields found, 2 fields expected"),
     ],
 )
 def test_other_forms_are_refused(place: int, value: Any, message: str) -> None:

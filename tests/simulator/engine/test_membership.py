@@ -1,13 +1,22 @@
 """Members come, leave and are removed in a simulation, and the checker has nothing to say."""
 
+from itertools import count
 from typing import Any
 
 import pytest
 
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.membership.member import Standing
+from fedchain.network.messages import FinalMessage
+from fedchain.node.core.effects import Stop
+from fedchain.node.core.events import Tick
+from fedchain.node.core.parts import Conduct
 from fedchain.simulator.disturbances import Fault, MemberChange
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
+from tests.support.chain.changes import UNTIL, approved, living_genesis
+from tests.support.node.stage import Stage
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 JOIN = MemberChange(round=2, kind="join", peers=(5,), reason="newcomer")
@@ -116,6 +125,46 @@ def test_a_member_says_that_it_is_away() -> None:
     assert {number for client, number in asked if client == 4} == {1, 2, 3, 8, 9, 10}
 
 
+def test_parameters_change_while_the_federation_goes_on() -> None:
+    slower = MemberChange(round=2, kind="amend", values={"omission_slack_ms": 3_000, "rounds": 12}, reason="slow links")
+    simulation = played(living(slower, JOIN))
+    node = simulation.peers[0].node
+    assert node is not None
+    assert (node.head.rules.omission_slack_ms, node.head.rules.rounds) == (3_000, 12)
+    assert (node.genesis.rounds, len(simulation.recorder.rows)) == (10, 12)
+
+
+def test_nodes_that_do_not_know_a_version_stop_before_its_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rehearsal: from round 6 on version 4 holds, which peer 4's program does not know."""
+    made = count()
+    monkeypatch.setattr("fedchain.chain.validation.NEWEST_VERSION", 4)
+    monkeypatch.setattr(
+        "fedchain.simulator.engine.peer.Conduct", lambda **said: Conduct(**said, speaks=3 if next(made) == 4 else 4)
+    )
+    upgrade = MemberChange(round=2, kind="amend", values={"version": 4}, reason="upgrade", begin=6)
+    simulation = trivial_simulation(living(upgrade))
+    (violation,) = simulation.run().violations
+    assert "with round 6 begins version 4 of the protocol, this program speaks versions up to 3" in violation
+    assert "stopped: peer 4" in violation
+    storage = simulation.peers[0].storage
+    finals = [storage.final(height) for height in range(1, 11)]
+    assert [found[0].header.version for found in finals if found is not None] == [3] * 5 + [4] * 5
+    assert simulation.peers[4].storage.final(5) is not None
+    assert simulation.peers[4].storage.final(6) is None
+
+
+def test_a_node_that_starts_in_a_round_of_an_unknown_version_stops() -> None:
+    stage = Stage(living_genesis())
+    change = approved(stage.chain, propose_amendment(amendment_of({"version": 4}), "upgrade", sequence=0, until=UNTIL))
+    for changes in ([change], []):
+        block = stage.chain.extend(changes=changes)
+        effects = stage.receive(FinalMessage(block, stage.chain.certificate(block)))
+    assert any(isinstance(effect, Stop) for effect in effects)
+    stage.victim.node = stage.victim.new_node()
+    (stop,) = [effect.reason for effect in stage.handle(Tick()) if isinstance(effect, Stop)]
+    assert stop.startswith("with round 3 begins version 4 of the protocol")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -124,6 +173,8 @@ def test_a_member_says_that_it_is_away() -> None:
         ({"changes": (MemberChange(round=2, kind="join", peers=(6,)),)}, "between 5 and 5"),
         ({"changes": (MemberChange(round=2, kind="leave", peers=(7,)),)}, "between 0 and 4"),
         ({"changes": (MemberChange(round=2, kind="join", peers=(5, 6)),)}, "two peers join in one round"),
+        ({"changes": (MemberChange(round=2, kind="amend", peers=(1,)),)}, "amend has values"),
+        ({"changes": (MemberChange(round=2, kind="amend", values={"peers": 1}),)}, "peers is none of away_after"),
     ],
 )
 def test_impossible_changes_are_named(fields: dict[str, Any], message: str) -> None:

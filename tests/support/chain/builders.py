@@ -259,7 +259,7 @@ class ChainBuilder:
             certificate = self.certificate(parent)
         key = miner or self._miner(state)
         header = Header(
-            version=self.genesis.version,
+            version=state.rules.version,
             parent_hash=parent,
             height=state.height + 1,
             round=state.round,

@@ -71,7 +71,7 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
 def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) -> Context:
     """The knowledge that a round left behind, and how far it moved until then. Raises NotFound."""
     state = reading.explorer.state
-    newest_round = max(1, state.round - 1) if not state.finished else chain.genesis.rounds
+    newest_round = max(1, state.round - 1) if not state.finished else state.rules.rounds
     number = number_named(name, "round") if name else newest_round
     try:
         rules = chain.rules()

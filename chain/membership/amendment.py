@@ -1,0 +1,115 @@
+"""Amendments: other values of the founding document's parameters, from a round on. The document stays what it was.
+
+Members, phases, the chain id and the encodings are no parameters: they decide the meaning of older blocks.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedchain.chain.encoding import expect_record
+from fedchain.chain.exceptions import InvalidEncoding
+
+VERSION = "version"
+"""Name of the protocol's version among the values: nodes that do not know one stop before it."""
+
+AMENDABLE = (
+    "away_after",
+    "contribution_quorum",
+    "contributors_per_round",
+    "inline_size_max",
+    "omission_slack_ms",
+    "phase_floor_ms",
+    "phase_timeout_ms",
+    "retention_blocks",
+    "round_interval_ms",
+    "rounds",
+    VERSION,
+    "vote_timeout_ms",
+)
+"""Parameters that may change, in the order of their names. Light clients draw committees by the document's size."""
+
+Values = tuple[tuple[str, int], ...]
+"""(name, value) pairs, sorted by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """Other values of some parameters."""
+
+    round: int
+    """First round in which they hold; in a proposal 0: the second round after that of the block that counts it."""
+    values: Values
+    """At least one."""
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.round, *_to_record(self.values)]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Amendment":
+        """Read the canonical fields; raises InvalidEncoding."""
+        if type(value) is not list or len(value) < 3:
+            raise InvalidEncoding("amendment", "no list of a round and at least one value found")
+        (round_number,) = expect_record(value[:1], "amendment round", (int,))
+        return cls(round_number, _from_record(value[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Amendments:
+    """The amendments that a chain counts so far."""
+
+    in_force: Values = ()
+    """Values in place of the founding document's."""
+    coming: tuple[Amendment, ...] = ()
+    """Those that have not begun, in the order in which they begin."""
+    count: int = 0
+    """Number of all: an old proposal cannot be used again."""
+
+    def with_one(self, amendment: Amendment) -> "Amendments":
+        """These and one more, whose round is known."""
+        coming = sorted((*self.coming, amendment), key=lambda item: item.round)
+        return replace(self, coming=tuple(coming), count=self.count + 1)
+
+    def at(self, round_number: int) -> "Amendments":
+        """These as a round begins."""
+        due = [item for item in self.coming if item.round <= round_number]
+        if not due:
+            return self
+        values = dict(self.in_force)
+        for item in due:
+            values |= dict(item.values)
+        return replace(self, in_force=tuple(sorted(values.items())), coming=self.coming[len(due) :])
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [_to_record(self.in_force), [item.to_record() for item in self.coming], self.count]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Amendments":
+        """Read the canonical fields; raises InvalidEncoding."""
+        in_force, coming, count = expect_record(value, "amendments", (list, list, int))
+        return cls(_from_record(in_force), tuple(Amendment.from_record(item) for item in coming), count)
+
+
+NO_AMENDMENTS = Amendments()
+"""A federation whose rules are as they were founded."""
+
+
+def amendment_of(values: Mapping[str, int], round_number: int = 0) -> Amendment:
+    """An amendment by its values; see :class:`Amendment`."""
+    return Amendment(round_number, tuple(sorted(values.items())))
+
+
+def _to_record(values: Iterable[tuple[str, int]]) -> list[Any]:
+    """Name and value by turns: a list for each would be too deep in a block."""
+    return [part for pair in values for part in pair]
+
+
+def _from_record(record: list[Any]) -> Values:
+    parts = expect_record(record, "amendment values", [str, int] * (-(-len(record) // 2)))
+    names = parts[::2]
+    if names != sorted(set(names)) or not set(names) <= set(AMENDABLE):
+        expected = f"some of {', '.join(AMENDABLE)} in order expected"
+        raise InvalidEncoding("amendment", f"{', '.join(names)} found, {expected}")
+    return tuple(zip(names, parts[1::2], strict=True))

@@ -1,0 +1,152 @@
+"""Parameters that change: how amendments are written, when they are valid, and from when on all readers obey them."""
+
+from typing import Any
+
+import pytest
+
+from fedchain.chain.exceptions import InvalidChange, InvalidEncoding, OutOfWindow
+from fedchain.chain.genesis import Admission
+from fedchain.chain.membership.amendment import Amendment, amendment_of
+from fedchain.chain.membership.change import Change, propose_amendment
+from fedchain.chain.membership.rules import validate_approvals, validate_change
+from fedchain.chain.state import decode_state
+from fedchain.chain.transition import judge_block
+from fedchain.crypto.keys import is_valid_signature
+from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.changes import UNTIL, approved, living
+
+
+def amend(chain: ChainBuilder, begin: int = 0, approvers: int | None = None, **values: int) -> Change:
+    said: dict[str, Any] = {"sequence": chain.state.amendments.count, "until": UNTIL}
+    return approved(chain, propose_amendment(amendment_of(values, begin), "better", **said), approvers)
+
+
+def judge(chain: ChainBuilder, change: Change) -> None:
+    validate_change(chain.genesis, chain.state, change, is_valid_signature)
+    validate_approvals(chain.genesis, chain.state, change)
+
+
+def play(chain: ChainBuilder, count: int = 1, **body: list[Change]) -> None:
+    for _ in range(count):
+        before, block = chain.state, chain.extend(**body)  # type: ignore[arg-type]
+        judge_block(chain.genesis, before, block, block.header.knowledge_root, is_valid_signature)
+        assert decode_state(chain.genesis, chain.state.encode()) == chain.state
+
+
+def test_values_hold_from_the_second_round_on_and_the_document_stays() -> None:
+    chain = living(rounds=9)
+    document = chain.genesis.encode()
+    play(chain, changes=[amend(chain, phase_timeout_ms=7_000, contributors_per_round=4)])
+    assert chain.state.rules.phase_timeout_ms == chain.genesis.phase_timeout_ms
+    assert len(chain.state.roster.contributors) == 5
+    play(chain)
+    assert (chain.state.rules.phase_timeout_ms, chain.state.rules.contributors_per_round) == (7_000, 4)
+    assert len(chain.state.roster.contributors) == 4
+    assert chain.state.rules.chain_id == chain.genesis.chain_id
+    assert chain.genesis.encode() == document
+    play(chain, 2)
+
+
+def test_an_amendment_may_name_its_round() -> None:
+    chain = living()
+    play(chain, changes=[amend(chain, 5, vote_timeout_ms=9)])
+    play(chain, changes=[amend(chain, vote_timeout_ms=8)])
+    timeouts = []
+    for _ in range(4):
+        timeouts.append((chain.state.round, chain.state.rules.vote_timeout_ms))
+        play(chain)
+    assert timeouts == [(3, 1_000), (4, 8), (5, 9), (6, 9)]
+    with pytest.raises(OutOfWindow, match="round 7 found, the next that it can begin is 9"):
+        judge(chain, amend(chain, 7, vote_timeout_ms=7))
+
+
+def test_a_quorum_approves_whatever_the_admission() -> None:
+    for fields in ({"admission": Admission.SPONSORS, "sponsors": 1}, {"admission": Admission.CLOSED}):
+        chain = living(**fields)
+        judge(chain, amend(chain, rounds=8))
+        with pytest.raises(InvalidChange, match="approvals: 3 found, 4 required"):
+            judge(chain, amend(chain, 0, 3, rounds=8))
+
+
+def test_an_amendment_is_counted_once() -> None:
+    chain = living()
+    change, other = amend(chain, rounds=8), amend(chain, rounds=9)
+    play(chain, changes=[change])
+    for late in (change, other):
+        with pytest.raises(OutOfWindow, match="sequence: 0 found, 1 were counted"):
+            judge(chain, late)
+    with pytest.raises(InvalidChange, match="sequence: 5 found, 1 expected"):
+        judge(chain, approved(chain, propose_amendment(amendment_of({"rounds": 9}), "", sequence=5, until=UNTIL)))
+
+
+def test_the_rules_make_sense_in_every_round() -> None:
+    chain = living(contribution_quorum=4)
+    for values, message in (
+        ({"contributors_per_round": 6}, "contributors_per_round is 6, it must be between 0 and 5"),
+        ({"rounds": 2}, "rounds is 2, an amendment begins with round 3"),
+        ({"contributors_per_round": 3}, "contribution_quorum is 4, it must be between 0 and 3"),
+        ({"version": 3}, "version is 3, after 3 comes a later one"),
+    ):
+        with pytest.raises(InvalidChange, match=message):
+            judge(chain, amend(chain, **values))
+    play(chain, changes=[amend(chain, 6, contribution_quorum=2)])
+    with pytest.raises(InvalidChange, match="contribution_quorum is 4"):
+        judge(chain, amend(chain, 5, contributors_per_round=3))
+    judge(chain, amend(chain, 6, contributors_per_round=3))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [0],
+        [0, "rounds"],
+        [0, "rounds", 1, "rounds", 2],
+        [0, "rounds", 1, "away_after", 2],
+        [0, "members", 3],
+        ["0", "rounds", 1],
+    ],
+)
+def test_other_forms_are_refused(record: list[Any]) -> None:
+    with pytest.raises(InvalidEncoding, match="amendment"):
+        Amendment.from_record(record)
+
+
+def test_changes_survive_being_encoded_and_only_an_amendment_has_values() -> None:
+    chain = living()
+    change = amend(chain, 9, rounds=12, away_after=3)
+    assert Change.from_record(change.to_record()) == change
+    record = change.to_record()
+    record[6] = []
+    with pytest.raises(InvalidEncoding, match="change amendment"):
+        Change.from_record(record)
+
+
+def test_a_federation_ends_later_or_earlier() -> None:
+    chain = living(rounds=4)
+    play(chain, changes=[amend(chain, rounds=6)])
+    play(chain, 3)
+    assert not chain.state.finished
+    play(chain, 2)
+    assert chain.state.finished
+    chain = living(rounds=9)
+    play(chain, changes=[amend(chain, rounds=3)])
+    play(chain, 2)
+    assert chain.state.finished
+
+
+def test_fewer_posts_close_a_phase_from_then_on() -> None:
+    chain = living()
+    play(chain, changes=[amend(chain, contribution_quorum=1)])
+    play(chain)
+    play(chain, posts=chain.posts(members=[chain.genesis.members[2]]))  # type: ignore[arg-type]
+
+
+def test_who_is_silent_goes_away_sooner() -> None:
+    chain = living(6, contribution_quorum=1)
+    silent = chain.genesis.members[5]
+    play(chain, changes=[amend(chain, away_after=2)])
+    others = [key for key in sorted(chain.genesis.members) if key != silent]
+    for _ in range(4):
+        block = chain.blocks[chain.tip]
+        chain.extend(posts=chain.posts(members=others), certificate=chain.certificate(block, others))
+    assert not chain.state.roster.is_active(silent)
