@@ -32,6 +32,7 @@ class Post:
     """64 bytes: the sender's, over everything above."""
     hash: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: identity of the post, signature included."""
+    _message: tuple[Hash, bytes] | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hash", sha256(encode(self.to_record())))
@@ -56,7 +57,11 @@ class Post:
 
     def signing_message(self, chain_id: Hash) -> bytes:
         """The bytes that the sender signs. Their domain is "transaction", as it has been from the start."""
-        return signing_message(chain_id, "transaction", encode(self._signed_fields()))
+        known = self._message  # kept: every block that counts the post has its signature looked up again
+        if known is None or known[0] != chain_id:
+            known = chain_id, signing_message(chain_id, "transaction", encode(self._signed_fields()))
+            object.__setattr__(self, "_message", known)
+        return known[1]
 
     def _signed_fields(self) -> list[Any]:
         return [self.round, self.phase, self.sender, self.payload_hash, self.payload_size]

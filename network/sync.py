@@ -97,6 +97,8 @@ class CatchUp:
         self._members, self._faulty = frozenset(members), faulty
         self._sources: dict[PublicKey, _Source] = {}
         self._highest = 0  # of all claims
+        self._above = 0  # claims above the confirmed height
+        self._owing: set[PublicKey] = set()  # peers that were asked for blocks and have not answered all
         self._compared_ms = 0  # when another peer was asked beside a good one last
         self.confirmed = 0
         """Height that more members than may lie have stated as theirs: the chain is there, and never goes back."""
@@ -119,15 +121,19 @@ class CatchUp:
             return
         source = self._sources.setdefault(peer, _Source())
         source.height, before = height, source.height
+        self._above += (height > self.confirmed) - (before > self.confirmed)
         self._highest = max(self._highest, height)
         if height < before == self._highest:
             self._highest = max(source.height for source in self._sources.values())
-        if height > self.confirmed and self.claims_above(self.confirmed) >= self.enough:
+        if height > self.confirmed and self._above >= self.enough:
             self.confirmed = self.claimed_by(self.enough)
+            self._above = self.claims_above(self.confirmed)
 
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
-        if self._sources.pop(peer, None) is not None:
+        if (gone := self._sources.pop(peer, None)) is not None:
+            self._above -= gone.height > self.confirmed
+            self._owing.discard(peer)
             self._highest = max((source.height for source in self._sources.values()), default=0)
 
     def claimed_by(self, count: int) -> int:
@@ -153,19 +159,22 @@ class CatchUp:
 
     def owed(self) -> int:
         """How many blocks are asked for and have not come."""
-        return sum(len(source.owed) for source in self._sources.values())
+        return sum(len(self._sources[peer].owed) for peer in self._owing)
 
     # questions and answers
 
     def expect(self, peer: PublicKey, height: int) -> None:
         """A peer is asked whether it has a head at ``height``, which another peer handed out."""
-        if (source := self._sources.get(peer)) is not None:
-            source.owe((height,), Wanted.HEAD)
+        if peer in self._sources:
+            self._owe(peer, (height,), Wanted.HEAD)
 
     def take(self, peer: PublicKey, height: int) -> Wanted | None:
         """A peer hands out a block: why it was asked for; None: it was not, or has answered already."""
         source = self._sources.get(peer)
-        return None if source is None else source.owed.pop(height, None)
+        wanted = None if source is None else source.owed.pop(height, None)
+        if source is not None and not source.owed:
+            self._owing.discard(peer)
+        return wanted
 
     def delivered(self, peer: PublicKey, height: int, now_ms: int) -> None:
         """The block at ``height`` that a peer sent is final."""
@@ -212,11 +221,15 @@ class CatchUp:
             source.asked_ms = source.asked_last_ms = now_ms
             source.came = 0
             if is_far:
-                source.owe((source.height,), Wanted.HEAD)
+                self._owe(peer, (source.height,), Wanted.HEAD)
             else:
-                source.owe(range(below + 1, source.asked_to + 1), Wanted.NEXT)
+                self._owe(peer, range(below + 1, source.asked_to + 1), Wanted.NEXT)
             requests.append((peer, GetFinal(source.height, 1) if is_far else GetFinal(below + 1, count)))
         return requests
+
+    def _owe(self, peer: PublicKey, heights: Iterable[int], wanted: Wanted) -> None:
+        self._sources[peer].owe(heights, wanted)
+        self._owing.add(peer)
 
     def _choose(self, height: int, now_ms: int, gap_max: int) -> list[PublicKey]:
         """The peers to ask: one that is good enough alone, but for a comparison at times; otherwise all take turns."""

@@ -96,6 +96,7 @@ def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
                         va="center",
                         fontsize=6,
                         color="white" if dark else "black",
+                        in_layout=False,  # it stays within the axes, which need not be fitted around it
                     )
     axes.set_yticks(range(classes))
     figure.colorbar(image, ax=axes, shrink=0.8)
@@ -115,8 +116,7 @@ def draw_timeline(
     figure, (axes,) = _subplots(1, (10.0, max(2.4, 0.2 * peers + 1.6)), title + _left_out(timeline))
     for phase, shade in PHASE_COLOURS.items():
         bars = [(peer, *part) for (peer, number), span in shown.items() for part in _parts(shown, peer, number, phase)]
-        if bars:
-            axes.barh([b[0] for b in bars], [b[2] for b in bars], left=[b[1] for b in bars], color=shade, label=phase)
+        _draw_bars(axes, bars, facecolor=shade, edgecolor="none", label=phase)
     _draw_troubles(axes, marked, peers, max((span.closed or 0.0 for span in shown.values()), default=0.0))
     sealed = [(span.sealed, peer) for (peer, _), span in shown.items() if span.sealed is not None]
     if sealed:
@@ -176,22 +176,29 @@ def _draw_troubles(axes: Any, marked: Sequence[Trouble], peers: int, until_s: fl
             for peer in item.peers
             if item.kind == kind and peer < peers and item.begin_s < until_s
         ]
-        if bars:
-            height = style["height"]
-            rows = [peer if height > 0 else peer + 0.5 for peer, _, _ in bars]
-            axes.barh(
-                rows,
-                [b[2] for b in bars],
-                left=[b[1] for b in bars],
-                linewidth=0,
-                zorder=2,
-                **{**style, "height": abs(height)},
-            )
+        below = 0.0 if style["height"] > 0 else 0.5
+        rows = [(peer + below, begin, length) for peer, begin, length in bars]
+        _draw_bars(axes, rows, zorder=2, **{**style, "height": abs(style["height"])})
     for item in marked:
         for peer in (peer for peer in item.peers if item.kind == "lying" and peer < peers):
             axes.annotate(
                 item.detail, (item.begin_s, peer), (3, 0), va="center", fontsize=7, textcoords="offset points"
             )
+
+
+def _draw_bars(axes: Any, bars: Sequence[tuple[float, float, float]], *, height: float = 0.8, **style: Any) -> None:
+    """Draw (row, begin, length) of each bar, all as one thing: bars of their own take most of a run's last second."""
+    from matplotlib.collections import PolyCollection
+
+    if not bars:
+        return
+    rows, begins, lengths = np.array(bars, dtype=float).T
+    ends, tops, bottoms = begins + lengths, rows - height / 2, rows + height / 2
+    corners = np.stack([begins, tops, begins, bottoms, ends, bottoms, ends, tops], axis=1).reshape(-1, 4, 2)
+    drawn = PolyCollection(list(corners), linewidth=0, **style)
+    drawn.sticky_edges.x.append(begins.min())  # no margin before the first one
+    axes.add_collection(drawn)
+    axes.autoscale_view()
 
 
 def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any, Sequence[Any]]:
@@ -203,4 +210,9 @@ def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any,
 
 
 def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=130)
+    """Write the figure as it is drawn; `savefig` would draw it once more before, to find out its size."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(130)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(path)

@@ -25,7 +25,10 @@ def test_both_sides_take_the_same_steps_and_learn_the_same_numbers(setting: dict
     assert ours["updates"] == sum(map(len, ours["drawn"]))
     with as_training(torch.device(DEVICE)):
         for workers in (1, 2):
-            require_agreement(ours, as_printed(Loop(scenario, ours["drawn"]).run(workers)))
+            theirs = as_printed(Loop(scenario, ours["drawn"]).run(workers))
+            require_agreement(ours, theirs)
+            # To the bit: models that are never averaged make of a last bit 1e-2 in twenty rounds.
+            assert ours["result"] == theirs["result"]
 
 
 def test_a_bare_loop_that_does_half_of_the_steps_is_noticed() -> None:

@@ -4,11 +4,21 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.explorer.history import Entry
-from fedchain.chain.explorer.views import BlockSummary, BlockView, CertificateView, Conviction, PostView, Voter
+from fedchain.chain.explorer.views import (
+    BlockSummary,
+    BlockView,
+    CertificateView,
+    ChangeView,
+    Conviction,
+    PlaceView,
+    PostView,
+    Voter,
+)
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import ROUNDS_AHEAD, Change
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
-from fedchain.chain.state import votes_required
+from fedchain.chain.state import State, votes_required
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 
@@ -103,9 +113,37 @@ def _view(
         transactions=tuple(view_post(store, post) for post in block.transactions),
         missing=None if roster is None else tuple(sorted(map(address, roster.contributors - posted))),
         convictions=tuple(view_conviction(store.genesis, crime, block.header.height) for crime in block.evidence),
+        changes=tuple(_change(change, block.header.round) for change in block.changes),
         certificate=certificate,
         voters=voters,
         could_vote=None if roster is None else tuple(sorted(map(address, roster.electors))),
+    )
+
+
+def view_places(state: State) -> tuple[PlaceView, ...]:
+    """The places of the members that decide the next height, with those that have left."""
+    return tuple(
+        PlaceView(
+            number=number,
+            address=address(record.key),
+            standing="convicted" if record.key in state.roster.culprits else record.standing.name.lower(),
+            following=record.next.name.lower() if record.is_changing else "",
+            round=record.round,
+            idle=record.idle,
+        )
+        for number, record in enumerate(state.records)
+    )
+
+
+def _change(change: Change, round_number: int) -> ChangeView:
+    return ChangeView(
+        kind=change.kind.name.lower(),
+        member=address(change.member),
+        text=change.text,
+        key=address(change.key) if change.key else "",
+        round=None if change.key else round_number + ROUNDS_AHEAD,
+        until=change.until,
+        approvals=tuple(address(approval.approver) for approval in change.approvals),
     )
 
 

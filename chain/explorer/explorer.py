@@ -20,6 +20,7 @@ from fedchain.chain.explorer.block_views import (
     view_block,
     view_candidate,
     view_conviction,
+    view_places,
     view_post,
 )
 from fedchain.chain.explorer.columns import Columns
@@ -44,6 +45,7 @@ from fedchain.chain.explorer.views import (
     KnowledgeView,
     MemberSummary,
     PeerView,
+    PlaceView,
     Recomputation,
     RoundView,
     TransactionProof,
@@ -195,6 +197,21 @@ class Explorer:
             clock_offset_ms=counts.clock_offset_ms,
             conviction=next(crimes, None),
         )
+
+    def places(self, height: int | None = None) -> tuple[PlaceView, ...]:
+        """All places at a height, or at the open one; none where members are the same for ever. Raises NotFound."""
+        if height is None or height == self.state.height + 1:
+            return view_places(self.state)
+        before = self._store.state_before(height) if height in self.held else None
+        if before is None:
+            raise NotFound(f"the members at height {height} are not known here")
+        return view_places(before)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Number of each member by its address, newcomers and former keys included."""
+        former = {address(item.former.key): place for place, item in enumerate(self.state.records) if item.former}
+        return former | {address(member): place for member, place in self.state.roster.seats.items()}
 
     def members(self, columns: Columns | None = None) -> tuple[MemberSummary, ...]:
         """All members in the order of their numbers, each with a summary of its part in the chain."""

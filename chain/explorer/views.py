@@ -184,6 +184,44 @@ class FailedAttemptView:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeView:
+    """A change of the membership that a block counts."""
+
+    kind: str
+    """The way in which the membership changes: join, leave, remove, back, and so on."""
+    member: str
+    """Address of the member that it is about, or of the key that joins."""
+    text: str
+    """A name or a reason, for people."""
+    key: str
+    """Address of the key that the member has from the next height on; empty if it keeps its own."""
+    round: int | None
+    """Round from which on it holds; None for another key, which holds at the next height."""
+    until: int
+    """Last height whose block could count it."""
+    approvals: tuple[str, ...]
+    """Addresses of the members that approved of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceView:
+    """A place of the federation at one height."""
+
+    number: int
+    """The place, from 0; it is given once."""
+    address: str
+    """Address of the member that has it."""
+    standing: str
+    """Whether the member counts there: active, coming, away, left, removed or convicted."""
+    following: str
+    """Its standing once the change that is on its way holds; empty if none is."""
+    round: int
+    """Round since which it has its standing, or from which on it has the following one."""
+    idle: int
+    """Blocks in a row for which it was due and gave no sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockView:
     """A block in full."""
 
@@ -200,6 +238,8 @@ class BlockView:
     the first block of its round is not held."""
     convictions: tuple[Conviction, ...]
     """Crimes that it proves."""
+    changes: tuple[ChangeView, ...]
+    """Changes of the membership that it counts."""
     certificate: CertificateView | None
     """Certificate that made it final; None for a candidate."""
     voters: tuple[Voter, ...]

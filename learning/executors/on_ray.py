@@ -23,7 +23,7 @@ except ImportError:
     raise ConfigurationError("the executor ray needs Ray: pip install 'fedchain[ray]'") from None
 
 START_S = 60.0
-"""How long actors have to start: they wait where somebody else has the cores."""
+"""How long actors have to start: they wait where somebody else has the cores, or where the machine is too busy."""
 
 CLOSE_S = 5.0
 """How long workers have to delete their files."""
@@ -71,7 +71,8 @@ class RayWorkers:
         """See :class:`Workers`."""
         if not self.count:
             self.close()
-            raise ConfigurationError(f"the Ray cluster has no {self._resource} that nobody uses")
+            late = f"or began no actor on it in {START_S:.0f} s"
+            raise ConfigurationError(f"the Ray cluster has no {self._resource} that nobody uses, {late}")
         self._unanswered: list[deque[Any]] = [deque() for _ in range(self.count)]
 
     def put(self, data: bytes) -> InStore:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.models.base import LayeredModel
-from fedchain.learning.models.blocks import BasicBlock, initialise_convolutions
+from fedchain.learning.models.blocks import BasicBlock, initialise_convolutions, max_pool
 
 _Outputs = tuple[tuple[torch.Tensor, ...], torch.Tensor]
 """Return type of `outputs`: the layers' outputs, the embedding last, and the logits."""
@@ -67,8 +67,8 @@ class FedRegCnn(LayeredModel):
     def outputs(self, images: torch.Tensor) -> _Outputs:
         """Return the outputs of the three convolutions and the embedding, and the logits."""
         first = F.relu(self.conv1(images))  # (B, 32, 24, 24)
-        second = F.relu(F.max_pool2d(self.conv2(first), 2))  # (B, 32, 10, 10)
-        third = F.relu(F.max_pool2d(self.conv3(second), 2))  # (B, 64, 3, 3)
+        second = F.relu(max_pool(self.conv2(first)))  # (B, 32, 10, 10)
+        third = F.relu(max_pool(self.conv3(second)))  # (B, 64, 3, 3)
         embedding = F.relu(self.fc1(third.flatten(1)))  # (B, 256)
         return (first, second, third, embedding), self.fc2(embedding)
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.models.base import LayeredModel
+from fedchain.learning.models.blocks import max_pool
 from fedchain.learning.models.stochastic import StochasticLayer
 
 
@@ -94,7 +95,7 @@ class PlainCnn(PooledModel):
         """Return the outputs of the three convolutions."""
         hidden, found = images, list[torch.Tensor]()
         for place, conv in enumerate(self.convs):
-            hidden = F.relu(conv(F.max_pool2d(hidden, 2) if place else hidden))
+            hidden = F.relu(conv(max_pool(hidden) if place else hidden))
             found.append(hidden)
         return tuple(found)
 

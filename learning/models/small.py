@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.models.base import LayeredModel
+from fedchain.learning.models.blocks import max_pool
 
 
 class Cnn(LayeredModel):
@@ -28,8 +29,8 @@ class Cnn(LayeredModel):
 
     def outputs(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """Return the outputs of both convolutions and the embedding (B, 50), and the logits; shapes for size 28."""
-        first = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
-        second = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(first)), 2))  # (B, 20, 4, 4)
+        first = F.relu(max_pool(self.conv1(images)))  # (B, 10, 12, 12)
+        second = F.relu(max_pool(self.conv2_drop(self.conv2(first))))  # (B, 20, 4, 4)
         embedding = F.relu(self.fc1(second.flatten(1)))  # (B, 50)
         logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, C)
         return (first, second, embedding), logits

@@ -5,11 +5,11 @@ below the first, as Li et al., 2025 (arXiv:2506.20644) have it. B batch, c chann
 """
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.device import kept_generator
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.blocks import max_pool
 from fedchain.learning.seeding import seed_torch
 
 SIDE_UNIT = 4
@@ -36,8 +36,8 @@ class UNet(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return images (B, c, height, width) of such images; nothing bounds their pixels."""
         whole = self.first(images)  # (B, w, h, w)
-        half = self.down1(F.max_pool2d(whole, 2))
-        quarter = self.down2(F.max_pool2d(half, 2))
+        half = self.down1(max_pool(whole))
+        quarter = self.down2(max_pool(half))
         half = self.join1(torch.cat([half, self.up1(quarter)], dim=1))
         whole = self.join2(torch.cat([whole, self.up2(half)], dim=1))
         made: torch.Tensor = self.last(whole)

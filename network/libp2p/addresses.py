@@ -119,15 +119,25 @@ class AddressBook:
     def __init__(self, own_key: PublicKey, members: Membership, limits: Limits, folder: Path | None = None) -> None:
         self._own_key, self._members, self._limits = own_key, members, limits
         self._contacts: dict[PublicKey, _Contact] = {}  # of members that were heard of
+        self._later: dict[PublicKey, _Contact] = {}  # of our operator's and saved ones that are no members yet
         self._random = random.Random()  # spreads attempts over time; nothing depends on it
         self._path = folder / ADDRESS_FILE if folder is not None else None
         self._load()
         self._saved = self._known()
 
     def add_fixed(self, peer: PublicKey, place: str) -> None:
-        """Remember a bootstrap address."""
-        if (contact := self._contact(peer)) is not None and place not in contact.fixed:
+        """Remember a bootstrap address, also one of a member that we do not know of yet."""
+        contact = self._contact(peer)
+        if contact is None and peer != self._own_key:
+            contact = self._later.setdefault(peer, _Contact())
+        if contact is not None and place not in contact.fixed:
             contact.fixed.append(place)
+
+    def adopt(self, peer: PublicKey) -> None:
+        """A peer is a member now: it can be dialled where our operator or an earlier run knew it."""
+        if (known := self._later.pop(peer, None)) is not None and (contact := self._contact(peer)) is not None:
+            contact.fixed = [*contact.fixed, *(place for place in known.fixed if place not in contact.fixed)]
+            self.add_told(peer, known.told, by_itself=False)
 
     def add_told(self, peer: PublicKey, addresses: Iterable[str], *, by_itself: bool) -> None:
         """Learn addresses. A member's own word replaces hearsay, and hearsay never replaces its word."""
@@ -187,6 +197,10 @@ class AddressBook:
         """Drop the addresses of one that is a member no more."""
         self._contacts.pop(peer, None)
 
+    def known(self) -> dict[PublicKey, list[str]]:
+        """Members with addresses."""
+        return {peer: list(places) for peer, places in self._known().items()}
+
     def sample(self, asker: PublicKey) -> list[Entry]:
         """Up to ``ENTRIES_MAX`` members with addresses, for ``asker``."""
         known = [(peer, places) for peer, places in self._known().items() if peer != asker]
@@ -222,6 +236,8 @@ class AddressBook:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError, InvalidAddress):
             return
         for peer, places in entries:
+            if peer not in self._members and peer != self._own_key:
+                self._later.setdefault(peer, _Contact()).told = [item for item in places if is_address(item)]
             self.add_told(peer, places, by_itself=False)
 
     def _places(self, contact: _Contact) -> list[str]:

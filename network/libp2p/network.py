@@ -26,6 +26,7 @@ from fedchain.network.libp2p.bounds import Judged
 from fedchain.network.libp2p.finder import Finder
 from fedchain.network.libp2p.gossip import GuardedPubsub
 from fedchain.network.libp2p.identity import peer_id, public_key_of
+from fedchain.network.libp2p.knocking import Answer, knock
 from fedchain.network.libp2p.log import log, quieten_library
 from fedchain.network.libp2p.mesh import GuardedRouter
 from fedchain.network.libp2p.messenger import Counters, Messenger, is_answer
@@ -68,7 +69,8 @@ async def open_network(
         chain_id: 32 bytes; networks of different chains do not hear each other.
         members: public keys of all that may connect, until others are tracked.
         listen: where to listen, as a multiaddr; port 0 lets the system choose.
-        bootstrap: members to start from, as multiaddrs that end with /p2p/ and a peer id; our own is left out.
+        bootstrap: members to start from, as multiaddrs that end with /p2p/ and a peer id; our own is left out, and
+            a peer that is no member yet is dialled once it is.
         announce: addresses to tell others instead of the one we listen on.
         folder: where bans and known addresses are kept; None: nowhere.
         limits: of everything.
@@ -76,10 +78,10 @@ async def open_network(
 
     Raises:
         ListenError: the port is in use, the address is not ours, or one to announce is none.
-        InvalidBootstrap: a bootstrap address is malformed, or not a member's.
+        InvalidBootstrap: a bootstrap address is malformed.
     """
     quieten_library()
-    starts = [parse_bootstrap(text, members) for text in bootstrap]
+    starts = [parse_bootstrap(text, None) for text in bootstrap]
     check_free(listen)
     announced = list(announce)
     if wrong := [place for place in announced if not is_address(place)]:
@@ -126,6 +128,7 @@ class Libp2pNetwork:
         version: str,
     ) -> None:
         self.counters = Counters()
+        self._key = key
         self._membership = Membership(members)
         self.gate = Gate(self._membership, limits, folder, wall=time.time, now_s=trio.current_time())
         self.book = AddressBook(key.public_key, self._membership, limits, folder)
@@ -174,7 +177,9 @@ class Libp2pNetwork:
 
     def track(self, height: int, members: Collection[PublicKey]) -> None:
         """Take the members at a height: all others are refused from now on, and disconnected if they are here."""
-        _, gone = self._membership.track(height, members)
+        new, gone = self._membership.track(height, members)
+        for peer in new:
+            self.book.adopt(peer)
         for peer in gone:
             log.info("%s is no member from height %d on", peer_id(peer), height)
             self.disconnect(peer)
@@ -204,6 +209,20 @@ class Libp2pNetwork:
     def peers(self) -> list[PublicKey]:
         """Connected peers."""
         return list(self._peers)
+
+    def welcome(self, answer: Answer) -> None:
+        """Answer strangers that knock from now on; without this, they are turned away unheard."""
+        self.host.swarm.welcome(answer)
+
+    async def knock(self, member: PublicKey, place: str, said: bytes) -> bytes:
+        """Say something to a member that does not let us in yet; returns its answer. Raises ConnectionError."""
+        answer = await knock(self._key, member, place, said, self._limits)
+        self.book.hurry(member)  # it may let us in now
+        return answer
+
+    def known_places(self) -> dict[PublicKey, list[str]]:
+        """Addresses of members, our own included, as others can dial them."""
+        return {self._key.public_key: self._finder.announced} | self.book.known()
 
     def listen_addresses(self) -> list[str]:
         """Where this peer can be reached, each with its peer id at the end."""

@@ -34,6 +34,7 @@ from multiaddr import Multiaddr
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.handshakes import Handshakes
 from fedchain.network.libp2p.identity import key_pair, peer_id
+from fedchain.network.libp2p.knocking import Answer, answer_knock
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.muxer import BoundedYamux, close_quietly, reset_quietly
 from fedchain.network.libp2p.sockets import BufferedTcp, Wire
@@ -84,9 +85,10 @@ class NoConnector(AutoConnector):
 
 
 class GatedUpgrader(TransportUpgrader):
-    """Turns strangers away between the handshake that names them and everything else."""
+    """Turns strangers away between the handshake that names them and everything else; one may knock before."""
 
     admits: Admits
+    on_knock: Answer | None = None
 
     async def upgrade_security(
         self, raw_conn: IRawConnection, is_initiator: bool, peer_id: ID | None = None
@@ -100,6 +102,8 @@ class GatedUpgrader(TransportUpgrader):
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
         """As libp2p's, for peers that are admitted, and with our yamux: libp2p would ignore it for its own."""
         if not self.admits(peer_id):
+            if self.on_knock is not None and not conn.is_initiator:
+                await answer_knock(conn, peer_id, self.on_knock)
             log.info("%s is not admitted", peer_id)
             raise MuxerUpgradeFailure(f"{peer_id} is not admitted")
         try:
@@ -122,6 +126,11 @@ class GuardedSwarm(Swarm):
             connection.muxed_conn.wire.abort()
             self._tell_of_end(connection)
             self.manager.run_task(close_quietly, connection)
+
+    def welcome(self, answer: Answer) -> None:
+        """Answer strangers that knock."""
+        upgrader: Any = self.upgrader
+        upgrader.on_knock = answer
 
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
         """Forget a connection that ends."""

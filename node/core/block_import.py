@@ -186,8 +186,7 @@ class BlockImport:
             if item not in self._stored and item != EMPTY_ROOT and (data := held(item)) is not None
         }
         self._stored |= fresh.keys()
-        for item in wanted:
-            self._context.publish(item)
+        self._context.publish(*wanted)
         return [Content(item, data) for item, data in fresh.items()]
 
     # final blocks

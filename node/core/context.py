@@ -135,10 +135,13 @@ class Context:
         """Whether a content is here; asked of every status, so that it should not be read for it."""
         return self.storage.holds_content(content_hash) or self.contents.get(content_hash) is not None
 
-    def publish(self, content_hash: Hash) -> None:
-        """Release a content that has arrived to peers that ask for it, and to those that have asked already."""
-        self.contents.publish(content_hash)
-        self.send(self.contents.take_askers(content_hash))
+    def publish(self, *content_hashes: Hash) -> None:
+        """Release contents that have arrived to peers that ask for them, and to those that have asked already."""
+        if not self.contents.has_askers:  # as a rule nobody waits for any of a block's contents
+            return
+        for content_hash in content_hashes:
+            self.contents.publish(content_hash)
+            self.send(self.contents.take_askers(content_hash))
 
     def tell(self, notice: Notice) -> None:
         """Tell the operator."""

@@ -15,15 +15,18 @@ from fedchain.chain.membership.change import (
     ChangeKind,
     propose_removal,
     sign_change,
+    sign_rekey,
 )
-from fedchain.chain.membership.member import Standing
-from fedchain.crypto.address import public_key_from_address
+from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.rules import approvals_required
+from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
 from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change
-from fedchain.wording import printable
+from fedchain.node.membership.invitation import Invitation
+from fedchain.wording import counted, printable
 
 HEIGHTS_VALID = 1_000
 """Blocks that may count a change, from the one on at which it was proposed."""
@@ -47,39 +50,67 @@ class Submitting(Protocol):
         """Have the node take a change from its operator; returns why it was refused."""
 
 
+class Host(Protocol):
+    """Hands out invitations, and keeps requests."""
+
+    def invite(self, name: str) -> Invitation:
+        """Make an invitation for a newcomer of this name. Raises NodeConfigError."""
+
+    def waiting(self) -> Sequence[Change]:
+        """Requests to join that no member approves of yet."""
+
+
 class Desk:
     """Answers the operator's questions about members.
 
     Args:
         service: of the node.
         key: its key.
-        requests: requests to join that no member approves of yet.
+        host: hands out invitations, and keeps requests that no member approves of yet.
+        make_key: makes this member's next key, or reads it if it is there. Raises CryptoError or NodeConfigError.
     """
 
     def __init__(
-        self, service: Submitting, key: PrivateKey, requests: Callable[[], Sequence[Change]] = lambda: ()
+        self, service: Submitting, key: PrivateKey, host: Host, make_key: Callable[[], PrivateKey] = PrivateKey.generate
     ) -> None:
-        self._service, self._key, self._requests = service, key, requests
+        self._service, self._key, self._host, self._make_key = service, key, host, make_key
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer to a question as plain values; None to one that is not about members. Raises NodeConfigError."""
         match asked:
             case {"ask": "members"}:
                 node = self._service.node
-                return account(self._service.genesis, node.head, node.open_changes(), self._requests())
+                return account(self._service.genesis, node.head, node.open_changes(), self._host.waiting())
             case {"ask": "approve", "which": str(which)}:
                 return {"said": self._approve(which)}
             case {"ask": "remove", "member": str(member), "reason": str(reason)}:
                 return {"said": self._remove(member, reason)}
+            case {"ask": "invite", "name": str(name)}:
+                return self._invite(name)
             case {"ask": "leave"}:
                 return {"said": self._change_own(ChangeKind.LEAVE)}
             case {"ask": "back"}:
                 return {"said": self._change_own(ChangeKind.BACK)}
+            case {"ask": "away"}:
+                return {"said": self._change_own(ChangeKind.AWAY)}
+            case {"ask": "rekey"}:
+                return {"said": self._rekey()}
         return None
 
     def _approve(self, which: str) -> str:
         self._expect_a_say()
         return self._consent(self._find(which))
+
+    def _invite(self, name: str) -> dict[str, Any]:
+        self._expect_a_say()
+        made = self._host.invite(name)
+        lacks = approvals_required(self._service.genesis, self._service.node.head, ChangeKind.JOIN) - 1
+        then = f"it takes {counted(lacks, 'more approval')}" if lacks else "it takes no other approval"
+        said = (
+            f"the first key that asks on it is approved of here, as {name}, up to height {made.voucher.until}; {then}. "
+            "Keep the file secret until then"
+        )
+        return {"said": said, "invitation": made.encode().hex()}
 
     def _remove(self, member: str, reason: str) -> str:
         self._expect_a_say()
@@ -100,16 +131,9 @@ class Desk:
 
     def _change_own(self, kind: ChangeKind) -> str:
         """Sign and spread a change of this member itself."""
-        self._expect_records()
-        node, me = self._service.node, self._key.public_key
-        if (record := node.own_record()) is None:
-            raise NodeConfigError("this peer is no member yet")
-        if record.is_changing:
-            then = f"{record.next.name.lower()} from round {record.round} on"
-            raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
-        for change in node.open_changes():
-            if change.member == me and change.kind is kind:
-                return f"it was asked for before: {follows_text(self._service.genesis, node.head, change)}"
+        record, node = self._own_record(), self._service.node
+        if (said := self._asked_before(kind)) is not None:
+            return said
         if kind is ChangeKind.BACK and record.standing is not Standing.AWAY:
             raise NodeConfigError(f"this member is {record.standing.name.lower()}, and not away")
         until = node.head.height + HEIGHTS_VALID
@@ -117,6 +141,38 @@ class Desk:
         self._take(change, approves=False)
         text = follows_text(self._service.genesis, node.head, change)
         return f"{text}; let the node run until then" if kind is ChangeKind.LEAVE else text
+
+    def _rekey(self) -> str:
+        """Make another key and have it take this one's place."""
+        record, node = self._own_record(), self._service.node
+        if (said := self._asked_before(ChangeKind.REKEY)) is not None:
+            return said
+        following = self._make_key()
+        until, chain_id = node.head.height + HEIGHTS_VALID, self._service.genesis.chain_id
+        change = sign_rekey(self._key, following, chain_id, sequence=record.sequence, until=until)
+        self._take(change, approves=False)
+        follows = follows_text(self._service.genesis, node.head, change)
+        return (
+            f"{address(following.public_key)} is the member's next key; {follows}; this node goes on with it by itself"
+        )
+
+    def _own_record(self) -> Member:
+        """This member's record; raises NodeConfigError unless a change of it can be asked for."""
+        self._expect_records()
+        if (record := self._service.node.own_record()) is None:
+            raise NodeConfigError("this peer is no member yet")
+        if record.is_changing:
+            then = f"{record.next.name.lower()} from round {record.round} on"
+            raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
+        return record
+
+    def _asked_before(self, kind: ChangeKind) -> str | None:
+        """The answer where a change of this kind is open already."""
+        node = self._service.node
+        for change in node.open_changes():
+            if change.member == self._key.public_key and change.kind is kind:
+                return f"it was asked for before: {follows_text(self._service.genesis, node.head, change)}"
+        return None
 
     def _consent(self, change: Change) -> str:
         """Approve of a change, unless this member did so before; what follows."""
@@ -138,7 +194,7 @@ class Desk:
         """The change that waits for approval with this hash, or its beginning, name, address or number."""
         node, low = self._service.node, which.lower()
         seats = node.head.roster.seats
-        waiting = [change for change in (*node.open_changes(), *self._requests()) if change.kind.needs_approval]
+        waiting = [change for change in (*node.open_changes(), *self._host.waiting()) if change.kind.needs_approval]
         found = [
             change
             for change in waiting

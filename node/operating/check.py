@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
-from fedchain.files.layout import CHAIN_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.membership.invitation import read_invitation
 from fedchain.node.operating.preflight import (
     LIBP2P_VERSION,
     check_chain,
@@ -194,6 +196,9 @@ def _check_key(
 
 def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> str:
     place = genesis.index.get(key.public_key)
+    if place is None and genesis.version >= CHANGES_VERSION and (Path(config.data) / INVITATION_FILE).exists():
+        read_invitation(Path(config.data) / INVITATION_FILE)
+        return f"{address(key.public_key)} is no founder; it comes, or came, on the invitation in {config.data}"
     if place is None:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     if config.wait_for > len(genesis.members):
@@ -322,7 +327,8 @@ def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Findin
     from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
 
     try:
-        _, reached = parse_bootstrap(place, None if genesis is None else genesis.members)
+        is_fixed = genesis is not None and genesis.version < CHANGES_VERSION
+        _, reached = parse_bootstrap(place, genesis.members if genesis is not None and is_fixed else None)
     except InvalidBootstrap as error:
         raise NodeConfigError(str(error)) from None
     _, _, host, _, port = reached.split("/")

@@ -11,8 +11,11 @@ from fedchain.files.layout import (
     ADDRESS_FILE,
     BAN_FILE,
     CHAIN_FOLDER,
+    INVITATION_FILE,
+    INVITATIONS_FILE,
     KEY_FILE,
     LOG_FILE,
+    SETTINGS_FILE,
     SOCKET,
     TIMELINE_FILE,
     TRAINING_FILE,
@@ -29,6 +32,7 @@ FILES_BESIDE_CONNECTIONS = 128
 OWN_NAMES = (
     *(CHAIN_FOLDER, TRAINING_FILE, ADDRESS_FILE, BAN_FILE),
     *(TIMELINE_FILE, LOG_FILE, SOCKET, KEY_FILE),
+    *(INVITATION_FILE, INVITATIONS_FILE, SETTINGS_FILE),
 )
 """Names of a node's files and folders in its data folder."""
 

@@ -3,12 +3,13 @@
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any, Protocol, assert_never
 
 import fedchain
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.member import Standing
 from fedchain.chain.state import phase_rule
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.address import address
@@ -74,6 +75,10 @@ class Reported(Protocol):
     @property
     def peers(self) -> Set[PublicKey]:
         """The connected peers."""
+
+    @property
+    def asks(self) -> Callable[[], str]:
+        """How the request for a place stands, for a peer that has none yet."""
 
     def method_failure(self) -> str:
         """Why the learning method's own code failed at the open height; empty if it did not."""
@@ -185,6 +190,8 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
     head = node.head
     if head.finished:
         return FINISHED
+    if head.records and (text := _own_standing(service)):
+        return text
     if wanted := node.gathers():
         return f"members: {len(service.peers) + 1} of {wanted} are here"
     if target := node.catching_up_to():
@@ -208,6 +215,20 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
     if missing:
         return f"{counted(len(missing), 'post')}, or the phase's deadline"
     return "a block"
+
+
+def _own_standing(service: Reported) -> str:
+    """Why this peer does not count, and what has to happen; empty if it counts."""
+    record = service.node.own_record()
+    if record is None:
+        return service.asks()
+    match record.standing:
+        case Standing.COMING:
+            return f"round {record.round}, from which on it counts"
+        case Standing.AWAY if not record.is_changing:
+            return "its operator: this member is away until `fedchain node back`"
+        case _:
+            return ""
 
 
 def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:

@@ -2,13 +2,14 @@
 
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskStatus
 
 from fedchain.allocator import return_large_blocks
@@ -20,12 +21,13 @@ from fedchain.chain.exceptions import (
     StoreError,
 )
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.knowledge import Rules
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.files.layout import CHAIN_FOLDER, TIMELINE_FILE
+from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
@@ -39,6 +41,10 @@ from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
 from fedchain.node.membership.desk import Desk
+from fedchain.node.membership.invitation import Invitation, read_invitation
+from fedchain.node.membership.newcomer import Newcomer
+from fedchain.node.membership.next_key import NextKey
+from fedchain.node.membership.requests import Requests
 from fedchain.node.operating.member_numbers import number_members
 from fedchain.node.operating.metrics import answer_metrics
 from fedchain.node.operating.preflight import raise_file_limit, secure_folder
@@ -49,14 +55,14 @@ from fedchain.node.shell.failures import LoggedFailures
 from fedchain.node.shell.service import Contact, Disk, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.local import Local
-from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
+from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
 
 Watch = Callable[[Service], Coroutine[Any, Any, None]]
 
 
-def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> None:
+def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> bool:
     """Run a node until it is interrupted, or ends by itself as its settings say.
 
     Args:
@@ -64,6 +70,9 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         key: this peer's key.
         watch: a task that runs beside the service, such as a display.
         passphrase: passphrase of the key file, and of a dealt share beside it; None if neither is encrypted.
+
+    Returns:
+        Whether its member has another key now, in the same file, with which the node is to be run again.
 
     Raises:
         NodeConfigError: the genesis document does not fit the key, the address cannot be listened on, the journal
@@ -75,14 +84,15 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     return_large_blocks()
     genesis = read_genesis(Path(config.genesis))
     number_members(numbers_of(genesis))
-    if key.public_key not in genesis.index:
-        raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
+    next_key = NextKey(Path(config.key), genesis.chain_id, passphrase)
+    next_key.finish(key.public_key)
+    joining = Joining(key, next_key, _invitation_of(config, genesis, key.public_key, next_key))
     validate_choice(learning_from_genesis(genesis), config.task)
     raise_file_limit(len(genesis.members))
     if config.wait_for > len(genesis.members):
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
     checks = Checks(genesis, rules_of(genesis), failures=LoggedFailures())
-    secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)
+    secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
     folder = Path(config.data)
     secure_folder(folder)
     path = journal_path(Path(config.key), genesis.chain_id)
@@ -91,11 +101,41 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
-        anyio.run(partial(_serve, config, genesis, key, checks, disk, secrets, watch), backend="trio")
+        has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, watch), backend="trio")
+    if has_next:
+        next_key.take(key.public_key)
+    return has_next
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A peer's key, and how the peer comes in."""
+
+    key: PrivateKey
+    """This peer's key."""
+    next_key: NextKey
+    """The one that its member may have after it."""
+    invitation: Invitation | None
+    """The invitation on which it comes, or came; None for founders."""
+
+
+def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next_key: NextKey) -> Invitation | None:
+    """The invitation in a newcomer's folder; None for founders. Raises NodeConfigError: it is no member's key."""
+    path = Path(config.data) / INVITATION_FILE
+    if member in genesis.index or (next_key.has_former and not path.exists()):
+        return None
+    if genesis.version < CHANGES_VERSION or not path.exists():
+        raise NodeConfigError(f"{config.key} is the key of {address(member)}, who is no member of the genesis")
+    found = read_invitation(path)
+    if found.genesis.chain_id != genesis.chain_id:
+        raise NodeConfigError(f"{path} invites to another federation than {config.genesis}")
+    return found
 
 
 def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, passphrase: str | None) -> dict[str, bytes]:
     """The secrets that this member was dealt. A member that lost its share still takes part: others open the sums."""
+    if member not in genesis.index:
+        return {}
     try:
         return read_share(Path(config.key), genesis, member, passphrase)
     except ShareMissing as error:
@@ -123,24 +163,28 @@ def open_store(folder: Path, genesis: Genesis) -> Store:
 async def _serve(
     config: NodeConfig,
     genesis: Genesis,
-    key: PrivateKey,
+    joining: Joining,
     checks: Checks,
     disk: Disk,
     secrets: Mapping[str, bytes],
     watch: Watch | None,
-) -> None:
+) -> bool:
+    """Run the node of :func:`run_node`; returns what that does."""
     # trio and libp2p are imported only here, where they are needed
-    from fedchain.network.libp2p.addresses import InvalidBootstrap
+    from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
     from fedchain.network.libp2p.network import ListenError, open_network
 
+    key, invitation = joining.key, joining.invitation
     folder, manager = Path(config.data), ServiceManager.from_environment()
+    replaced: list[PublicKey] = []
     departure = Departure(
         Ending(config.stop_accuracy, config.stop_patience), exits_when_finished=config.exit_when_finished
     )
+    seat = Seat(genesis.index.get(key.public_key, -1), ())
     training = TrainingWorker(
         Path(config.genesis).absolute(),
         folder,
-        genesis.index[key.public_key],
+        seat,
         Local(config.data_dir, config.task, config.device, config.weights),
         secrets_path(Path(config.key), genesis.chain_id),
         secrets,
@@ -149,13 +193,16 @@ async def _serve(
         async with anyio.create_task_group() as starting:
             scopes = [starting.cancel_scope]
             await starting.start(_stop_on_signal, scopes, manager)
+            if genesis.version < CHANGES_VERSION:
+                for text in config.bootstrap:
+                    parse_bootstrap(text, genesis.members)
             async with (
                 open_network(
                     key,
                     genesis.chain_id,
                     genesis.members,
                     listen=config.listen,
-                    bootstrap=config.bootstrap,
+                    bootstrap=(*config.bootstrap, *_places_of(invitation)),
                     announce=config.announce,
                     folder=folder,
                     limits=limits_of(genesis, checks.rules),
@@ -177,9 +224,19 @@ async def _serve(
                 service = Service(genesis, key, checks, disk, contact, training, conduct)
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
-                tasks.start_soon(_inform, manager, training, service)
+                tasks.start_soon(_inform, manager, training, service, seat)
                 tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
-                tasks.start_soon(answer_status, folder, service, network, Desk(service, key))
+                make_key = _cannot_change_keys if secrets else joining.next_key.make
+                requests = Requests(service, key, folder, network.known_places, learning_from_genesis(genesis).clients)
+                tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))
+                tasks.start_soon(_await_next_key, joining, service, replaced, tasks.cancel_scope.cancel)
+                if genesis.admission is not Admission.CLOSED:
+                    network.welcome(requests.take)
+                if invitation is not None:
+                    newcomer = Newcomer(service, key, invitation, network.knock)
+                    service.asks = lambda: newcomer.standing
+                    tasks.start_soon(newcomer.run)
+                    tasks.start_soon(newcomer.check_chain)
                 if config.metrics:
                     tasks.start_soon(answer_metrics, config.metrics, service, network)
                 if watch is not None:
@@ -193,6 +250,31 @@ async def _serve(
     finally:
         manager.tell(STOPPING=1)
         await training.close()
+    return bool(replaced)
+
+
+async def _await_next_key(
+    joining: Joining, service: Service, replaced: list[PublicKey], leave: Callable[[], None]
+) -> None:
+    """Leave once the chain says that the member has its next key; raises NodeConfigError if it has somebody else's."""
+    me = service.me
+    while True:
+        roster = service.node.head.roster
+        if me not in roster.members and (joining.next_key.is_there or roster.current(me) != me):
+            following = await to_thread.run_sync(joining.next_key.read)
+            if following is not None and following.public_key in roster.members:
+                log.info("this member has another key now, %s: going on with it", address(following.public_key))
+                replaced.append(following.public_key)
+                leave()
+                return
+            if (current := roster.current(me)) != me:
+                raise NodeConfigError(f"this member has another key now, {address(current)}, which is not here")
+        await service.next_head()
+
+
+def _cannot_change_keys() -> PrivateKey:
+    """Refuse another key where shares were dealt to the one that there is; raises NodeConfigError."""
+    raise NodeConfigError("this member was dealt a share, which is sealed to its key: it cannot take another one")
 
 
 def ended_by(error: Exception) -> Exception:
@@ -201,8 +283,22 @@ def ended_by(error: Exception) -> Exception:
     return NodeFailed(str(error)) if is_refusal else error
 
 
-async def _inform(manager: ServiceManager, training: TrainingWorker, service: Service) -> None:
-    """Have the data read, and from then on report the node's state to the service manager."""
+def _places_of(invitation: Invitation | None) -> Iterator[str]:
+    """Addresses to start from, as an invitation names them."""
+    for member, places in () if invitation is None else invitation.places:
+        for place in places:
+            yield f"{place}/p2p/{address(member)}"
+
+
+async def _inform(manager: ServiceManager, training: TrainingWorker, service: Service, seat: Seat) -> None:
+    """Have the data read, and from then on report the node's state to the service manager.
+
+    A newcomer knows its place, and so its part of the data, once a block gives it.
+    """
+    while service.me not in (roster := service.node.head.roster):
+        await service.next_head()
+    if seat.number < 0:
+        seat.number, seat.members = roster.seats[service.me], roster.members
     await training.prepare()
     await manager.follow(service.status)
 
@@ -214,8 +310,9 @@ def limits_of(genesis: Genesis, rules: Rules) -> Limits:
     may lie. If posts list parts, every node dials all members, since only a part's author and its readers have it, and
     nobody passes it on. There is room for a connection with each member, whichever are up and whoever dials.
     """
-    usual, others = Limits(), len(genesis.members) - 1
-    wanted = min(others, 2 * genesis.fault_model.faulty(len(genesis.members)) + 1)
+    count = max(len(genesis.members), learning_from_genesis(genesis).clients)  # as many as there may ever be
+    usual, others = Limits(), count - 1
+    wanted = min(others, 2 * genesis.fault_model.faulty(count) + 1)
     if lists_parts(genesis, rules):
         wanted = others
     return replace(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import anyio
@@ -21,7 +22,7 @@ from anyio.abc import TaskGroup
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.change import Change
+from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.address import address
@@ -68,6 +69,9 @@ from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker, VerifyingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
+
+GUESTS_MAX = 64
+"""Most peers that are let in though they are no members at our head: members vouch for them, and some of these lie."""
 
 TICK_S = 1.0
 """Seconds between a node's ticks."""
@@ -190,7 +194,11 @@ class Service:
         self._jobs: deque[Job] = deque()
         self._job_arrived = anyio.Event()
         self._head_moved = anyio.Event()
+        self.asks: Callable[[], str] = lambda: ""
+        """How the request for a place stands, for a peer that has none yet."""
         self._tasks: TaskGroup | None = None
+        self._guests: dict[str, tuple[PublicKey, ...]] = {}  # let in though no members at our head, by the reason
+        self._joining: tuple[PublicKey, ...] = ()  # keys that ask for a place, for each of which a member vouches
         self._training_turn = anyio.Lock()
         self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
         self._sightings = Sightings(self.node.head.height + 1, now().ms)
@@ -219,6 +227,11 @@ class Service:
         """Have the node take a change of the membership from its operator; returns why it was refused."""
         return self._take(ChangeSubmitted(change, approves))
 
+    def admit(self, reason: str, peers: Sequence[PublicKey]) -> None:
+        """Let these peers connect, though they are no members at our head, in place of others for the same reason."""
+        self._guests[reason] = tuple(peers)
+        self._track()
+
     def handle(self, event: Event) -> Verdict:
         """Pass an event to the node; returns the verdict on a received message."""
         return verdict(self._take(event))
@@ -244,9 +257,12 @@ class Service:
         self.activity.validation_s += time.perf_counter() - begun
         if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
-        if self.node.head is not old:
-            if self.node.head.roster.reachable != old.roster.reachable:
-                self._track()
+        joining = tuple(change.member for change in self.node.open_changes() if change.kind is ChangeKind.JOIN)
+        has_moved = self.node.head is not old
+        if joining != self._joining or (has_moved and self.node.head.roster.reachable != old.roster.reachable):
+            self._joining = joining
+            self._track()
+        if has_moved:
             self._log_head()
             self._end_sightings()
             self._head_moved.set()
@@ -255,8 +271,9 @@ class Service:
 
     def _track(self) -> None:
         """Tell the network, and the log, the members at the head."""
-        number_members({address(member): number for member, number in self.node.head.roster.seats.items()})
-        self._contact.network.track(self.node.head.height, self.node.head.roster.reachable)
+        roster, strangers = self.node.head.roster, [*chain(*self._guests.values(), self._joining)][:GUESTS_MAX]
+        number_members({address(member): number for member, number in roster.seats.items()})
+        self._contact.network.track(self.node.head.height, (*roster.reachable, *strangers))
 
     def _is_done(self, effect: Effect) -> bool:
         """Whether an effect was carried out at once, since it changes nothing that others see."""

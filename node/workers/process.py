@@ -3,7 +3,8 @@
 ``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK DEVICE SECRETS``,
 ``… mine FUNCTION`` and ``… verify``.
 They read frames from standard input and answer on standard output. A trainer first receives the secrets that the member
-was dealt. It stores each contribution before it answers, so after a restart it gives the same bytes for the same phase.
+was dealt, and the members where they are not the founders. It stores each contribution before it answers, so after a
+restart it gives the same bytes for the same phase.
 """
 
 import os
@@ -31,6 +32,7 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
+from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
 from fedchain.learning.executors.executor import Answer, Question
@@ -67,6 +69,7 @@ class Trainer:
         secrets: file of this member's private randomness, read when the method first asks; empty if there is none. The
             privacy ledger lies beside it.
         dealt: secrets that this member was dealt, by name, such as its share of a key.
+        members: public keys by place; none for those of the founding document.
 
     Raises:
         LearningError: the data cannot be used.
@@ -81,6 +84,7 @@ class Trainer:
         local: Local = DEFAULTS,
         secrets: str = "",
         dealt: Mapping[str, bytes] = MappingProxyType({}),
+        members: Sequence[PublicKey] = (),
     ) -> None:
         from fedchain.learning.device import DEVICE, describe_device
         from fedchain.learning.executors.inline import InlineExecutor
@@ -97,7 +101,7 @@ class Trainer:
         plan = LearnerPlan(
             config=config,
             device=local.device,
-            members=genesis.members,
+            members=tuple(members) or genesis.members,
             chain_id=genesis.chain_id,
             secrets=Named(f"{custody}.secrets_file:secrets_in", (secrets, sorted(dealt.items()))) if secrets else None,
             ledger=Named(f"{custody}.ledger_file:ledger_beside", (secrets,)) if secrets else None,
@@ -168,7 +172,8 @@ def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str
     use_threads()
     try:
         genesis = read_genesis(Path(genesis_path))
-        trainer = Trainer(genesis, Path(folder), int(member), Local(*local), secrets, dict(orders.get()))
+        dealt, members = orders.get()
+        trainer = Trainer(genesis, Path(folder), int(member), Local(*local), secrets, dict(dealt), members)
     except (LearningError, ChainError, NodeConfigError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fedchain.chain.block import Header
+from fedchain.crypto.keys import PublicKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.node.core.jobs import Verified, VerifySignatures
@@ -52,22 +54,42 @@ class WorkerFailed(Exception):
     """The worker could not fulfil a request, for a reason that trying again would not change."""
 
 
+@dataclass(slots=True)
+class Seat:
+    """A peer's place, which a newcomer gets while its node runs."""
+
+    number: int
+    """Its place among the members, from 0."""
+    members: Sequence[PublicKey]
+    """Public keys by place; empty for those of the founding document."""
+
+
 class TrainingWorker:
     """A long-lived process that trains; one contribution at a time.
 
     It receives the secrets that the member was dealt through its pipe, which nobody else reads and nothing stores.
+
+    Args:
+        genesis_path: the founding document.
+        folder: the node's.
+        member: this peer's place, or that of a newcomer as soon as it has one.
+        local: what the member chooses for itself.
+        secrets: file of its private randomness.
+        dealt: secrets that it was dealt.
     """
 
     def __init__(
         self,
         genesis_path: Path,
         folder: Path,
-        member: int,
+        member: "int | Seat",
         local: Local = DEFAULTS,
         secrets: Path | None = None,
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        self._command = ["train", str(genesis_path), str(folder), str(member), str(secrets or ""), *local]
+        self._member = member if isinstance(member, Seat) else Seat(member, ())
+        self._places = ["train", str(genesis_path), str(folder)]
+        self._rest = [str(secrets or ""), *local]
         self._dealt = sorted(dealt.items())
         self._process: WorkerProcess | None = None
         self._lock = anyio.Lock()
@@ -109,8 +131,9 @@ class TrainingWorker:
             for _ in range(TRIES_MAX):
                 try:
                     if self._process is None:
-                        self._process = await WorkerProcess.start(self._command)
-                        await self._process.send(self._dealt)
+                        words = [*self._places, str(self._member.number), *self._rest]
+                        self._process = await WorkerProcess.start(words)
+                        await self._process.send([self._dealt, list(self._member.members)])
                         _result(await self._process.receive())
                     if request is None:
                         return []

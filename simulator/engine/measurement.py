@@ -1,6 +1,6 @@
 """Measurements of a simulation: one row a round, and the times of each peer's work."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedchain.files.members import MemberAccuracy
@@ -86,7 +86,7 @@ class RoundMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)

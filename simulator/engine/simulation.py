@@ -201,10 +201,12 @@ class Simulation:
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
+        if not effects and isinstance(event, (PeerConnected, PeerDisconnected)):  # two thirds, where many sleep
+            return
         if peer.is_honest and peer.node is not None and (effects or _brings_block(event)):
             self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
-        if not effects and isinstance(event, (MessageReceived, PeerConnected)):
-            if peer.is_honest and isinstance(event, MessageReceived):
+        if not effects and isinstance(event, MessageReceived):
+            if peer.is_honest:
                 self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
             return
         if isinstance(event, Contributed):

@@ -172,12 +172,13 @@ class Loop:
     def _prototypes(self, model: Model, peer: Peer, width: int) -> NDArray[np.float32]:
         """(C, D): each class's mean embedding of the client's training images; zeros where it has none."""
         model.eval()
+        classes = self._data.classes
         with torch.inference_mode():
             embeddings = torch.cat([model(batch)[0] for batch in torch.split(peer.images, 256)])
-            found = torch.zeros(self._data.classes, width)
-            for label in set(peer.labels.tolist()):
-                found[label] = embeddings[peer.labels == label].mean(dim=0)
-        return found.numpy()
+        sums = torch.zeros(classes, width, dtype=torch.float64)
+        sums.index_add_(0, peer.labels, embeddings.double())
+        counts = torch.bincount(peer.labels, minlength=classes).clamp(min=1)
+        return (sums / counts.unsqueeze(1)).float().numpy()
 
     def _size(self) -> int:
         """How many numbers a client shares at most."""

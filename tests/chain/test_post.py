@@ -35,6 +35,14 @@ def _is_signed(post: Post) -> bool:
     return is_valid_signature(post.sender, post.signature, message)
 
 
+def test_a_post_that_was_read_for_one_chain_is_signed_for_no_other() -> None:
+    signed = post(keys(1)[0], GENESIS, 1, payload(1))
+    other = bytes(32)
+    assert _is_signed(signed)
+    assert not is_valid_signature(signed.sender, signed.signature, signed.signing_message(other))
+    assert _is_signed(signed)
+
+
 def test_the_same_post_has_the_same_bytes() -> None:
     first, second = (post(keys(1)[0], GENESIS, 1, payload(1)) for _ in range(2))
     assert first == second

@@ -160,6 +160,35 @@ def test_a_height_is_confirmed_by_more_than_may_lie_and_then_for_good() -> None:
     assert catch_up.confirmed == 7
 
 
+def _confirmed_and_gone() -> CatchUp:
+    """Catching up where two members confirmed height 3 and are gone, one of them after it claimed 5."""
+    catch_up = a_catch_up()
+    for peer, height in ((HONEST, 3), (OTHER, 3), (HONEST, 5)):
+        catch_up.claim(peer, height)
+    catch_up.drop(HONEST)
+    catch_up.drop(OTHER)
+    assert catch_up.confirmed == 3
+    return catch_up
+
+
+def test_members_that_go_confirm_nothing_and_take_nothing_back() -> None:
+    catch_up = _confirmed_and_gone()
+    catch_up.claim(LIAR, 6)
+    assert catch_up.confirmed == 3, "one claims more"
+    catch_up.claim(SECOND_LIAR, 7)
+    assert catch_up.confirmed == 6
+
+
+def test_claims_that_fall_confirm_nothing_and_take_nothing_back() -> None:
+    catch_up = _confirmed_and_gone()
+    catch_up.claim(LIAR, 9)
+    catch_up.claim(LIAR, 0)
+    catch_up.claim(SECOND_LIAR, 6)
+    assert catch_up.confirmed == 3, "one claims more by now"
+    catch_up.claim(HONEST, 7)
+    assert catch_up.confirmed == 6
+
+
 def test_where_nobody_lies_one_claim_confirms() -> None:
     catch_up = a_catch_up(faulty=0)
     catch_up.claim(HONEST, 5)

@@ -77,8 +77,8 @@ def test_the_timeline_has_round_numbers_and_marks_who_mined(figures: list[Any]) 
 
 def _bars(axes: Any, label: str) -> list[tuple[float, float, float]]:
     """Row, begin and end of the bars of a label."""
-    (drawn,) = [bars for bars in axes.containers if bars.get_label() == label]
-    boxes = [bar.get_bbox() for bar in drawn]
+    (drawn,) = [bars for bars in axes.collections if bars.get_label() == label]
+    boxes = [bar.get_extents() for bar in drawn.get_paths()]
     return sorted((round((box.y0 + box.y1) / 2, 3), box.x0, box.x1) for box in boxes)
 
 

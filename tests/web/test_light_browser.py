@@ -346,6 +346,19 @@ def test_a_block_that_is_not_final_has_no_line(address: str, context: BrowserCon
     expect(line(page)).to_have_count(0)
 
 
+@pytest.mark.parametrize("path", ["members?height=3", "member/9", "participation", "block/1"])
+def test_pages_of_members_that_change_read_well_for_everybody(address: str, context: BrowserContext, path: str) -> None:
+    page = context.new_page()
+    page.goto(f"{address}/renewed/{path}")
+    page.set_viewport_size({"width": 320, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    page.evaluate(AXE)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert page.evaluate(AXE_RUN, CONTRAST)["violations"] == []
+    assert page.evaluate(AXE_RUN, LEVELS_A_AND_AA)["violations"] == []
+
+
 def test_the_line_reads_well_for_everybody(address: str, context: BrowserContext) -> None:
     page = context.new_page()
     answering(page, "**/api/v1/plain/light/3", spoilt(lambda block: forge(block, 0)))

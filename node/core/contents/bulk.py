@@ -89,10 +89,10 @@ class BulkParts:
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
         """Whether a content is a part that the peer may not have from us."""
-        is_part = self._fetching.is_under_way(content_hash) or self._lookup.has(content_hash)
-        if not is_part or self._context.contents.is_public(content_hash):
+        if self._context.contents.is_public(content_hash):  # the usual case, before the disk is asked
             return False
-        return not self._own.may_have(peer, content_hash)
+        is_part = self._fetching.is_under_way(content_hash) or self._lookup.has(content_hash)
+        return is_part and not self._own.may_have(peer, content_hash)
 
     def _open_posts(self) -> Iterator[tuple[Post, bytes]]:
         """Posts of the open phase with their lists, whether or not all of their parts are here."""

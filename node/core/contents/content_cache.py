@@ -104,6 +104,11 @@ class ContentCache:
         if (data := self._unchecked.pop(content_hash, None)) is not None:
             self._held[content_hash] = data
 
+    @property
+    def has_askers(self) -> bool:
+        """Whether anybody waits for a content to be here, or to be released."""
+        return bool(self._askers or self._unchecked)
+
     def is_public(self, content_hash: Hash) -> bool:
         """Whether a content that any peer may have is held or stored."""
         return content_hash in self._held or self._stored(content_hash) is not None

@@ -150,6 +150,8 @@ class Turns:
 
     def _in_order(self, is_wanted: Callable[[Hash], bool], peers: Container[PublicKey], now_ms: int) -> list[PublicKey]:
         """Authors with waiting parts, the next one first; the first part in each author's queue does wait."""
+        if not self._waiting:
+            return []
         running, held_ms = self._authors(), self._held_until(now_ms)
         authors = [author for author in [*self._waiting] if author in peers and self._has_waiting(author, is_wanted)]
         return sorted(authors, key=lambda author: (running[author], held_ms[author]))

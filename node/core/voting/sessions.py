@@ -8,6 +8,8 @@ process, replayed by anybody, name no new number: they are answered, and nothing
 The statements that are passed on are bounded: a number for each member and height, and only heights near our own head.
 """
 
+from collections import Counter
+
 from fedchain.chain.exceptions import AlreadyKnown, InvalidSignature, LimitReached, OutOfWindow
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import SessionMessage
@@ -48,6 +50,7 @@ class Sessions:
     def __init__(self, context: Context, number: bytes, *, has_listened: bool = False) -> None:
         self._context, self._number, self._has_listened = context, number, has_listened
         self._kept: dict[PublicKey, list[Session]] = {}
+        self._kept_at = Counter[int]()  # their number by height
         self._gone: set[PublicKey] = set()  # peers that were disconnected: they may be connected to our twin meanwhile
         self._has_begun = context.head.height > 0 or context.journal != Journal()  # whether our key may have signed
         self._until = 0  # height up to which we announce ourselves
@@ -78,6 +81,7 @@ class Sessions:
         if not context.is_signed(member, session):
             raise InvalidSignature("signature", f"{session.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
         self._kept[member] = [*kept, session]
+        self._kept_at[session.height] += 1
         if member == context.me:
             self._meet(session)
         elif member == peer:  # its own statement: other sessions of its key may reach it in no other way
@@ -112,12 +116,17 @@ class Sessions:
     def on_head(self) -> None:
         """The head moved: drop statements far below it."""
         low = self._context.head.height - HEIGHTS_APART
+        passed = [height for height in self._kept_at if height < low]
+        if not passed:
+            return
+        for height in passed:
+            del self._kept_at[height]
         near = ((member, [known for known in kept if known.height >= low]) for member, kept in self._kept.items())
         self._kept = {member: kept for member, kept in near if kept}
 
     def kept(self) -> int:
         """Number of statements that are kept."""
-        return sum(map(len, self._kept.values()))
+        return self._kept_at.total()
 
     def _meet(self, session: Session) -> None:
         """Take another session of our own key, of an earlier process or of one that runs."""

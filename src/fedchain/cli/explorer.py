@@ -17,7 +17,7 @@ from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
-from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
+from fedchain.chain.explorer.plain import plain, plain_proof
 from fedchain.chain.explorer.views import BlockView, PeerView, TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
@@ -105,7 +105,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
         """Show the knowledge that a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
             answer = explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number)
-            _show(answer, as_json, explorer.genesis, folder)
+            _show(answer, as_json, explorer, folder)
 
     @app.command()
     def verify(
@@ -131,7 +131,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             folder = _one(places)
         with _store(folder, code_of_damage=1) as store:
             report = audit_store(store, rules_with(method or ())(store.genesis))
-            _show(report, as_json, store.genesis, folder)
+            _show(report, as_json, Explorer(store), folder)
         raise typer.Exit(0 if report.is_valid else 1)
 
     @app.command()
@@ -279,10 +279,11 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 def _command(question: Question) -> Callable[..., None]:
     def command(folder: Path, as_json: bool, **about: Any) -> None:
         with _store(folder) as store:
-            answer = question.ask(Explorer(store), *about.values())
+            explorer = Explorer(store)
+            answer = question.ask(explorer, *about.values())
             if isinstance(answer, BlockView | PeerView):
                 answer = _with_observations(answer, folder)
-            _show(answer, as_json, store.genesis, folder)
+            _show(answer, as_json, explorer, folder)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("folder", keyword, annotation=Folder)]
@@ -342,7 +343,7 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     knowledge = explorer.safetensors(rules)
     out.mkdir(parents=True, exist_ok=True)
     # A chain may not fit into memory: it is written block by block, under another name until it is complete.
-    unfinished, numbers = out / "chain.jsonl.unfinished", numbers_of(explorer.genesis)
+    unfinished, numbers = out / "chain.jsonl.unfinished", explorer.numbers
     try:
         with unfinished.open("w", encoding="utf-8") as file:
             for view in explorer.views():
@@ -355,9 +356,9 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     return files
 
 
-def _show(answer: Any, as_json: bool, genesis: Genesis, folder: Path) -> None:
+def _show(answer: Any, as_json: bool, explorer: Explorer, folder: Path) -> None:
     if as_json:
-        typer.echo(json.dumps(_plain(answer, genesis), indent=2))
+        typer.echo(json.dumps(_plain(answer, explorer), indent=2))
         return
     if isinstance(answer, Genesis):
         for label, text in describe_genesis(answer):
@@ -369,16 +370,17 @@ def _show(answer: Any, as_json: bool, genesis: Genesis, folder: Path) -> None:
 
     # The texts came from other peers: none of them is markup.
     console = Console()
-    for part in render(answer, genesis, is_virtual=scenario_file(folder) is not None):
+    is_virtual = scenario_file(folder) is not None
+    for part in render(answer, explorer.genesis, is_virtual=is_virtual, numbers=explorer.numbers):
         console.print(part, crop=False)
     if isinstance(answer, TransactionProof):
         typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
 
 
-def _plain(answer: Any, genesis: Genesis) -> Any:
+def _plain(answer: Any, explorer: Explorer) -> Any:
     if isinstance(answer, Genesis):
         return plain_genesis(answer)
-    return plain_proof(answer) if isinstance(answer, TransactionProof) else plain(answer, numbers_of(genesis))
+    return plain_proof(answer) if isinstance(answer, TransactionProof) else plain(answer, explorer.numbers)
 
 
 explorer = explorer_app()

@@ -59,13 +59,15 @@ _LABELS = {
 _STYLES = {"invalid": "red"}
 
 
-def render(answer: Any, genesis: Genesis, *, is_virtual: bool = False) -> Iterator[RenderableType]:
+def render(
+    answer: Any, genesis: Genesis, *, is_virtual: bool = False, numbers: Mapping[str, int] | None = None
+) -> Iterator[RenderableType]:
     """An answer as a line for each field, then a table for each field that holds several; or a tuple of answers.
 
     ``genesis`` is the founding document of their chain, whose times are no dates if it ``is_virtual``. Print the parts
-    with ``crop=False``.
+    with ``crop=False``. ``numbers`` are the members' by address, the founders' unless given.
     """
-    show = _Format(genesis.created_ms, numbers_of(genesis), is_virtual)
+    show = _Format(genesis.created_ms, numbers_of(genesis) if numbers is None else numbers, is_virtual)
     if isinstance(answer, tuple):
         yield _table(answer, show) if answer else "none"
         return

@@ -50,7 +50,7 @@ def new_key(
     from fedchain.crypto.keys import PrivateKey
 
     with clear_errors():
-        passphrase = None if plain else _new_passphrase(path)
+        passphrase = None if plain else new_passphrase(path, "take --plain")
         key = PrivateKey.generate()
         key.save(path, passphrase)
         typer.echo(address(key.public_key))
@@ -192,13 +192,17 @@ def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
     return passphrase
 
 
-def _new_passphrase(path: Path) -> str:
+def new_passphrase(path: Path, instead: str) -> str:
+    """A passphrase for a key that is about to be made, from the environment or, on a terminal, from the operator.
+
+    Raises NodeConfigError: there is neither; the message says what to do ``instead``.
+    """
     from fedchain.node.config import NodeConfigError
 
     passphrase = _passphrase_of_environment()
     if not passphrase and not sys.stdin.isatty():
         raise NodeConfigError(
-            f"{path} is not made: no terminal to ask for a passphrase; set {PASSPHRASE_VARIABLE}, or take --plain"
+            f"{path} is not made: no terminal to ask for a passphrase; set {PASSPHRASE_VARIABLE}, or {instead}"
         )
     return passphrase or ask_passphrase(twice=True)
 

@@ -1,6 +1,5 @@
 """``fedchain node``: run peers on a real network. Nothing heavy is imported before a command runs."""
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,10 +13,11 @@ from fedchain.cli.check import check
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
+from fedchain.cli.common.running import run
 from fedchain.cli.common.shared import Sharing
 from fedchain.cli.common.start_options import with_node_options
-from fedchain.cli.keys import unlock_key
-from fedchain.cli.members import approve, back, leave, members, remove
+from fedchain.cli.membership.joining import invite, join
+from fedchain.cli.membership.members import approve, away, back, leave, members, rekey, remove
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import choose_aggregator
@@ -47,18 +47,8 @@ def start(
     """Run a peer until Ctrl-C. Started again, it continues where it was."""
     with clear_errors() as complaints:
         from fedchain.node.config import load_config
-        from fedchain.node.operating.console import set_up_logging, show_service
-        from fedchain.node.operating.preflight import check as check_start
 
-        settings = load_config(file, overrides())
-        set_up_logging(verbose, settings.log_format)
-        complaints.are_logged = settings.log_format == "json"
-        check_start(settings)
-        private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
-        from fedchain.node.shell.run import run_node  # slow to import: errors were checked for before
-
-        watch = show_service if sys.stdout is not None and sys.stdout.isatty() else None  # it may be closed
-        run_node(settings, private_key, watch, passphrase=passphrase)
+        run(load_config(file, overrides()), complaints, verbose=verbose)
 
 
 node_app.command("check")(check)
@@ -201,7 +191,11 @@ node_app.command("bans")(bans)
 node_app.command("unban")(unban)
 node_app.command("privacy")(privacy)
 node_app.command("members")(members)
+node_app.command("invite")(invite)
+node_app.command("join")(join)
 node_app.command("approve")(approve)
 node_app.command("leave")(leave)
 node_app.command("remove")(remove)
+node_app.command("away")(away)
 node_app.command("back")(back)
+node_app.command("rekey")(rekey)

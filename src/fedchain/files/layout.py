@@ -27,6 +27,10 @@ SOCKET = "status.sock"
 ADDRESS_FILE, BAN_FILE = "addresses.json", "bans.json"
 """In a node's folder: the addresses at which members were reached; the banned members."""
 
+INVITATION_FILE, INVITATIONS_FILE, SETTINGS_FILE = "invitation", "invitations.json", "node.toml"
+"""In a node's folder: the invitation on which it came; those that it handed out; the settings that a newcomer began
+with."""
+
 KEY_FILE, LOG_FILE, START_FILE = "key.pem", "node.log", "start.sh"
 """In the folder of a test network's node: its key, its output, and the script that starts it again."""
 

@@ -346,7 +346,7 @@ class Site:
             "question": request.query_params,
             "chain": chain,
             "chains": list(self.chains.values()),
-            "names": None if chain is None else Names(chain.genesis, chain.key, is_virtual=chain.is_simulated),
+            "names": None if chain is None else _names(chain, reading),
             "progress": None
             if reading is None or reading.is_complete
             else (reading.columns.height, reading.explorer.held),
@@ -445,3 +445,9 @@ def is_own_host(host: str, hosts: frozenset[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _names(chain: Chain, reading: Reading | None) -> Names:
+    """Names of a chain's members; of its founders alone where nothing was read."""
+    numbers = None if reading is None else reading.explorer.numbers
+    return Names(chain.genesis, chain.key, is_virtual=chain.is_simulated, numbers=numbers)

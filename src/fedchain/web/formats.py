@@ -1,6 +1,6 @@
 """How pages write values: times, sizes, hashes and members."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from math import isinf
 from typing import Any
@@ -60,12 +60,21 @@ class Names:
         root: the first part of the addresses of the chain's pages.
         is_report: whether everything is on one page, so that links lead to places on it.
         is_virtual: whether the chain's times are a simulation's: then they count from the founding and are not dates.
+        numbers: number of each member by its address; those of the founders unless given.
     """
 
-    def __init__(self, genesis: Genesis, root: str, *, is_report: bool = False, is_virtual: bool = False) -> None:
+    def __init__(
+        self,
+        genesis: Genesis,
+        root: str,
+        *,
+        is_report: bool = False,
+        is_virtual: bool = False,
+        numbers: Mapping[str, int] | None = None,
+    ) -> None:
         self._genesis, self._is_virtual = genesis, is_virtual
         self._root, self._is_report = root, is_report
-        self._numbers = numbers_of(genesis)
+        self._numbers = numbers_of(genesis) if numbers is None else numbers
 
     def link(self, path: str) -> str:
         """Address of a page of the chain."""
@@ -85,7 +94,7 @@ class Names:
         number = self._numbers.get(name)
         if number is None:  # the readers of a part have names
             return escape(printable(name))
-        # Neither an address of the genesis document nor the place of a page has a letter to escape.
+        # Neither an address of a member nor the place of a page has a letter to escape.
         place, end = self.link(f"member/{number}"), name[-ADDRESS_SHORT:]
         return Markup(f'<a class="member" href="{place}" title="{name}"><b>{number}</b> <code>…{end}</code></a>')
 

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
-from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
+from fedchain.chain.explorer.plain import plain, plain_proof
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.figures.network import pairs_of
@@ -39,6 +39,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "block/{name}": lambda chain, reading, request: blocks.block_view(chain, reading, request.path_params["name"]),
         "tx/{name}": lambda chain, reading, request: blocks.find_transaction(reading, request.path_params["name"]),
         "members": _members,
+        "places": _places,
         "member/{name}": _member,
         "round/{name}": _round,
         "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
@@ -63,7 +64,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         def respond(request: Request) -> Response:
             chain = chain_of(request)
             with chain.reading() as reading:
-                return JSONResponse(plain(ask(chain, reading, request), numbers_of(chain.genesis)))
+                return JSONResponse(plain(ask(chain, reading, request), reading.explorer.numbers))
 
         return respond
 
@@ -103,8 +104,13 @@ def _members(chain: Chain, reading: Reading, request: Request) -> Any:
     return reading.explorer.members(reading.columns)
 
 
+def _places(chain: Chain, reading: Reading, request: Request) -> Any:
+    height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
+    return reading.explorer.places(height)
+
+
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:
-    view = asked.peer(reading, asked.member_named(chain.genesis, request.path_params["name"]))
+    view = asked.peer(reading, asked.member_named(reading.explorer.state.roster.members, request.path_params["name"]))
     return rounds.with_rounds(chain, reading, view)
 
 

@@ -53,7 +53,13 @@ def render_report(chain: Chain) -> str:
         last = reading.explorer.held.stop - 1
         context = overview.home(chain, reading, {}) | members.members(chain, reading, {})
         context |= overview.genesis(chain, reading, {}) | _knowledge(chain, reading)
-        names = Names(chain.genesis, chain.key, is_report=True, is_virtual=chain.is_simulated)
+        names = Names(
+            chain.genesis,
+            chain.key,
+            is_report=True,
+            is_virtual=chain.is_simulated,
+            numbers=reading.explorer.numbers,
+        )
         context |= rounds.participation(chain, reading, {}, names)
         context["all_blocks"] = blocks.timed_blocks(chain, reading, last - BLOCKS_MAX + 1, last)[::-1]
     frame = {

@@ -377,3 +377,18 @@ def test_newcomers_and_leavers_are_among_the_members(tmp_path: Path) -> None:
         assert [item.posts for item in shown] == [5, 2, 5, 5, 5, 3]
         assert [item.elector for item in shown] == [True, False, True, True, True, True]
         assert explorer.peer("5").public_key == keys(6)[5].public_key
+        newcomer, leaver = address(keys(6)[5].public_key), address(keys(2)[1].public_key)
+        changes = {item.kind: item for item in explorer.block("1").changes}
+        assert (changes["join"].member, changes["join"].round, len(changes["join"].approvals)) == (newcomer, 3, 4)
+        assert (changes["leave"].member, changes["leave"].text, changes["leave"].approvals) == (leaver, "", ())
+        assert explorer.block("2").changes == ()
+        assert explorer.numbers[newcomer] == 5
+        standings = {height: [item.standing for item in explorer.places(height)] for height in (1, 2, 3)}
+        assert standings[1] == ["active"] * 5
+        assert standings[2] == [*["active"] * 5, "coming"]
+        assert standings[3] == ["active", "left", *["active"] * 4]
+        assert [item.following for item in explorer.places(2)] == ["", "left", "", "", "", "active"]
+        assert explorer.places() == explorer.places(6)
+        for height in (0, 7):
+            with pytest.raises(NotFound, match=f"the members at height {height} are not known here"):
+                explorer.places(height)

@@ -276,3 +276,26 @@ def test_addresses_are_those_of_the_members_that_are_tracked() -> None:
     assert known.due((), 0.0) == [(TWO, [at(2)])]
     known.on_failure(ONE, 0.0)  # an attempt that began before
     assert known.failures(ONE) == 0
+
+
+def test_a_bootstrap_peer_that_is_no_member_yet_is_dialled_once_it_is() -> None:
+    members = Membership(MEMBERS)
+    known = AddressBook(ME, members, LIMITS, None)
+    known.add_fixed(STRANGER, at(1))
+    assert known.due([], 0.0) == []
+    known.adopt(STRANGER)
+    assert known.due([], 0.0) == [], "it is no member yet"
+    known.add_fixed(STRANGER, at(1))
+    members.track(1, [*MEMBERS, STRANGER])
+    known.adopt(STRANGER)
+    assert known.due([], 0.0) == [(STRANGER, [at(1)])]
+
+
+def test_saved_addresses_of_members_that_came_later_are_found_again(tmp_path: Path) -> None:
+    (tmp_path / ADDRESS_FILE).write_text(json.dumps({address(STRANGER): [at(1), "nowhere"]}))
+    members = Membership(MEMBERS)
+    known = AddressBook(ME, members, LIMITS, tmp_path)
+    assert known.known() == {}
+    members.track(1, [*MEMBERS, STRANGER])
+    known.adopt(STRANGER)
+    assert known.known() == {STRANGER: [at(1)]}

@@ -3,8 +3,9 @@
 import json
 
 from fedchain.chain.genesis import Admission
+from fedchain.chain.membership.change import ChangeKind
 from fedchain.crypto.address import address
-from fedchain.node.membership.account import account, account_lines, admission_text
+from fedchain.node.membership.account import PURPOSES, account, account_lines, admission_text
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import joining, living, living_genesis, own
 
@@ -50,3 +51,7 @@ def test_members_that_are_the_same_for_ever_have_an_account_too() -> None:
 def test_a_rule_of_admission_in_words() -> None:
     assert admission_text("sponsors", 1, 3) == "1 member approves"
     assert admission_text("sponsors", 2, 3) == "2 members approve"
+
+
+def test_every_kind_of_change_has_words() -> None:
+    assert PURPOSES.keys() == set(ChangeKind)

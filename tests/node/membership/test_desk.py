@@ -8,14 +8,26 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.effects import Refuse
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.node.membership.desk import HEIGHTS_VALID, Desk
+from fedchain.node.membership.invitation import Invitation
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import joining, living_genesis
 from tests.support.node.stage import Stage
+
+
+class Nobody:
+    """Invites nobody, and is asked by nobody."""
+
+    def invite(self, name: str) -> Invitation:
+        raise NodeConfigError(f"{name} is not invited")
+
+    def waiting(self) -> tuple[Change, ...]:
+        return ()
 
 
 class Office(Stage):
@@ -26,7 +38,7 @@ class Office(Stage):
         return found[0].error if found else None
 
     def ask(self, name: str, **words: str) -> str:
-        answer = Desk(self, self.chain.key(self.me)).answer({"ask": name, **words})
+        answer = Desk(self, self.chain.key(self.me), Nobody()).answer({"ask": name, **words})
         assert answer is not None
         return str(answer["said"])
 
@@ -134,6 +146,32 @@ def test_who_has_no_say_is_told_why(question: tuple[str, dict[str, str]]) -> Non
 
 def test_the_desk_leaves_other_questions_to_others() -> None:
     it = office()
-    desk = Desk(it, it.chain.key(it.me))
+    desk = Desk(it, it.chain.key(it.me), Nobody())
     assert desk.answer({"ask": "status"}) is None
     assert desk.answer({"ask": "approve", "which": 3}) is None
+
+
+def test_another_key_is_asked_for_once_and_both_keys_sign() -> None:
+    it, made = office(), list[PrivateKey]()
+
+    def make() -> PrivateKey:
+        made.append(PrivateKey(bytes(range(32))))
+        return made[-1]
+
+    desk = Desk(it, it.chain.key(it.me), Nobody(), make)
+    answer = desk.answer({"ask": "rekey"})
+    assert answer is not None
+    said = str(answer["said"])
+    assert said.startswith(f"{address(made[0].public_key)} is the member's next key; the next block can count it")
+    again = desk.answer({"ask": "rekey"})
+    assert again is not None
+    assert str(again["said"]).startswith("it was asked for before: ")
+    assert len(made) == 1
+    (change,) = it.node.open_changes()
+    assert (change.kind, change.key) == (ChangeKind.REKEY, made[0].public_key)
+
+
+def test_a_member_goes_away_by_its_own_word() -> None:
+    it = office()
+    assert it.ask("away").endswith("the member counts no more")
+    assert [change.kind for change in it.node.open_changes()] == [ChangeKind.AWAY]

@@ -429,7 +429,7 @@ def test_a_miner_ends_with_its_pipe() -> None:
 def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis")
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
-        write_frame(orders, [])
+        write_frame(orders, [[], []])
         assert read_frame(answers) == ["ready"]
         write_frame(orders, [0, "no such phase", 1, b"", 0])
         assert read_frame(answers) == ["failed", "KeyError: 'no such phase'"]
@@ -440,7 +440,7 @@ def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Pa
 def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters={"local_steps": 1_000_000}))
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
-        write_frame(orders, [])  # it was dealt nothing
+        write_frame(orders, [[], []])  # it was dealt nothing, and the members are the founders
         assert read_frame(answers) == ["ready"]
         write_frame(orders, [0, "update", 1, b"", 0])
         orders.close()

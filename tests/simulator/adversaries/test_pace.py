@@ -1,9 +1,12 @@
-"""Adversaries of power and pace: outcomes as they are now. A rule that ends an attack turns its test around.
+"""Adversaries of power and pace: outcomes as they are now. A rule that ends an attack turns its test around, where it
+holds: in version 3 each member has a difficulty of its own.
 
 docs/results.md has the figures of longer runs.
 """
 
 from itertools import pairwise
+from math import log2
+from typing import Any
 
 import pytest
 
@@ -18,10 +21,15 @@ PEERS, ATTACKER, VICTIM = 10, 9, 0
 COALITION, COMMITTEE = tuple(range(14, 20)), 7
 
 
-def play(behaviour: str, power: float = 1.0, rounds: int = 30) -> tuple[Simulation, Outcome]:
+OWN_DIFFICULTY: dict[str, Any] = {"version": 3, "mining_attempts": 256}
+"""Founding of version 3. With few hashes there would be no easier targets for members that have won less."""
+
+
+def play(behaviour: str, power: float = 1.0, rounds: int = 30, **founding: Any) -> tuple[Simulation, Outcome]:
     """Ten peers, one of which attacks with a multiple of the others' hash rate. The checker finds nothing wrong."""
     rates = (1.0,) * ATTACKER + (power,)
-    simulation = trivial_simulation(attacked(behaviour, (ATTACKER,), peers=PEERS, rounds=rounds, hash_rates=rates))
+    scenario = attacked(behaviour, (ATTACKER,), peers=PEERS, rounds=rounds, hash_rates=rates, **founding)
+    simulation = trivial_simulation(scenario)
     outcome = simulation.run()
     assert (outcome.violations, outcome.totals["convicted"]) == ([], [])
     return simulation, outcome
@@ -48,6 +56,15 @@ def test_a_head_start_wins_far_more_blocks_than_its_power_and_makes_rounds_last_
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("behaviour", "power"), [("head-start", 1.0), ("follower", 300.0)])
+def test_with_a_difficulty_of_its_own_each_member_wins_its_share_of_the_blocks(behaviour: str, power: float) -> None:
+    simulation, _ = play(behaviour, power, rounds=40, **OWN_DIFFICULTY)
+    won = [number == ATTACKER for number in miners(simulation)]
+    assert sum(won) <= 40 / PEERS + log2(300) + 1
+    assert sum(won[20:]) <= 5, "after the burst it has its share, which is 2, and luck"
+
+
+@pytest.mark.long
 def test_a_slow_walk_makes_every_round_last_the_timeout() -> None:
     _, outcome = play("slow-walk")
     assert sorted(lengths_s(outcome))[15] > 30
@@ -63,6 +80,15 @@ def test_a_graphics_card_leaves_a_punctual_member_out_of_most_rounds() -> None:
 
 
 @pytest.mark.long
+def test_with_a_difficulty_of_its_own_a_graphics_card_censors_its_own_blocks_alone() -> None:
+    simulation, outcome = play("hash-censor", 300.0, rounds=40, **OWN_DIFFICULTY)
+    is_counted, own = counted(simulation, VICTIM), [number == ATTACKER for number in miners(simulation)]
+    assert sum(is_counted[20:]) >= 15
+    assert all(seen or mine for seen, mine in zip(is_counted, own, strict=True))
+    assert sorted(lengths_s(outcome)[20:])[10] < 10, "nobody waits for it"
+
+
+@pytest.mark.long
 def test_ever_better_candidates_end_with_an_honest_leader() -> None:
     _, outcome = play("late-better", 30.0)
     assert 2 <= outcome.totals["attempts_max"] <= 4, "attempts are split, and none after an honest leader's"
@@ -74,6 +100,12 @@ def test_power_that_leaves_takes_the_next_blocks_with_it() -> None:
     lasted_s = lengths_s(outcome)
     assert simulation.peers[ATTACKER].node is None
     assert max(lasted_s[20:]) > 40 > 4 * sorted(lasted_s[5:20])[7]
+
+
+@pytest.mark.long
+def test_with_a_difficulty_of_its_own_power_that_leaves_takes_no_blocks_with_it() -> None:
+    _, outcome = play("hash-leaver", 50.0, **OWN_DIFFICULTY)
+    assert max(lengths_s(outcome)[20:]) < 30
 
 
 @pytest.mark.long

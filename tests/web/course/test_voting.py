@@ -49,7 +49,7 @@ def net(tmp_path: Path) -> Path:
 def _voting(folder: Path, height: int) -> Voting:
     (chain,) = open_chains(find_places([folder]), lambda _: FakeRules())
     with chain.reading() as reading:
-        return voting(chain, reading.explorer.block(str(height)))
+        return voting(chain, reading.explorer.block(str(height)), reading.explorer.numbers)
 
 
 def test_votes_of_certificates_and_of_nodes_are_put_together(net: Path) -> None:

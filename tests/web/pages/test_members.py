@@ -5,8 +5,11 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
-from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.builders import ChainBuilder, keys
+from tests.support.chain.changes import joining, living, own
+from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
@@ -29,3 +32,36 @@ def test_a_clock_that_was_read_once_is_told_in_words(tmp_path: Path) -> None:
         clock = shown.partition('id="member-clock"')[2]
         assert ("<polyline" in clock) is is_drawn
         assert ("so far only of height 1: clock <b>" in clock) is not is_drawn
+
+
+def test_members_that_change_have_places_at_each_height_and_pages_of_their_own(tmp_path: Path) -> None:
+    chain = living(5)
+    chain.extend(changes=[joining(chain, 5, text="<b>new</b>"), own(chain, 1)])
+    chain.extend_many(4)
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    with TestClient(site(tmp_path / "run", rules=lambda document: FakeRules()).app, base_url=HOME) as client:
+        newcomer = address(keys(6)[5].public_key)
+        now, before = (text_of(client, f"/run/members{asked}") for asked in ("", "?height=2"))
+        assert "Places at height 6" in now
+        assert "left</span> since round 3" in now
+        assert "active from round 3 on" in before
+        assert now.count('<span class="tag">left</span>') == 2
+        assert "not waited for" not in now
+        assert newcomer in text_of(client, "/run/member/5")
+        shown = client.get("/run/block/1").text
+        assert "Changes of the members" in shown
+        assert "&lt;b&gt;new&lt;/b&gt;" in shown
+        assert 'href="/run/member/5"' in shown
+        assert client.get("/run/members?height=99").status_code == 404
+        assert "5" in text_of(client, "/run/participation")
+        found = client.get("/api/v1/run/places?height=2").json()
+        assert [item["following"] for item in found] == ["", "left", "", "", "", "active"]
+        assert [item["number"] for item in found] == [*range(6)]
+        assert client.get("/api/v1/run/block/1").json()["changes"][0]["member_number"] in (1, 5)
+        assert client.get("/api/v1/run/places?height=99").status_code == 404
+
+
+def test_members_that_never_change_have_no_list_of_places(client: TestClient) -> None:
+    assert "Places at height" not in text_of(client, "/run/members")
+    assert client.get("/api/v1/run/places").json() == []

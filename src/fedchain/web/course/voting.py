@@ -5,7 +5,7 @@ attempts and late votes are in no certificate: only the store of the node that s
 precommits no block has no clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -58,12 +58,11 @@ class Voting:
     """That time."""
 
 
-def voting(chain: Chain, view: BlockView) -> Voting:
-    """The voting on a final block."""
+def voting(chain: Chain, view: BlockView, places: Mapping[str, int]) -> Voting:
+    """The voting on a final block; ``places`` are the members' numbers."""
     assert view.certificate is not None, "a final block has a certificate"
     own = _own_votes(chain, view.summary.height)
     certified = {voter.member: voter for voter in view.voters}
-    places = {address(key): place for place, key in enumerate(chain.genesis.members)}
     found = [
         _ballot(member, certified.get(member), own.get(member, ()), view.summary.hash, view.certificate)
         for member in sorted({*certified, *own}, key=lambda name: places.get(name, -1))

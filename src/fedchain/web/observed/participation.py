@@ -8,9 +8,8 @@ from markupsafe import Markup, escape
 
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.units import duration
-from fedchain.chain.explorer.views import Conviction, RoundPart
+from fedchain.chain.explorer.views import RoundPart
 from fedchain.chain.genesis import Contributor, Genesis
-from fedchain.crypto.address import address
 from fedchain.node.shell.timeline import SeenBlock, SeenPost
 from fedchain.web.formats import Names
 from fedchain.wording import printable
@@ -50,7 +49,7 @@ def participation(
     genesis: Genesis,
     lines: Iterable[Line],
     seen: Mapping[int, Sequence[SeenBlock]],
-    convictions: Sequence[Conviction],
+    crimes: Mapping[int, tuple[int, str]],
     accuracies: Mapping[int, Accuracies],
 ) -> dict[int, list[RoundPart]]:
     """The parts of members in rounds, by member, oldest round first.
@@ -59,11 +58,9 @@ def participation(
         genesis: the founding document.
         lines: final blocks, oldest first.
         seen: observations of them, by height.
-        convictions: all of the chain.
+        crimes: height and crime of each convicted member, by number.
         accuracies: accuracies of the members that are asked for, by member and round, as far as they were measured.
     """
-    seats = {address(member): number for number, member in enumerate(genesis.members)}
-    crimes = {seats[item.member]: (item.height or 0, item.crime) for item in convictions}
     found: dict[int, list[RoundPart]] = {number: [] for number in accuracies}
     absent = MEANINGS["absent"] + ("; it may not have been drawn" if genesis.contributors_per_round else "")
     own = (line for line in lines if line.round and genesis.phases[line.phase].by is not Contributor.AGGREGATOR)
@@ -77,7 +74,7 @@ def participation(
                 parts.append(counted)
                 continue
             otherwise = ("late", UNSEEN) if round_number in accuracies[number] else ("absent", absent)
-            if number >= len(genesis.participants):
+            if number in range(len(genesis.participants), len(genesis.members)):
                 otherwise = "aggregator", MEANINGS["aggregator"]
             missed = [
                 (*_missing(number, phase, crimes, otherwise), phase.line.height)

@@ -1,6 +1,6 @@
 """Common to the pages: numbers and names in addresses, members, and the troubles of a scenario by round."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedchain.chain.exceptions import NotFound
@@ -8,7 +8,6 @@ from fedchain.chain.explorer.columns import Columns, Line
 from fedchain.chain.explorer.names import find_member, read_number
 from fedchain.chain.explorer.units import duration
 from fedchain.chain.explorer.views import PeerView
-from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.web.chains import Chain, Reading
@@ -40,13 +39,13 @@ def number_named(text: str, what: str) -> int:
     return number
 
 
-def member_named(document: Genesis, name: str) -> PublicKey:
+def member_named(members: Sequence[PublicKey], name: str) -> PublicKey:
     """A member by its number, its address or the end of it. Raises NotFound or InvalidAddress."""
     if name.isascii() and name.isdecimal() and len(name) < 7:
-        if int(name) < len(document.members):
-            return document.members[int(name)]
-        raise NotFound(f"no peer {name}: the peers are 0 to {len(document.members) - 1}")
-    return find_member(name, document.members)
+        if int(name) < len(members):
+            return members[int(name)]
+        raise NotFound(f"no peer {name}: the peers are 0 to {len(members) - 1}")
+    return find_member(name, members)
 
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:

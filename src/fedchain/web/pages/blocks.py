@@ -8,7 +8,6 @@ from fedchain.chain.explorer.views import (
     TransactionView,
     is_proven,
 )
-from fedchain.crypto.address import address
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.course.voting import voting
 from fedchain.web.observed.rivals import rivals, seen_blocks, with_rivals
@@ -39,11 +38,11 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
     view = block_view(chain, reading, name)
     height, held = view.summary.height, reading.explorer.held
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
-    places = {address(key): place for place, key in enumerate(chain.genesis.members)}
+    places = reading.explorer.numbers
     return {
         "block": view,
         "posts": sorted(view.transactions, key=lambda item: places.get(item.sender, -1)),
-        "voting": voting(chain, view) if view.is_final else None,
+        "voting": voting(chain, view, reading.explorer.numbers) if view.is_final else None,
         "candidates": rivals(chain, height, height, seen_blocks(chain, height, height)).get(height, ()),
         "timed": shown[0] if shown else None,
         "below": height - 1 if height - 1 in held else None,

@@ -16,6 +16,7 @@ from fedchain.web.pages.asked import (
     marks_by_round,
     member_named,
     newest_round,
+    number_in,
     peer,
     troubles_of,
 )
@@ -39,23 +40,33 @@ class Member:
 
 def members(chain: Chain, reading: Reading, question: Question) -> Context:
     """All members, each with a summary of its part in the chain."""
+    explorer, everybody = reading.explorer, reading.explorer.state.roster.members
     shown = [
         Member(number, peer(reading, member), accuracy_of(chain, member))
-        for number, member in enumerate(chain.genesis.members[:MEMBERS_MAX])
+        for number, member in enumerate(everybody[:MEMBERS_MAX])
     ]
-    return {"members": shown, "more": max(0, len(chain.genesis.members) - MEMBERS_MAX)}
+    height = number_in(question, "height", explorer.state.height + 1)
+    return {
+        "members": shown,
+        "more": max(0, len(everybody) - MEMBERS_MAX),
+        "places": explorer.places(height)[:MEMBERS_MAX],
+        "places_height": height,
+        "standings": {item.number: item.standing for item in explorer.places()},
+        "heights": explorer.held,
+    }
 
 
 def member(chain: Chain, reading: Reading, name: str) -> Context:
     """One member. Raises NotFound or InvalidAddress."""
-    key = member_named(chain.genesis, name)
-    place, measured = chain.genesis.index[key], measured_by(chain, key)
+    roster = reading.explorer.state.roster
+    key = member_named(roster.members, name)
+    place, measured = roster.seats[key], measured_by(chain, key)
     lines = list(reading.columns.lines(max(1, reading.columns.height - HEIGHTS_SHOWN + 1)))
     offsets = [
         (float(line.height), line.offsets_ms[line.voters.index(place)] / 1000) for line in lines if place in line.voters
     ]
     parts = parts_of(chain, reading, {place: accuracies_of(chain, key)}, newest_round(reading))
-    return cells(parts, Names(chain.genesis, chain.key)) | {
+    return cells(parts, Names(chain.genesis, chain.key, numbers=reading.explorer.numbers)) | {
         "posted": sum(part.state == "posted" for part in parts[place]),
         "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
         "turnout": turnout(lines, place),

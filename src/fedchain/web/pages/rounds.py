@@ -6,7 +6,6 @@ from dataclasses import replace
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import PeerView, RoundPart
-from fedchain.crypto.address import address
 from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import line_chart
@@ -55,7 +54,7 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
     number = number_named(name, "round")
     view = reading.explorer.round(number)
     heights = [item.height for item in view.blocks]
-    places = {address(key): place for place, key in enumerate(chain.genesis.members)}
+    places = reading.explorer.numbers
     phases = {item.phase: place for place, item in enumerate(view.blocks)}
     return {
         "round": view,
@@ -100,18 +99,22 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
 
 def participation(chain: Chain, reading: Reading, question: Question, names: Names | None = None) -> Context:
     """The parts of all members in the newest rounds up to one, as a table of cells."""
-    highest, members = newest_round(reading), len(chain.genesis.members)
+    highest, members = newest_round(reading), reading.explorer.state.roster.members
     last = min(highest, max(1, number_in(question, "to", highest)))
-    shown = range(min(MEMBERS_MAX, members))
-    accuracies = {number: accuracies_of(chain, chain.genesis.members[number]) for number in shown}
+    shown = range(min(MEMBERS_MAX, len(members)))
+    accuracies = {number: accuracies_of(chain, members[number]) for number in shown}
     found = parts_of(chain, reading, accuracies, last)
     shows_accuracy = question.get("show") == "accuracy"
-    table = cells(found, names or Names(chain.genesis, chain.key), accuracies if shows_accuracy else None)
+    table = cells(
+        found,
+        names or Names(chain.genesis, chain.key, numbers=reading.explorer.numbers),
+        accuracies if shows_accuracy else None,
+    )
     return table | {
         "last": last,
         "newest": highest,
         "shows_accuracy": shows_accuracy,
-        "left_out": members - len(shown),
+        "left_out": len(members) - len(shown),
     }
 
 
@@ -135,7 +138,9 @@ def parts_of(
     """The parts of the members that ``accuracies`` names in the rounds up to the last one, by member."""
     lines = list(reading.columns.lines_of_rounds(last - ROUNDS_IN_TABLE + 1, last))
     seen = seen_blocks(chain, lines[0].height, lines[-1].height) if lines else {}
-    return parts_in(chain.genesis, lines, seen, reading.explorer.status().convictions, accuracies)
+    explorer = reading.explorer
+    crimes = {explorer.numbers[item.member]: (item.height or 0, item.crime) for item in explorer.status().convictions}
+    return parts_in(chain.genesis, lines, seen, crimes, accuracies)
 
 
 def with_rounds(chain: Chain, reading: Reading, view: PeerView) -> PeerView:

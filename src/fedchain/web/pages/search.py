@@ -18,7 +18,7 @@ def search(chain: Chain, reading: Reading, question: Question) -> Context:
 def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]]:
     """The things that ``text`` may mean: kind, name and the address of the page, below the chain's."""
     hits = list[tuple[str, str, str]]()
-    held, members_ = reading.explorer.held, chain.genesis.members
+    held, members_ = reading.explorer.held, reading.explorer.state.roster.members
     number = read_number(text)
     if number is not None:
         if number == 0:
@@ -34,7 +34,8 @@ def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]
     except (NotFound, InvalidAddress):
         key = None
     if key is not None:
-        hits.append(("member", f"peer {chain.genesis.index[key]}, {address(key)}", f"member/{address(key)}"))
+        place = reading.explorer.state.roster.seats[key]
+        hits.append(("member", f"peer {place}, {address(key)}", f"member/{address(key)}"))
     prefix = text.lower().rstrip("….")
     between = range_of(prefix)
     if between is not None and len(prefix) >= PREFIX_SIZE_MIN:

@@ -130,9 +130,11 @@ def test_few_peers_wait_for_a_content_that_is_on_its_way_and_the_others_are_told
     peers = [key.public_key for key in keys(2 * module.ASKERS_MAX)]
     told = [cache.chunk(peer, GetContent(content_hash, 0)) for peer in peers]
     assert told == [None] * module.ASKERS_MAX + [Chunk(content_hash, 0, b"")] * module.ASKERS_MAX
+    assert cache.has_askers
     cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
     served = [peer for peer, chunk in cache.take_askers(content_hash) if chunk.data == CONTENT]
     assert served == peers[: module.ASKERS_MAX]
+    assert not cache.has_askers
 
 
 def test_a_part_that_is_a_posts_payload_too_is_fetched_on_when_the_part_is_given_up() -> None:
@@ -140,6 +142,18 @@ def test_a_part_that_is_a_posts_payload_too_is_fetched_on_when_the_part_is_given
     cache.await_payload(item, A, 0)
     cache.stop_part(item.payload_hash)
     assert item.payload_hash in cache.downloads
+
+
+def test_what_is_held_back_is_to_be_released_though_nobody_has_asked() -> None:
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data, holds_back=True)
+    content_hash = sha256(CONTENT)
+    cache.fetch(content_hash, A, 0)
+    cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
+    assert cache.has_askers
+    assert not cache.is_public(content_hash)
+    cache.publish(content_hash)
+    assert cache.is_public(content_hash)
+    assert not cache.has_askers
 
 
 def test_what_was_held_back_and_is_not_needed_any_more_is_forgotten() -> None:

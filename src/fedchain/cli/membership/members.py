@@ -42,6 +42,18 @@ def leave(folder: Path) -> None:
         typer.echo(_ask(folder, {"ask": "leave"})["said"])
 
 
+def away(folder: Path) -> None:
+    """Have this member count no more until it is back, so that the others do not wait for it."""
+    with clear_errors():
+        typer.echo(_ask(folder, {"ask": "away"})["said"])
+
+
+def rekey(folder: Path) -> None:
+    """Give this member another key, which the node makes and goes on with by itself."""
+    with clear_errors():
+        typer.echo(_ask(folder, {"ask": "rekey"})["said"])
+
+
 def back(folder: Path) -> None:
     """Have this member count again, after it was away."""
     with clear_errors():

@@ -20,7 +20,9 @@ from tests.support.node.shell import on_trio
 QUESTIONS = {
     ("approve", "clinic"): {"ask": "approve", "which": "clinic"},
     ("leave",): {"ask": "leave"},
+    ("away",): {"ask": "away"},
     ("back",): {"ask": "back"},
+    ("rekey",): {"ask": "rekey"},
     ("remove", "3", "gone mad"): {"ask": "remove", "member": "3", "reason": "gone mad"},
 }
 """The words that are typed but for the folder, and the question to the node."""

@@ -1,0 +1,79 @@
+"""Knocking: a stranger says one thing, and hears one, between the handshake that names it and its connection's end.
+
+So a peer that is no member yet can ask for a place. It costs the node what any stranger's handshake costs, within the
+same bounds of number and time, and a message of a few kilobytes. A peer without a request sends something else here,
+and is turned away at once.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import trio
+from libp2p.abc import ISecureConn
+from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
+from libp2p.security.noise.transport import Transport as Noise
+from libp2p.transport.upgrader import TransportUpgrader
+from multiaddr import Multiaddr
+
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.libp2p.identity import key_pair, peer_id, public_key_of
+from fedchain.network.libp2p.sockets import BufferedTcp
+from fedchain.network.limits import Limits
+
+KNOCK_SIZE_MAX = 2**12
+"""Bytes of what a stranger says, and of the answer."""
+
+LENGTH_SIZE = 4
+
+Answer = Callable[[PublicKey, bytes], bytes]
+"""Called with a stranger's key and what it said; returns the answer."""
+
+
+async def answer_knock(conn: ISecureConn, peer: ID, answer: Answer) -> None:
+    """Read what a stranger says, if it is short enough, and answer it. The connection ends, whatever fails."""
+    if (key := public_key_of(peer)) is None:
+        return
+    with suppress(Exception):
+        if (said := await _read(conn)) is not None:
+            await _write(conn, answer(key, said))
+
+
+async def knock(key: PrivateKey, member: PublicKey, place: str, said: bytes, limits: Limits) -> bytes:
+    """Say something to a member at an address; returns its answer.
+
+    Raises:
+        ConnectionError: nobody is there, it is somebody else, or it gives no answer in time; in one line.
+    """
+    upgrader = TransportUpgrader(
+        {TProtocol(NOISE): Noise(key_pair(key), noise_privkey=create_noise_key_pair().private_key)}, {}
+    )
+    raw: Any = None
+    try:
+        with trio.fail_after(limits.handshake_timeout_s):
+            raw = await BufferedTcp(limits).dial(Multiaddr(place))
+            conn = await upgrader.upgrade_security(raw, True, peer_id(member))
+            await _write(conn, said)
+            answer = await _read(conn)
+    except Exception as error:
+        raise ConnectionError(" ".join(str(error).split()) or "no answer in time") from None
+    finally:
+        if raw is not None:
+            with suppress(Exception), trio.CancelScope(shield=True):
+                await raw.close()
+    if answer is None:
+        raise ConnectionError("it answered something else")
+    return answer
+
+
+async def _read(conn: ISecureConn) -> bytes | None:
+    """A message behind its length; None if it is announced as too long."""
+    size = int.from_bytes(await conn.read(LENGTH_SIZE), "big")
+    return await conn.read(size) if size <= KNOCK_SIZE_MAX else None
+
+
+async def _write(conn: ISecureConn, data: bytes) -> None:
+    await conn.write(len(data).to_bytes(LENGTH_SIZE, "big") + data)

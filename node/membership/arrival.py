@@ -1,0 +1,52 @@
+"""Arrival: the folder of a newcomer, made from its invitation, with all that its node needs beside a key."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedchain.chain.genesis import Admission
+from fedchain.files.layout import GENESIS_FILE, INVITATION_FILE, KEY_FILE, LOG_FILE, SETTINGS_FILE, START_FILE
+from fedchain.node.config import NodeConfigError
+from fedchain.node.membership.invitation import read_invitation
+
+BEFORE = frozenset({KEY_FILE, LOG_FILE, START_FILE})
+"""Files that a newcomer's folder may hold before."""
+
+
+def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
+    """Make a newcomer's folder, or go on with it.
+
+    Args:
+        file: the invitation.
+        folder: the newcomer's, where it keeps everything.
+        settings: of its node, beside those that follow from the folder.
+
+    Returns:
+        The settings file of its node.
+
+    Raises:
+        NodeConfigError: the invitation cannot be used, or the folder is another node's.
+    """
+    invitation, path, copy = read_invitation(file), folder / SETTINGS_FILE, folder / INVITATION_FILE
+    if invitation.genesis.admission is Admission.CLOSED:
+        raise NodeConfigError(f"{file} is of a closed federation: nobody joins")
+    if path.exists():
+        if not copy.exists() or read_invitation(copy) != invitation:
+            raise NodeConfigError(f"{folder} is the folder of another node; name another one")
+        if settings:
+            raise NodeConfigError(f"{path} has the settings of this node already; change them there")
+        return path
+    own = {"genesis": GENESIS_FILE, "key": KEY_FILE, "data": ""}
+    values = {name: str((folder / place).absolute()) for name, place in own.items()} | dict(settings)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if wrong := [item.name for item in folder.iterdir() if item.name not in BEFORE]:
+            raise NodeConfigError(f"{folder} holds other things, such as {wrong[0]}; name an empty folder")
+        (folder / GENESIS_FILE).write_bytes(invitation.genesis.encode())
+        copy.touch(mode=0o600)
+        copy.write_bytes(invitation.encode())
+        path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()), encoding="utf-8")
+    except OSError as error:
+        raise NodeConfigError(f"{folder} cannot be used: {error.strerror}") from None
+    return path

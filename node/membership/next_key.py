@@ -1,0 +1,76 @@
+"""The next key of a member, beside the one that it has, until a block counts the change.
+
+Then the next key takes the file's place, and the former one stays under a name of its own with its journal: what it
+signed stays known, though it may sign nothing any more. A crash in between loses neither, since the journal names its
+key and is moved last.
+"""
+
+import glob
+from pathlib import Path
+
+from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.node.custody.journal_file import journal_path, read_identity
+
+
+class NextKey:
+    """The files of a key that is going to be replaced.
+
+    Args:
+        path: the key file.
+        chain_id: the federation's.
+        passphrase: of the key file, and of the next one; None if neither is encrypted.
+    """
+
+    def __init__(self, path: Path, chain_id: Hash, passphrase: str | None) -> None:
+        self._path, self._chain_id, self._passphrase = path.resolve(), chain_id, passphrase
+
+    @property
+    def _next(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.next")
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a next key."""
+        return self._next.exists()
+
+    @property
+    def has_former(self) -> bool:
+        """Whether this key took the place of another one."""
+        return any(self._path.parent.glob(f"{glob.escape(self._path.name)}.former-*"))
+
+    def read(self) -> PrivateKey | None:
+        """The next key; None if there is none. Raises KeyFileError."""
+        return PrivateKey.load(self._next, self._passphrase) if self.is_there else None
+
+    def make(self) -> PrivateKey:
+        """The next key, made and stored unless it is there. Raises KeyFileError."""
+        if (known := self.read()) is not None:
+            return known
+        key = PrivateKey.generate()
+        key.save(self._next, self._passphrase)
+        return key
+
+    def take(self, former: PublicKey) -> None:
+        """Let the next key take the place of the former one. Raises OSError."""
+        self._former(former).hardlink_to(self._path)
+        self._next.replace(self._path)
+        sync_folder(self._path.parent)
+        self.set_journal_aside(former)
+
+    def set_journal_aside(self, former: PublicKey) -> None:
+        """Move the journal of a former key out of the way of its successor's, unless that is done. Raises OSError."""
+        journal = journal_path(self._path, self._chain_id)
+        if journal.exists() and read_identity(journal)[1] == former:
+            journal.rename(journal_path(self._former(former), self._chain_id))
+            sync_folder(journal.parent)
+
+    def finish(self, key: PublicKey) -> None:
+        """Finish what a crash interrupted, before the node of ``key`` starts. Raises OSError or JournalError."""
+        journal = journal_path(self._path, self._chain_id)
+        if journal.exists() and (owner := read_identity(journal)[1]) != key and self._former(owner).exists():
+            self.set_journal_aside(owner)
+
+    def _former(self, key: PublicKey) -> Path:
+        return self._path.with_name(f"{self._path.name}.former-{key.hex()[:16]}")

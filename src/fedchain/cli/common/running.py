@@ -1,0 +1,24 @@
+"""Running a node in this process, as ``fedchain node start`` and ``fedchain node join`` do."""
+
+import sys
+from pathlib import Path
+
+from fedchain.cli.common.command import Complaints
+from fedchain.cli.keys import unlock_key
+from fedchain.node.config import NodeConfig
+
+
+def run(settings: NodeConfig, complaints: Complaints, *, verbose: bool) -> None:
+    """Run a node until it ends, or Ctrl-C. Raises what can be mended before anything slow is imported."""
+    from fedchain.node.operating.console import set_up_logging, show_service
+    from fedchain.node.operating.preflight import check as check_start
+
+    set_up_logging(verbose, settings.log_format)
+    complaints.are_logged = settings.log_format == "json"
+    check_start(settings)
+    private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
+    from fedchain.node.shell.run import run_node  # slow to import: errors were checked for before
+
+    watch = show_service if sys.stdout is not None and sys.stdout.isatty() else None  # it may be closed
+    while run_node(settings, private_key, watch, passphrase=passphrase):
+        private_key = type(private_key).load(Path(settings.key), passphrase)

@@ -1,0 +1,1 @@
+"""Commands about the members of a running federation."""

@@ -1,0 +1,68 @@
+"""Strangers that knock: each says one short thing and hears one, and nothing else of a node is open to it."""
+
+import pytest
+import trio
+
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.libp2p.knocking import KNOCK_SIZE_MAX, knock
+from fedchain.network.libp2p.network import Libp2pNetwork
+from fedchain.network.limits import Limits
+from tests.support.network.real import MEMBERS, on_trio, peer, until
+
+STRANGER = PrivateKey(bytes(range(32)))
+QUICK = Limits(handshake_timeout_s=2.0)
+
+
+def place_of(network: Libp2pNetwork) -> str:
+    return network.listen_addresses()[0].partition("/p2p/")[0]
+
+
+@on_trio
+async def test_a_stranger_is_heard_and_answered_by_name_and_stays_outside() -> None:
+    heard: list[tuple[PublicKey, bytes]] = []
+
+    def answer(key: PublicKey, said: bytes) -> bytes:
+        heard.append((key, said))
+        return b"no"
+
+    async with peer(0) as one:
+        one.welcome(answer)
+        assert await knock(STRANGER, MEMBERS[0], place_of(one), b"may I?", QUICK) == b"no"
+        assert heard == [(STRANGER.public_key, b"may I?")]
+        assert one.peers() == []
+        assert one.host.get_network().get_connections() == []
+
+
+@on_trio
+async def test_who_says_too_much_or_nothing_to_a_node_that_does_not_listen_hears_nothing() -> None:
+    async with peer(0) as one:
+        with pytest.raises(ConnectionError):
+            await knock(STRANGER, MEMBERS[0], place_of(one), b"may I?", QUICK)
+        one.welcome(lambda key, said: b"yes")
+        with pytest.raises(ConnectionError):
+            await knock(STRANGER, MEMBERS[0], place_of(one), bytes(KNOCK_SIZE_MAX + 1), QUICK)
+        with pytest.raises(ConnectionError):
+            await knock(STRANGER, MEMBERS[1], place_of(one), b"somebody else?", QUICK)
+
+
+@on_trio
+async def test_a_fault_in_the_answer_ends_that_connection_alone() -> None:
+    def fail(key: PublicKey, said: bytes) -> bytes:
+        raise ValueError("a fault of ours")
+
+    async with peer(0) as one:
+        one.welcome(fail)
+        with pytest.raises(ConnectionError):
+            await knock(STRANGER, MEMBERS[0], place_of(one), b"may I?", QUICK)
+        async with peer(1, one):
+            await until(one.peers)
+
+
+@on_trio
+async def test_a_stranger_that_was_let_in_since_is_dialled_and_gossips() -> None:
+    async with peer(0) as one, peer(1, one, members=MEMBERS[:2]) as other:
+        await until(one.peers)
+        one.track(1, [*MEMBERS, STRANGER.public_key])
+        assert other.book.known()[MEMBERS[0]]
+        await trio.sleep(0)
+        assert STRANGER.public_key in one.gate.members

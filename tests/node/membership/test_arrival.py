@@ -1,0 +1,62 @@
+"""A newcomer's folder: made once, gone on with, and never somebody else's."""
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.genesis import Admission
+from fedchain.node.config import NodeConfigError, load_config
+from fedchain.node.founding.genesis_file import read_genesis
+from fedchain.node.membership.arrival import settle
+from fedchain.node.membership.invitation import read_invitation
+from tests.support.chain.builders import keys
+from tests.support.node.inviting import Host
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "clinic.invitation"
+    path.write_bytes(Host(tmp_path).requests.invite("clinic").encode())
+    return path
+
+
+def test_a_folder_is_made_and_the_same_command_goes_on_with_it(tmp_path: Path, file: Path) -> None:
+    folder = tmp_path / "new" / "clinic"
+    path = settle(file, folder, {"listen": "/ip4/127.0.0.1/tcp/1", "bootstrap": ["a", "b"], "train_ahead": False})
+    config = load_config(path, {})
+    assert (config.listen, config.bootstrap, config.train_ahead) == ("/ip4/127.0.0.1/tcp/1", ("a", "b"), False)
+    assert (config.data, config.key) == (str(folder), str(folder / "key.pem"))
+    assert read_genesis(Path(config.genesis)) == read_invitation(file).genesis
+    assert [stat.S_IMODE(item.stat().st_mode) for item in (folder, folder / "invitation")] == [0o700, 0o600]
+    assert settle(file, folder, {}) == path
+    with pytest.raises(NodeConfigError, match="has the settings of this node already; change them there"):
+        settle(file, folder, {"listen": "x"})
+
+
+def test_a_key_may_be_there_before(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "clinic").mkdir()
+    keys(1)[0].save(tmp_path / "clinic" / "key.pem")
+    assert settle(file, tmp_path / "clinic", {}).exists()
+
+
+def test_other_folders_are_left_alone(tmp_path: Path, file: Path) -> None:
+    with pytest.raises(NodeConfigError, match=r"holds other things, such as .*; name an empty folder"):
+        settle(file, tmp_path, {})
+    with pytest.raises(NodeConfigError, match="cannot be used: "):
+        settle(file, file, {})
+    settle(file, tmp_path / "clinic", {})
+    other = tmp_path / "other.invitation"
+    other.write_bytes(Host(tmp_path).requests.invite("other").encode())
+    with pytest.raises(NodeConfigError, match="is the folder of another node"):
+        settle(other, tmp_path / "clinic", {})
+
+
+def test_nobody_joins_a_closed_federation(tmp_path: Path) -> None:
+    closed = Host(tmp_path, admission=Admission.CLOSED, away_after=3).requests.invite("clinic")
+    path = tmp_path / "closed"
+    path.write_bytes(replace(closed).encode())
+    with pytest.raises(NodeConfigError, match="is of a closed federation: nobody joins"):
+        settle(path, tmp_path / "clinic", {})
+    assert not (tmp_path / "clinic").exists()

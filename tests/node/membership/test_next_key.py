@@ -1,0 +1,67 @@
+"""A member's next key takes the file's place, and what the former one signed stays known, whatever crashes."""
+
+from pathlib import Path
+
+import pytest
+
+from fedchain.crypto.exceptions import KeyFileError
+from fedchain.crypto.keys import PrivateKey
+from fedchain.node.custody.journal_file import JournalFile, journal_path, read_identity
+from fedchain.node.membership.next_key import NextKey
+
+CHAIN = bytes(range(32))
+
+
+def old_key(folder: Path) -> tuple[Path, PrivateKey]:
+    """A key file with a journal."""
+    path, key = folder / "key.pem", PrivateKey(bytes(range(1, 33)))
+    key.save(path, "secret")
+    with JournalFile.open(journal_path(path, CHAIN), CHAIN, key.public_key, 4) as journal:
+        journal.write(b"said before")
+    return path, key
+
+
+def test_the_next_key_is_made_once_and_protected_as_the_one_before(tmp_path: Path) -> None:
+    path, _ = old_key(tmp_path)
+    files = NextKey(path, CHAIN, "secret")
+    assert (files.is_there, files.read(), files.has_former) == (False, None, False)
+    made = files.make()
+    assert files.make() == made == files.read()
+    with pytest.raises(KeyFileError):
+        PrivateKey.load(tmp_path / "key.pem.next", None)
+
+
+def test_it_takes_the_place_and_the_former_key_keeps_its_journal(tmp_path: Path) -> None:
+    path, old = old_key(tmp_path)
+    files = NextKey(path, CHAIN, "secret")
+    made = files.make()
+    files.take(old.public_key)
+    assert PrivateKey.load(path, "secret") == made
+    assert (files.is_there, files.has_former) == (False, True)
+    former = tmp_path / f"key.pem.former-{old.public_key.hex()[:16]}"
+    assert PrivateKey.load(former, "secret") == old
+    with JournalFile.open(journal_path(former, CHAIN), CHAIN, old.public_key, 4) as journal:
+        assert journal.content() == b"said before"
+    with JournalFile.open(journal_path(path, CHAIN), CHAIN, made.public_key, 4) as journal:
+        assert journal.content() is None
+
+
+def test_a_crash_between_key_and_journal_is_finished_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, old = old_key(tmp_path)
+    files = NextKey(path, CHAIN, "secret")
+    made = files.make()
+    with monkeypatch.context() as crash:
+        crash.setattr(NextKey, "set_journal_aside", lambda self, former: None)
+        files.take(old.public_key)
+    assert read_identity(journal_path(path, CHAIN))[1] == old.public_key
+    files.finish(made.public_key)
+    assert not journal_path(path, CHAIN).exists()
+    files.finish(made.public_key)
+
+
+def test_another_key_s_journal_is_left_where_it_is(tmp_path: Path) -> None:
+    path, _ = old_key(tmp_path)
+    NextKey(path, CHAIN, "secret").finish(PrivateKey(bytes(32)).public_key)
+    assert journal_path(path, CHAIN).exists(), "no former key of this file: the node says what is wrong"

@@ -1,0 +1,141 @@
+"""Requests: an invitation is worth one key and one approval, and nobody comes in on anything else."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.encoding import decode
+from fedchain.chain.genesis import Admission
+from fedchain.chain.membership.change import sign_change
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
+from fedchain.node.config import NodeConfigError
+from fedchain.node.core.membership.change_pool import OPEN_MAX
+from fedchain.node.membership.invitation import Request, request_on, vouch
+from fedchain.node.membership.requests import HEIGHTS_VALID, LATER, REFUSED, TAKEN
+from tests.support.chain.builders import keys
+from tests.support.node.inviting import NEWCOMER, PARTS, Host
+
+
+def test_the_inviter_s_node_approves_of_the_first_key_that_asks(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    invitation = host.requests.invite("clinic")
+    assert host.knock(invitation) == (TAKEN, "the inviter approves")
+    (change,) = host.node.open_changes()
+    assert (change.member, change.text, change.until) == (NEWCOMER.public_key, "clinic", HEIGHTS_VALID)
+    assert [approval.approver for approval in change.approvals] == [host.me]
+    assert host.knock(invitation)[0] == TAKEN, "it asks again after a restart"
+    assert len(host.node.open_changes()) == 1
+
+
+def test_an_invitation_is_worth_one_key_also_after_a_restart_of_its_node(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    invitation = host.requests.invite("clinic")
+    host.knock(invitation)
+    thief = PrivateKey(bytes(range(32)))
+    used = f"the invitation was used by {address(NEWCOMER.public_key)}"
+    assert host.knock(invitation, thief) == (REFUSED, used)
+    host.requests = host.again()
+    assert host.knock(invitation, thief) == (REFUSED, used)
+    assert host.knock(invitation)[0] == TAKEN
+    (tmp_path / "invitations.json").unlink()
+    host.requests = host.again()
+    assert host.knock(invitation, thief) == (REFUSED, "the invitation is not known any more")
+
+
+def test_another_member_s_node_keeps_a_request_for_its_operator(tmp_path: Path) -> None:
+    inviter, other = Host(tmp_path), Host(tmp_path / "other", 1)
+    invitation = inviter.requests.invite("clinic")
+    assert other.knock(invitation) == (TAKEN, "it is shown to the operator of this node")
+    assert other.node.open_changes() == ()
+    (change,) = other.requests.waiting()
+    assert change == invitation.request_of(NEWCOMER)
+    assert other.admitted == {"they ask": [NEWCOMER.public_key]}
+    assert other.submit(change, approves=True) is None
+    assert other.requests.waiting() == ()
+
+
+def test_one_member_s_invitations_fill_no_memory(tmp_path: Path) -> None:
+    inviter, other = Host(tmp_path), Host(tmp_path / "other", 1)
+    many = [inviter.requests.invite(f"clinic {number}") for number in range(OPEN_MAX + 1)]
+    new = [PrivateKey(bytes([number + 1] * 32)) for number in range(OPEN_MAX + 1)]
+    codes = [other.knock(invitation, key)[0] for invitation, key in zip(many, new, strict=True)]
+    assert codes == [TAKEN] * OPEN_MAX + [LATER]
+    assert len(other.requests.waiting()) == OPEN_MAX
+
+
+def test_nothing_else_is_a_request(tmp_path: Path) -> None:
+    host, stranger = Host(tmp_path), PrivateKey(bytes(range(32)))
+    invitation = host.requests.invite("clinic")
+    request = request_on(invitation, NEWCOMER)
+    chain_id, head = host.genesis.chain_id, host.node.head.block_hash
+    holder = invitation.secret
+
+    def answer(made: Request, key: PrivateKey = NEWCOMER) -> str:
+        code, text = decode_answer(host.requests.take(key.public_key, made.encode()))
+        assert code != TAKEN
+        return text
+
+    assert decode_answer(host.requests.take(NEWCOMER.public_key, b"\x13/multistream")) == (
+        REFUSED,
+        "this is no request for a place",
+    )
+    assert "by the key that joins" in answer(request, stranger), "overheard, and said by another"
+    own = request_on(replace(invitation, secret=stranger), NEWCOMER)
+    assert "nobody's" in answer(own), "the voucher was overheard, the secret is not known"
+    forged = vouch(stranger, chain_id, holder.public_key, name="clinic", until=HEIGHTS_VALID, head=head)
+    forged = replace(forged, inviter=host.me)
+    assert "nobody's" in answer(request_on(replace(invitation, voucher=forged), NEWCOMER))
+    alien = vouch(stranger, chain_id, holder.public_key, name="clinic", until=HEIGHTS_VALID, head=head)
+    assert "does not count" in answer(request_on(replace(invitation, voucher=alien), NEWCOMER))
+    other = vouch(keys(1)[0], bytes(32), holder.public_key, name="clinic", until=HEIGHTS_VALID, head=head)
+    assert "another federation" in answer(request_on(replace(invitation, voucher=other), NEWCOMER))
+    longer = sign_change(NEWCOMER, chain_id, request.change.kind, text="clinic", until=HEIGHTS_VALID + 1)
+    assert "nobody's" in answer(replace(request, change=longer)), "the proof is of the change"
+    assert host.node.open_changes() == ()
+
+
+def decode_answer(answer: bytes) -> tuple[int, str]:
+    code, text = decode(answer, 2**12)
+    return code, text
+
+
+def test_an_invitation_ends(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    invitation = host.requests.invite("clinic")
+    short = vouch(
+        keys(1)[0],
+        host.genesis.chain_id,
+        invitation.secret.public_key,
+        name="x",
+        until=0,
+        head=host.node.head.block_hash,
+    )
+    said = host.knock(replace(invitation, voucher=short))
+    assert said == (REFUSED, "the invitation held until height 0, and this is height 0")
+
+
+def test_a_silent_node_takes_a_request_later(tmp_path: Path) -> None:
+    host = Host(tmp_path, is_heard=False)
+    assert host.knock(host.requests.invite("clinic")) == (LATER, "the inviter's node signs nothing yet")
+
+
+def test_a_closed_federation_takes_none(tmp_path: Path) -> None:
+    host = Host(tmp_path, admission=Admission.CLOSED, away_after=3)
+    assert host.knock(host.requests.invite("clinic")) == (REFUSED, "this federation is closed: nobody joins")
+
+
+def test_who_cannot_be_reached_or_has_no_part_left_invites_nobody(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.places = {host.me: ["/ip4/0.0.0.0/tcp/4001"]}
+    with pytest.raises(NodeConfigError, match="nobody can dial"):
+        host.requests.invite("clinic")
+    host = Host(tmp_path)
+    host.requests._parts = 5
+    with pytest.raises(NodeConfigError, match="the data have 5 parts, and each has its member"):
+        host.requests.invite("clinic")
+    assert PARTS > 5
+    for name in ("", "x" * 201, "a\nb"):
+        with pytest.raises(NodeConfigError, match="a name has 1 to 200 printable bytes"):
+            host.requests.invite(name)
