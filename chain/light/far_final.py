@@ -41,12 +41,17 @@ def validate_far_final(
     validate_votes(genesis, members, signatures_required(genesis, roster), certificate, is_valid_signature)
 
 
+<<<<<<< HEAD
 def validate_extent(genesis: Genesis, roster: Roster, block: Block, certificate: Certificate) -> None:
+=======
+def validate_extent(roster: Roster, block: Block, certificate: Certificate, newcomers: int = 0) -> None:
+>>>>>>> main
     """Check that there are no more posts, votes and crimes than the members can make. Raises InvalidBlock.
 
-    A message has room for far more. The check is cheap; make it before a block is kept or examined ahead of its turn.
+    ``newcomers`` are members that may have come since. A message has room for far more. The check is cheap; make it
+    before a block is kept or examined ahead of its turn.
     """
-    members = len(roster)
+    members = len(roster) + newcomers
     votes = len(certificate.votes) + (len(block.certificate.votes) if block.certificate else 0)
     for name, count, limit in (
         ("posts", len(block.transactions), members * (1 + genesis.late_rounds)),

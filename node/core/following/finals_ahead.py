@@ -7,6 +7,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import OutOfWindow, Refused
 from fedchain.chain.light.far_final import validate_extent
+from fedchain.chain.membership.change import CHANGES_MAX
 from fedchain.chain.state import State
 from fedchain.chain.transition import judge_final
 from fedchain.crypto.hashing import Hash
@@ -40,9 +41,15 @@ class FinalsAhead:
         context, height = self._context, found.block.header.height
         if not 0 < height - context.head.height <= AHEAD_MAX:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
+<<<<<<< HEAD
         validate_extent(
             context.genesis, context.head.roster, found.block, found.certificate
         )  # the rest when its turn comes
+=======
+        # Each block between may have let so many members join.
+        newcomers = CHANGES_MAX * (height - context.head.height - 1) if context.head.records else 0
+        validate_extent(context.head.roster, found.block, found.certificate, newcomers)  # the rest when its turn comes
+>>>>>>> main
         self._kept.setdefault(height, {})[found.peer] = found
 
     def next(self, state: State, unready: Container[Hash] = ()) -> tuple[HandedOut, State] | None:

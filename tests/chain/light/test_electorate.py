@@ -19,6 +19,7 @@ from fedchain.chain.light.verification import (
     verify_adjacent,
     verify_skipping,
 )
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.state import genesis_state
 from fedchain.chain.transition import judge_final
@@ -82,6 +83,19 @@ def test_convicted_members_are_in_no_set() -> None:
         trusted = verify(chain.genesis, begin, light(chain, chain.tip), is_valid_signature)
         assert keys(7)[6].public_key not in trusted.members
         assert len(BEGIN.members) >= len(trusted.members) == 6
+
+
+@pytest.mark.parametrize("committee", [0, 3])
+def test_another_key_of_a_member_is_in_the_set_of_the_next_height(committee: int) -> None:
+    chain, (old, new) = living(8, committee_size=committee), keys(12)[2:12:8]
+    chain.extend_many(2)
+    chain.extend(changes=[sign_rekey(old, new, chain.genesis.chain_id, sequence=0, until=9)])
+    chain.extend_many(2)
+    assert old.public_key in walked(chain, 3).members
+    trusted = walked(chain, 4)
+    assert trusted.members.index(new.public_key) == 2
+    assert trusted.deciders == chain.states[_hashes(chain)[2]].roster.electors
+    assert bisect(chain.genesis, trust_genesis(chain.genesis), Server(chain), 4, is_valid_signature).trusted == trusted
 
 
 @pytest.mark.parametrize("committee", [1, 3, 5])

@@ -9,6 +9,7 @@ from fedchain.chain.exceptions import OutOfWindow
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX, FinalsAhead, HandedOut
 from tests.support.chain.builders import genesis
+from tests.support.chain.changes import joining, living_genesis
 from tests.support.node.stage import Stage, refused
 
 HEIGHT = 3
@@ -73,3 +74,11 @@ def test_blocks_far_above_the_head_or_not_above_it_are_not_kept() -> None:
         with pytest.raises(OutOfWindow):
             ahead.keep(at(height))
     ahead.keep(at(AHEAD_MAX))
+
+
+def test_a_block_ahead_may_have_posts_of_members_that_are_not_known_here_yet() -> None:
+    stage = Stage(living_genesis(4), contributes=False)
+    chain = stage.chain
+    blocks = [chain.extend(changes=[joining(chain, 4)]), *chain.extend_many(3)]
+    assert len(blocks[3].transactions) == 5
+    FinalsAhead(stage.node._context).keep(_handed_out(stage, stage.others[0], blocks[3]))
