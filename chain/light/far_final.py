@@ -41,11 +41,9 @@ def validate_far_final(
     validate_votes(genesis, members, signatures_required(genesis, roster), certificate, is_valid_signature)
 
 
-<<<<<<< HEAD
-def validate_extent(genesis: Genesis, roster: Roster, block: Block, certificate: Certificate) -> None:
-=======
-def validate_extent(roster: Roster, block: Block, certificate: Certificate, newcomers: int = 0) -> None:
->>>>>>> main
+def validate_extent(
+    genesis: Genesis, roster: Roster, block: Block, certificate: Certificate, newcomers: int = 0
+) -> None:
     """Check that there are no more posts, votes and crimes than the members can make. Raises InvalidBlock.
 
     ``newcomers`` are members that may have come since. A message has room for far more. The check is cheap; make it

@@ -41,15 +41,10 @@ class FinalsAhead:
         context, height = self._context, found.block.header.height
         if not 0 < height - context.head.height <= AHEAD_MAX:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
-<<<<<<< HEAD
-        validate_extent(
-            context.genesis, context.head.roster, found.block, found.certificate
-        )  # the rest when its turn comes
-=======
         # Each block between may have let so many members join.
         newcomers = CHANGES_MAX * (height - context.head.height - 1) if context.head.records else 0
-        validate_extent(context.head.roster, found.block, found.certificate, newcomers)  # the rest when its turn comes
->>>>>>> main
+        # The rest is judged when its turn comes.
+        validate_extent(context.genesis, context.head.roster, found.block, found.certificate, newcomers)
         self._kept.setdefault(height, {})[found.peer] = found
 
     def next(self, state: State, unready: Container[Hash] = ()) -> tuple[HandedOut, State] | None:
