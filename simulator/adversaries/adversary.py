@@ -157,9 +157,9 @@ class Adversary:
         return self.node.head.roster.members[number]
 
     def send(self, numbers: Iterable[int], message: Message) -> None:
-        """Send a message to some peers, and to nobody else."""
+        """Send a message to some peers, and to nobody else; those that have not joined yet get none."""
         for number in numbers:
-            if number != self.peer.number:
+            if number != self.peer.number and number < len(self.node.head.roster):
                 self.peer.carry_out(Send(self.member(number), message))
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:

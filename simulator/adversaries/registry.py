@@ -13,6 +13,8 @@ BEHAVIOURS: Mapping[str, str] = {
     "capture-attacker": "miners.CaptureAttacker",
     "catch-up-hog": "flooders.CatchUpHog",
     "censor": "miners.Censor",
+    "change-liar": "changers.ChangeLiar",
+    "change-withholder": "changers.ChangeWithholder",
     "clock-liar": "voters.ClockLiar",
     "content-forger": "providers.ContentForger",
     "count-inflater": "poisoners.CountInflater",

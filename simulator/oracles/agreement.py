@@ -12,6 +12,7 @@ from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_final
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
+from fedchain.simulator.oracles.sets import Sets
 
 Fail = Callable[[str], None]
 """Called with a description of a violation."""
@@ -37,6 +38,7 @@ class FinalBlocks:
         """Hash of the block at each height, as the first honest member finalized it."""
         self._genesis, self._rules, self._content = genesis, rules, content
         self._traitors, self._fail = traitors, fail
+        self._sets = Sets(genesis) if self.state.records else None
 
     def excuse(self, member: PublicKey) -> None:
         """A member may be convicted: it lost its journal, or a traitor has another key."""
@@ -69,6 +71,10 @@ class FinalBlocks:
             self.state = apply_block(genesis, before, block)  # report one fault only once
             return
         self._check_electors(height)
+        if self._sets is not None:
+            self._sets.follow(before, block)
+            for difference in self._sets.differences(self.state):
+                self._fail(f"set: after height {height} {difference}")
 
     def _check_electors(self, height: int) -> None:
         """Check that the next voters are drawn from all members that count but convicted traitors."""

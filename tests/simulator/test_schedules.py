@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.simulator.schedules import Schedule, behaviours, play
+from tests.support.simulator.schedules import NOBODY, Schedule, behaviours, play
 
 SIZES = (4, 7, 10, 5, 13)
 PLAYED, QUICK = 100, 40
@@ -10,6 +10,7 @@ PLAYED, QUICK = 100, 40
 
 AT_ONCE = 10
 LOSSES_PLAYED = 3
+CHANGES_PLAYED = 4
 
 
 def schedule(number: int) -> Schedule:
@@ -35,6 +36,20 @@ def test_no_promise_is_broken_where_disks_are_lost(peers: int) -> None:
     for seed in range(LOSSES_PLAYED):
         played = play(Schedule(seed, peers, "recombiner", losses=True))
         assert played.violations == [], played.schedule.command
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "peers"),
+    [("change-liar", 5), *(pytest.param(*kind, marks=pytest.mark.long) for kind in ((NOBODY, 7), ("mixture-1", 10)))],
+)
+def test_no_promise_is_broken_where_members_keys_and_rules_change(behaviour: str, peers: int) -> None:
+    counted = 0
+    for seed in range(CHANGES_PLAYED):
+        played = play(Schedule(seed, peers, behaviour, changes=True))
+        assert played.violations == [], played.schedule.command
+        assert played.healed_s is not None
+        counted += played.changes
+    assert counted >= CHANGES_PLAYED, "or nothing was tried"
 
 
 @pytest.mark.long

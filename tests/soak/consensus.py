@@ -10,7 +10,7 @@ from collections import defaultdict
 from itertools import count, islice
 
 from tests.soak._figures import percentile
-from tests.support.simulator.schedules import SIZES, Played, Schedule, behaviours, play
+from tests.support.simulator.schedules import CHANGERS, SIZES, Played, Schedule, behaviours, play
 
 SHOWN_MAX = 20
 """Failing schedules that are printed."""
@@ -24,20 +24,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak consensus", description=__doc__)
     parser.add_argument("--schedules", type=int, default=10_000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first one's")
-    parser.add_argument("--behaviour", choices=behaviours(), help="of the traitors; default: all in turn")
+    parser.add_argument("--behaviour", choices=(*behaviours(), *CHANGERS), help="of the traitors; default: all in turn")
     parser.add_argument(
         "--peers", type=int, nargs="+", default=list(SIZES), help="members, in turn (default: %(default)s)"
     )
     parser.add_argument("--losses", action="store_true", help="members lose their disks, too")
+    parser.add_argument("--changes", action="store_true", help="members come, go and change keys, and rules change")
     parser.add_argument("--excess", type=int, default=0, help="traitors above f: agreement has to break in some")
     options = parser.parse_args()
-    names = [options.behaviour] if options.behaviour else behaviours()
+    names = [options.behaviour] if options.behaviour else [*behaviours(), *(CHANGERS if options.changes else ())]
     kinds = [(peers, name) for name in names for peers in options.peers]
     begun, played = time.perf_counter(), list[Played]()
     for number in islice(count(), options.schedules):
         peers, name = kinds[number % len(kinds)]
         seed = options.seed + number // len(kinds)
-        result = play(Schedule(seed, peers, name, options.excess, options.losses))
+        result = play(Schedule(seed, peers, name, options.excess, options.changes, options.losses))
         played.append(result)
         if result.violations and sum(bool(item.violations) for item in played) <= SHOWN_MAX:
             print(f"FAILED {result.schedule.command}", *result.violations[:5], sep="\n    ", flush=True)

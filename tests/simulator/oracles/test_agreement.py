@@ -1,10 +1,16 @@
 """Two blocks at one height, and a block that breaks a rule, are found."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from fedchain.chain.knowledge import Occasion
+from fedchain.chain.membership.in_force import rules_of
 from fedchain.crypto.keys import PublicKey
 from fedchain.simulator.engine.simulation import Simulation
+from fedchain.simulator.oracles.agreement import FinalBlocks
+from tests.support.chain.changes import living
 from tests.support.simulator.checked import SCENARIO, watch
 from tests.support.simulator.checked import simulation as simulation
 from tests.support.simulator.trivial import TrivialRules, trivial_scenario, trivial_simulation
@@ -29,3 +35,13 @@ def test_a_block_that_does_not_re_verify_is_found_as_soon_as_it_is_final() -> No
     simulation.checker = watch(simulation, OtherRules())
     simulation.run()
     assert simulation.checker.violations[0].startswith("validity: height 1 does not re-verify")
+
+
+def test_a_state_by_other_rules_than_the_blocks_say_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, found = living(), list[str]()
+    finals = FinalBlocks(chain.genesis, chain.rules, chain.contents.get, frozenset(), found.append)
+    block = chain.extend()
+    wrong = replace(chain.state, rules=rules_of(chain.genesis, (("vote_timeout_ms", 7),)))
+    monkeypatch.setattr("fedchain.simulator.oracles.agreement.judge_final", lambda *given: wrong)
+    assert finals.on_final(0, chain.final(block))
+    assert found == ["set: after height 1 vote_timeout_ms is 7, 1000 is in force"]

@@ -7,9 +7,9 @@ that follows from what a member may wait for (:func:`calm_s`).
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.storage.store import MemoryStore
@@ -18,8 +18,9 @@ from fedchain.node.core.following.announcing import STATUS_PEERS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
-from fedchain.simulator.disturbances import Clock, Fault, FaultKind, Traitors
+from fedchain.simulator.disturbances import Clock, Fault, FaultKind, MemberChange, Traitors
 from fedchain.simulator.engine.network import Conditions
+from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
 from tests.support.simulator.trivial import trivial_simulation
@@ -34,6 +35,9 @@ HEIGHTS = 2
 PHASE_TIMEOUT_S = 4.0
 HEIGHTS_AFTER_LOSSES = HEIGHTS + 2 * SILENT_HEIGHTS + 1
 """The same where disks are lost: a member that lost one is silent for some heights, and the effect shows after them."""
+
+HEIGHTS_OF_CHANGES = 8
+"""The same where members change: what is proposed in the calm is counted, and holds."""
 
 ATTEMPTS_IN_CALM = 3
 """Attempts within which all are in the same one, know the same votes, and share the newest lock."""
@@ -68,6 +72,8 @@ class Schedule:
     """Behaviour of the traitors; ``mixture-3``: each has another; ``nobody``: there are none."""
     excess: int = 0
     """Traitors above f, to see that agreement can break."""
+    changes: bool = False
+    """Whether members come, go and change keys, and parameters change, in chaos and in calm."""
     losses: bool = False
     """Whether up to f honest members lose their stores, and one of them perhaps its journal.
 
@@ -78,6 +84,7 @@ class Schedule:
     def command(self) -> str:
         """Command line that plays it again."""
         excess = f" --excess {self.excess}" if self.excess else ""
+        excess += " --changes" if self.changes else ""
         excess += " --losses" if self.losses else ""
         return (
             f"python -m tests.soak consensus --schedules 1 --seed {self.seed} --peers {self.peers} "
@@ -96,12 +103,14 @@ class Played:
     attempts: list[int] = field(default_factory=list)
     """Attempts that each final height took, from 1."""
     cpu_s: float = 0.0
+    changes: int = 0
+    """Changes of the membership and of rules that the chain counts."""
     events: int = 0
     trace_hash: str = ""
     totals: dict[str, Any] = field(default_factory=dict)
 
 
-_UNUSED = ("adversary.", "poisoners.", "part_liars.")
+_UNUSED = ("adversary.", "poisoners.", "part_liars.", "changers.")
 _BEHAVIOURS = sorted(name for name, place in BEHAVIOURS.items() if not place.startswith(_UNUSED))
 """Behaviours that can break a rule; others follow the protocol or lie only about what they learned. No parts here."""
 
@@ -111,8 +120,72 @@ def behaviours() -> list[str]:
     return [NOBODY, *_BEHAVIOURS, *(f"mixture-{number}" for number in range(MIXTURES))]
 
 
+CHANGERS = ("change-liar", "change-withholder")
+"""Behaviours of traitors that lie about who belongs to the federation; only where members change."""
+
+
 def draw_scenario(schedule: Schedule) -> Scenario:
     """Draw the events of a schedule."""
+    scenario = _draw_scenario(schedule)
+    return _with_changes(scenario, schedule) if schedule.changes else scenario
+
+
+def _with_changes(scenario: Scenario, schedule: Schedule) -> Scenario:
+    """The scenario with changes of all kinds, up to the churn limit, in nearly every round.
+
+    As many lie as every set bears: the traitors are drawn for the smallest set that the changes lead to. One of them
+    may be a newcomer. Honest members of whom nothing more is said stay.
+    """
+    draw, peers = Random(f"changes {schedule.seed} {schedule.peers} {schedule.behaviour}"), schedule.peers
+    goes = draw.randint(0, max(0, peers - 4)) // 2
+    liars = FaultModel.BYZANTINE.faulty(peers - goes)
+    joins = draw.randint(0, 3)
+    numbers = draw.sample(range(peers), peers)
+    traitors, honest = numbers[:liars], numbers[liars:]
+    if joins and traitors and draw.random() < 0.4:
+        traitors[0] = peers + draw.randrange(joins)
+    rows = [
+        MemberChange(round=at, kind="join", peers=(peers + number,), reason="newcomer")
+        for number, at in enumerate(sorted(draw.sample(range(1, 8), joins)))
+    ]
+    for number in honest[:goes]:
+        kind = draw.choice(_GOES)
+        at = draw.randint(1, 7)
+        rows.append(MemberChange(round=at, kind=kind, peers=(number,)))
+        if kind == "away":
+            rows.append(MemberChange(round=at + draw.randint(2, 4), kind="back", peers=(number,)))
+    rows += [
+        MemberChange(round=draw.randint(1, 8), kind=draw.choice(_KEYS), peers=(number,))
+        for number in draw.sample(range(peers), draw.randint(0, peers // 2))
+    ]
+    if draw.random() < 0.5:
+        values = {"omission_slack_ms": draw.choice((300, 600)), "vote_timeout_ms": draw.choice((150, 250))}
+        rows.append(MemberChange(round=draw.randint(1, 6), kind="amend", values=values))
+    one = {schedule.behaviour} & {*_BEHAVIOURS}  # a mixture is one anyway
+    behaviours = [draw.choice((*one, *one, *CHANGERS, draw.choice(_BEHAVIOURS))) for _ in traitors]
+    found = () if schedule.behaviour == NOBODY else sorted(zip(traitors, behaviours, strict=True))
+    adversaries = tuple(Traitors(behaviour=name, peers=(number,)) for number, name in found)
+    lying = {number for row in adversaries for number in row.peers}
+    faults = [fault for fault in scenario.faults if not set(fault.peers) & lying or fault.kind in ("partition", "heal")]
+    clocks = tuple(clock for clock in scenario.clocks if set(clock.peers) <= lying)
+    return replace(
+        scenario,
+        degree=0,
+        admission="quorum",
+        away_after=draw.choice((0, 3)) if liars <= 1 else 0,
+        changes=tuple(rows),
+        adversaries=adversaries,
+        faults=tuple(faults),
+        clocks=clocks,
+    )
+
+
+_GOES: tuple[Literal["leave", "remove", "away"], ...] = ("leave", "remove", "away")
+_KEYS: tuple[Literal["rekey", "recover"], ...] = ("rekey", "recover")
+
+
+def _draw_scenario(schedule: Schedule) -> Scenario:
+    """Draw the events of a schedule in which members do not change."""
     draw, peers = Random(f"schedule {schedule.seed} {schedule.peers} {schedule.behaviour}"), schedule.peers
     numbers = draw.sample(range(peers), peers)
     faulty = FaultModel.BYZANTINE.faulty(peers) + schedule.excess
@@ -199,19 +272,21 @@ def play(schedule: Schedule) -> Played:
     }
     scenario = draw_scenario(schedule)
     simulation = trivial_simulation(scenario, founded=founded)
-    heights = HEIGHTS_AFTER_LOSSES if schedule.losses else HEIGHTS
+    heights = HEIGHTS_AFTER_LOSSES if schedule.losses else HEIGHTS_OF_CHANGES if schedule.changes else HEIGHTS
     healing, undecided = _Healing(simulation, scenario, heights), list[str]()
     for loss, number in zip(draw_losses(schedule), _losing(simulation, schedule), strict=False):
         _lose(simulation, loss, number)
     outcome = simulation.run()
     if healing.took_s is None:
         undecided = [_where(simulation)]
+    state = simulation.checker.finals.state
     return Played(
         schedule,
         [*simulation.checker.violations, *undecided],
         healing.took_s,
         _attempts(simulation),
         time.process_time() - begun,
+        sum(record.sequence for record in state.records) + state.amendments.count,
         outcome.events,
         outcome.trace_hash,
         outcome.totals,
@@ -252,10 +327,9 @@ class _Healing:
         simulation = self._simulation
         simulation.network.heal()
         simulation.network.conditions = CALM
-        for peer in simulation.peers:
-            if peer.is_honest:
-                peer.kill_pending = False
-                peer.start()
+        for peer in self._members():
+            peer.kill_pending = False
+            peer.start()
         self._goal = max(self._heights()) + 1
         self._look()
 
@@ -272,7 +346,12 @@ class _Healing:
             loop.call_later(0.1, self._look)
 
     def _heights(self) -> list[int]:
-        return [peer.node.head.height if peer.node else 0 for peer in self._simulation.peers if peer.is_honest]
+        return [peer.node.head.height if peer.node else 0 for peer in self._members()]
+
+    def _members(self) -> list[SimulatedPeer]:
+        """The honest peers that count where the chain is."""
+        roster = self._simulation.checker.finals.state.roster
+        return [peer for peer in self._simulation.peers if peer.is_honest and roster.is_active(peer.public_key)]
 
 
 def _partitions(draw: Random, peers: int) -> list[Fault]:

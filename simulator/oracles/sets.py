@@ -1,0 +1,128 @@
+"""Sets: who counts at each height, and by which rules, recomputed from the blocks alone.
+
+It shares no code with the chain's own records: places, keys and dates stand in plain lists, and every kind of change
+has its line. The sets that a state draws from places, contributors and electors, are taken from it.
+"""
+
+from dataclasses import dataclass, field
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.amendment import AMENDABLE
+from fedchain.chain.membership.change import Change, ChangeKind
+from fedchain.chain.state import State, genesis_state
+from fedchain.crypto.keys import PublicKey
+
+
+@dataclass(slots=True)
+class _Place:
+    """One place, as the blocks tell of it."""
+
+    keys: list[PublicKey]
+    """All that it ever had, the newest last."""
+    counts: bool
+    is_gone: bool = False
+    is_convicted: bool = False
+    silent: int = 0
+    """Blocks in a row in which it was due and silent."""
+    due: tuple[int, str] | None = None
+    """The round from which a change holds, and its kind."""
+
+
+@dataclass(slots=True)
+class Sets:
+    """Follows a chain whose members change.
+
+    Args:
+        genesis: the founding document.
+    """
+
+    genesis: Genesis
+    _places: list[_Place] = field(init=False)
+    _rules: dict[str, int] = field(init=False)
+    _coming: list[tuple[int, dict[str, int]]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._places = [_Place([key], True) for key in genesis_state(self.genesis).roster.members]
+        self._rules = {name: getattr(self.genesis, name) for name in AMENDABLE}
+
+    def follow(self, before: State, block: Block) -> None:
+        """Take the next final block, on top of the state ``before``."""
+        holders = {key: place for place in self._places for key in place.keys}
+        self._hear(before, block, block.certificate)
+        for crime in block.evidence:
+            holders[crime.culprit].is_convicted = True
+        for change in block.changes:
+            self._count(change, holders, before.round)
+        if before.phase + 1 == len(self.genesis.phases_of(before.round)):
+            self._begin(before.round + 1)
+
+    def differences(self, state: State) -> list[str]:
+        """Each way in which a state says otherwise."""
+        active = {place.keys[-1] for place in self._places if place.counts and not place.is_convicted}
+        said = {key for key in state.roster.members if state.roster.is_active(key)}
+        found = [f"{len(active ^ said)} members count, or do not"] if active != said else []
+        if tuple(place.keys[-1] for place in self._places) != state.roster.members:
+            found.append("places have other keys")
+        return found + [
+            f"{name} is {getattr(state.rules, name)}, {value} is in force"
+            for name, value in self._rules.items()
+            if getattr(state.rules, name) != value
+        ]
+
+    def _hear(self, before: State, block: Block, certificate: Certificate | None) -> None:
+        heard = {post.sender for post in block.transactions}
+        voted = {vote.voter for vote in certificate.votes} if certificate else set()
+        for place in self._places:
+            had = set(place.keys[-2:])  # the votes of the block below may be of the key that was just replaced
+            if place.keys[-1] in heard or had & voted:
+                place.silent = 0
+            elif place.keys[-1] in before.roster.contributors or had & before.deciders:
+                place.silent += 1
+
+    def _count(self, change: Change, holders: dict[PublicKey, _Place], round_number: int) -> None:
+        due = round_number + 2
+        match change.kind:
+            case ChangeKind.AMEND:
+                assert change.amendment is not None, "an amendment has values"
+                self._coming.append((change.amendment.round or due, dict(change.amendment.values)))
+            case ChangeKind.JOIN:
+                self._places.append(_Place([change.member], False, due=(due, "comes")))
+            case ChangeKind.BACK:
+                holders[change.member].due = (due, "comes")
+            case ChangeKind.LEAVE:
+                holders[change.member].due = (due, "leaves")
+            case ChangeKind.REMOVE:
+                holders[change.member].due = (due, "is removed")
+            case ChangeKind.AWAY:
+                holders[change.member].due = (due, "is away")
+            case ChangeKind.REKEY:
+                holders[change.member].keys.append(change.key)
+            case ChangeKind.RECOVER:
+                place = holders[change.member]
+                place.keys.append(change.key)
+                if place.due is not None and place.due[1] == "leaves":
+                    place.due = None
+
+    def _begin(self, round_number: int) -> None:
+        self._send_away()
+        for place in self._places:
+            if place.due is not None and place.due[0] <= round_number:
+                place.counts = place.due[1] == "comes"
+                place.is_gone |= place.due[1] in ("leaves", "is removed")
+                place.due, place.silent = None, 0
+        for begin, values in sorted(self._coming, key=lambda item: item[0]):
+            if begin <= round_number:
+                self._rules |= values
+        self._coming = [item for item in self._coming if item[0] > round_number]
+
+    def _send_away(self) -> None:
+        patience = self._rules["away_after"] * len(self.genesis.phases)
+        active = [place for place in self._places if place.counts and not place.is_convicted]
+        leaving = sum(place.due is not None and place.due[1] != "comes" for place in self._places if place.counts)
+        fewest = 4 if self.genesis.fault_model.faulty(4) and len(self._places) >= 4 else 1
+        room = max(0, min(max(1, len(active) // 4), len(active) - leaving - fewest))
+        silent = [place for place in active if place.due is None and place.silent >= patience > 0]
+        for place in sorted(silent, key=lambda place: -place.silent)[:room]:
+            place.counts, place.silent = False, 0

@@ -1,0 +1,69 @@
+"""The oracle of sets agrees with the chain about every kind of change, and notices a state that says otherwise."""
+
+from dataclasses import replace
+
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import (
+    Change,
+    ChangeKind,
+    propose_amendment,
+    propose_recovery,
+    propose_removal,
+    sign_rekey,
+)
+from fedchain.chain.membership.in_force import rules_of
+from fedchain.simulator.oracles.sets import Sets
+from tests.support.chain.builders import ChainBuilder, double_vote, keys
+from tests.support.chain.changes import UNTIL, approved, joining, living, own
+
+
+class Followed:
+    """A chain and the oracle beside it."""
+
+    def __init__(self) -> None:
+        self.chain = living(8, away_after=2, contribution_quorum=1)
+        self.sets = Sets(self.chain.genesis)
+
+    def extend(self, *changes: Change, silent: int = 0) -> None:
+        before = self.chain.state
+        posts = [post for post in self.chain.posts() if before.roster.seats[post.sender] >= silent]
+        crimes = [double_vote(keys(8)[7], self.chain.genesis, 1, attempt=3)] if before.height == 9 else []
+        self.sets.follow(before, self.chain.extend(changes=changes, posts=posts, evidence=crimes))
+        assert self.sets.differences(self.chain.state) == []
+
+
+def test_the_oracle_and_the_chain_agree_about_every_kind_of_change() -> None:
+    followed = Followed()
+    chain: ChainBuilder = followed.chain
+    first, second, *_ = chain.genesis.members
+    said = {"sequence": 0, "until": UNTIL}
+    amendment = propose_amendment(amendment_of({"vote_timeout_ms": 7, "rounds": 40}), "", **said)
+    rekey = sign_rekey(keys(1)[0], keys(10)[9], chain.genesis.chain_id, sequence=0, until=UNTIL)
+    recovery = propose_recovery(second, keys(11)[10], chain.genesis.chain_id, "lost", sequence=1, until=UNTIL)
+    removal = propose_removal(chain.genesis.members[2], "gone", sequence=0, until=UNTIL)
+    followed.extend(joining(chain, 8), own(chain, 1), rekey, approved(chain, amendment))
+    followed.extend(approved(chain, recovery), approved(chain, removal))
+    followed.extend(own(chain, 3, ChangeKind.AWAY))
+    for _ in range(4):
+        followed.extend()
+    followed.extend(own(chain, 3, ChangeKind.BACK))
+    for _ in range(12):
+        followed.extend(silent=6)
+    standings = [record.standing.name for record in chain.state.records]
+    assert standings[2] == "REMOVED"
+    assert standings.count("AWAY") >= 1
+    assert chain.state.roster.culprits == {keys(8)[7].public_key}
+    assert first not in chain.state.roster.members
+
+
+def test_a_state_with_other_members_keys_or_rules_is_noticed() -> None:
+    followed = Followed()
+    followed.extend()
+    state = followed.chain.state
+    roster = state.roster
+    fewer = replace(state, roster=replace(roster, absent=frozenset(roster.members[:1])))
+    assert followed.sets.differences(fewer) == ["1 members count, or do not"]
+    others = replace(state, rules=rules_of(followed.chain.genesis, (("vote_timeout_ms", 7),)))
+    assert followed.sets.differences(others) == ["vote_timeout_ms is 7, 1000 is in force"]
+    moved = replace(state, roster=replace(roster, members=roster.members[::-1]))
+    assert followed.sets.differences(moved) == ["places have other keys"]
