@@ -40,6 +40,7 @@ from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import approved, joining, living, own
+from tests.support.chain.late import extend_with, skip
 from tests.support.chain.light import light
 from tests.support.chain.power import records_of
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
@@ -170,11 +171,11 @@ def _not_written(value: Any) -> tuple[str, ...]:
         case Block() if value.header.version < CHANGES_VERSION:
             return ("changes",)
         case Genesis() if value.version < CHANGES_VERSION:
-            return ("admission", "sponsors", "away_after", "patience_percent")
+            return ("admission", "sponsors", "away_after", "late_rounds", "patience_percent")
         case Vote() if value.turnout is None:
             return ("turnout",)
         case State() if not value.records:
-            return ("records", "amendments")
+            return ("records", "owed", "amendments")
     return ()
 
 
@@ -192,8 +193,11 @@ def _tagged(value: Any) -> Any:
 
 
 def _version_3() -> dict[str, Any]:
-    """A chain whose members change: one joins, one leaves, two have other keys, rules change, in one block."""
-    chain = living(5, away_after=3)
+    """A chain whose members change: one joins, one leaves, two have other keys, rules change, in one block.
+
+    The third member misses the second round, and is counted two rounds late.
+    """
+    chain = living(5, away_after=3, late_rounds=2)
     (three, four), (first, second) = chain.genesis.members[3:], keys(13)[11:]
     said: dict[str, Any] = {"sequence": 0, "until": 9}
     rekey = sign_rekey(chain.key(three), first, chain.genesis.chain_id, **said)
@@ -203,7 +207,9 @@ def _version_3() -> dict[str, Any]:
     counted = [joining(chain, 5), own(chain, 1), rekey, recovery, amendment]
     changes = sorted(counted, key=lambda change: change.hash)
     removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
-    blocks = [chain.extend(changes=changes), chain.extend(certificate=_seen(chain)), *chain.extend_many(2)]
+    blocks = [chain.extend(changes=changes)]
+    late = skip(chain, 2)
+    blocks += [chain.blocks[chain.tip], chain.extend(certificate=_seen(chain)), extend_with(chain, late)]
     document = plain({"fields": chain.genesis, "bytes": chain.genesis.encode(), "hash": chain.genesis.chain_id})
     return {
         "genesis": document,
@@ -232,8 +238,7 @@ def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:
 def _seen(chain: ChainBuilder) -> Certificate:
     """Precommits for the tip whose voters say what they saw: they waited for two seconds for the last member."""
     seen = Turnout(1_000, 2_000, mark_seats(range(5)), mark_seats([4]))
-    voters = chain.genesis.members[:4]
-    votes = (chain.vote(voter, chain.tip) for voter in voters)
+    votes = (chain.vote(voter, chain.tip) for voter in sorted(chain.state.deciders))
     return certify(
         sign_vote(
             chain.key(vote.voter),

@@ -24,9 +24,9 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
         return False
     if omits_changes(context, entry):
         return False
-    counted = _counted(context, entry)
-    if counted and len(counted) == len(context.head.roster.contributors):
-        return True  # it counts every contributor
+    counted = _counted_in_time(context, entry)
+    if entry.posts and entry.posts == context.head.countable and counted >= context.head.roster.contributors:
+        return True  # it counts every contributor, and all late posts
     if omits_posts(context, entry):
         return False
     if entry.posts == 0 and may_close_empty(context.genesis, context.head):
@@ -37,26 +37,29 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
     return context.now.ms >= waits_until_ms(context, counted)
 
 
-def _counted(context: Context, entry: Entry) -> Set[PublicKey]:
-    """Members that a block counts. In version 3 none is counted whose post is not held here.
+def _counted_in_time(context: Context, entry: Entry) -> Set[PublicKey]:
+    """Senders whose posts of the open phase the block counts; their late ones say nothing about it.
 
-    Otherwise a miner could withhold its own post, and alone have a block that counts everybody.
+    In version 3 none is counted whose post is not held here. Otherwise a miner could withhold its own post, and alone
+    have a block that counts everybody.
     """
-    senders = {post.sender for post in entry.block.transactions}
+    senders = {post.sender for post in entry.block.transactions if post.round == context.head.round}
     return senders & context.mempool.posts(context.phase).keys() if context.head.records else senders
 
 
 def rank(context: Context, entry: Entry) -> tuple[int, Hash]:
     """Sort key of candidates, the best first: see :func:`~fedchain.node.core.ledger.preference`.
 
-    In version 3 posts count for it that had been held for ``omission_slack_ms`` when the block came. A block gains
-    nothing by a post that its miner showed nobody until then; it counts it all the same.
+    In version 3 posts count for it that had been held for ``omission_slack_ms`` when the block came, and late ones that
+    are held. A block gains nothing by a post that its miner showed nobody until then; it counts it all the same.
     """
     count, block_hash = preference(entry.block)
     if context.head.records:
-        before_ms = entry.arrived_ms - context.head.rules.omission_slack_ms
-        shown = {*context.mempool.held_by(context.phase, before_ms)}
-        count = -sum(post.sender in shown for post in entry.block.transactions)
+        mempool, before_ms = context.mempool, entry.arrived_ms - context.head.rules.omission_slack_ms
+        shown = {*mempool.held_by(context.phase, before_ms)}
+        posts = entry.block.transactions
+        in_time = sum(post.sender in shown for post in posts if post.round == context.head.round)
+        count = -in_time - sum(mempool.holds(post) for post in posts if post.round != context.head.round)
     return count, block_hash
 
 
@@ -80,7 +83,7 @@ def omits_posts(context: Context, entry: Entry) -> bool:
     genesis, head = context.genesis, context.head
     if context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
-    counted = {post.sender for post in entry.block.transactions}
+    counted = {post.sender for post in entry.block.transactions if post.round == head.round}
     before_ms = entry.arrived_ms - head.rules.omission_slack_ms
     if head.records and context.clock.mining_ms is not None:
         # A block that was mined while others still waited is judged as one that was mined after that: a miner with
@@ -91,7 +94,13 @@ def omits_posts(context: Context, entry: Entry) -> bool:
     # federation it may be closed even then, since the only member that may count the posts may fail to.
     if not counted and (len(held) < posts_required(genesis, head) or genesis.centralized):
         return False
-    return bool(held - counted)
+    return bool(held - counted) or _omits_late_posts(context, entry, before_ms)
+
+
+def _omits_late_posts(context: Context, entry: Entry, before_ms: int) -> bool:
+    """Whether the block omits a late post that it could count; for a vote, an omission is an omission."""
+    late = context.late_posts(before_ms)
+    return bool(late) and not {post.key for post in late} <= {post.key for post in entry.block.transactions}
 
 
 def omits_changes(context: Context, entry: Entry) -> bool:
