@@ -23,6 +23,9 @@ NEWEST_VERSION = CHANGES_VERSION
 """The newest version of the protocol that this program speaks; an amendment may lead to a later one."""
 GENESIS_SIZE_MAX = 16 * 2**20
 
+LATE_ROUNDS_MAX = 16
+"""Most rounds for which late posts may count: states name who owes one, and peers keep what they were made from."""
+
 KNOWLEDGE_SIZE_MAX = 2**28
 """Largest size of knowledge that is fetched, in bytes, unless a single payload may be larger."""
 
@@ -161,6 +164,8 @@ class Genesis:
     away_after: int = 0
     """Rounds in whose phases and votes a member is due and silent, after which it counts no more until it is back; 0:
     never."""
+    late_rounds: int = 0
+    """Rounds after its own in which a post that came too late may still be counted, in the same phase; 0: none."""
 
     chain_id: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: hash of the document."""
@@ -324,8 +329,16 @@ def _validate_admission(genesis: Genesis) -> None:
     g, by_sponsors = genesis, genesis.admission is Admission.SPONSORS
     says_more = g.admission is not Admission.CLOSED or g.sponsors or g.away_after
     _expect(g.version >= CHANGES_VERSION or not says_more, "members of a version 2 document are the same for ever")
+    _expect(g.version >= CHANGES_VERSION or not g.late_rounds, "late_rounds begins with version 3")
     _expect_range(g, "sponsors", int(by_sponsors), len(g.members) if by_sponsors else 0)
     _expect_range(g, "away_after", 0, 2**16)
+    _expect_range(g, "late_rounds", 0, LATE_ROUNDS_MAX)
+    # A block is recomputed with the knowledge that its late posts were made from.
+    blocks = (g.late_rounds + 1) * len(g.phases)
+    _expect(
+        not g.late_rounds or not g.retention_blocks or g.retention_blocks >= blocks,
+        f"retention_blocks is {g.retention_blocks}, late_rounds = {g.late_rounds} needs at least {blocks}, or 0",
+    )
     _expect(
         g.admission is Admission.CLOSED or g.aggregator is not AggregatorRule.DEDICATED,
         f"admission is {g.admission.value}, but the last place is the dedicated aggregator's",

@@ -5,7 +5,7 @@ the chain asks of it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedchain.chain.exceptions import InvalidBlock, InvalidPayload, MissingPayload
@@ -36,6 +36,19 @@ EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
+class LatePost:
+    """A post of an earlier round that a block counts."""
+
+    sender: PublicKey
+    """32 bytes: the member that posted it."""
+    payload: bytes = field(repr=False)
+    round: int
+    """Round that it was made for."""
+    knowledge: bytes = field(repr=False)
+    """Knowledge that it was made from."""
+
+
+@dataclass(frozen=True, slots=True)
 class Occasion:
     """The occasion of a post or an aggregate: what is done, when, and who is there."""
 
@@ -45,6 +58,8 @@ class Occasion:
     """Round number, from 1; 0 during the setup."""
     roster: Roster
     """The members at this height, and their rights."""
+    late: tuple[LatePost, ...] = ()
+    """Late posts that are aggregated beside those of the round, in order of sender and round."""
 
     @property
     def members(self) -> tuple[PublicKey, ...]:
@@ -72,8 +87,9 @@ class Rules(Protocol):
     def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         """Knowledge after ``posts`` (sender, payload; in sender order); the same posts give the same bytes.
 
-        Each of them passed :meth:`check` with the same knowledge and is not checked again. Raises ValueError if
-        well-formed payloads do not fit together, and anything else if the method itself fails.
+        Each of them passed :meth:`check` with the same knowledge and is not checked again; so did each of
+        ``occasion.late``, with its own round and knowledge. Raises ValueError if well-formed payloads do not fit
+        together, and anything else if the method itself fails.
         """
 
     def is_slow_to_check(self, phase: str) -> bool:
@@ -100,19 +116,34 @@ PostCheck = Callable[[Genesis, Rules, State, bytes, Post, bytes], None]
 """A function like :func:`check_post`."""
 
 
+def needed_contents(state: State, transactions: Sequence[Post]) -> list[Hash]:
+    """Hashes of what :func:`recompute` needs: knowledge in force, payloads, and what late posts were made from."""
+    roots = {state.knowledge_root: None} | {base_of(state, post): None for post in transactions if state.owed}
+    return [*roots, *(post.payload_hash for post in transactions)]
+
+
+def base_of(state: State, post: Post) -> Hash:
+    """Hash of the knowledge that a post of the open phase, or one that is owed to an earlier round, was made from."""
+    owed = state.owed_to(post.key)
+    return state.knowledge_root if owed is None else owed.knowledge_root
+
+
 def missing_contents(state: State, transactions: Sequence[Post], content: ContentLookup) -> list[Hash]:
     """Hashes that :func:`recompute` needs and ``content`` lacks."""
-    needed = (state.knowledge_root, *(post.payload_hash for post in transactions))
+    needed = needed_contents(state, transactions)
     return [item for item in needed if item != EMPTY_ROOT and content(item) is None]
 
 
-def occasion_of(genesis: Genesis, state: State) -> Occasion:
-    """The occasion on which the block after ``state`` is made: its phase, its round and the members."""
-    return Occasion(phase_rule(genesis, state).name, state.round, state.roster)
+def occasion_of(genesis: Genesis, state: State, post: Post | None = None) -> Occasion:
+    """The occasion on which the block after ``state`` is made, or ``post`` was: phase, round and the members."""
+    if post is None or post.round == state.round:
+        return Occasion(phase_rule(genesis, state).name, state.round, state.roster)
+    return Occasion(genesis.phases_of(post.round)[post.phase].name, post.round, state.roster)
 
 
 def check_post(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes) -> None:
-    """Check a post for the phase that is open after ``state``, with its payload and the knowledge in force.
+    """Check a post for the phase that is open after ``state``, or owed to it, with its payload and the knowledge that
+    it was made from.
 
     Raises InvalidPayload: the payload is not what its post says, or the method cannot use it.
     """
@@ -126,7 +157,7 @@ def check_use(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, po
     Raises InvalidPayload: the method cannot use it.
     """
     try:
-        rules.check(occasion_of(genesis, state), post.sender, knowledge, payload)
+        rules.check(occasion_of(genesis, state, post), post.sender, knowledge, payload)
     except ValueError as error:
         raise InvalidPayload("content", str(error)) from None
 
@@ -172,13 +203,17 @@ def recompute(
     knowledge = _held(content, state.knowledge_root)
     if not transactions:
         return knowledge
-    posts = []
+    posts, late = [], []
     for post in transactions:
-        payload = _held(content, post.payload_hash)
-        check(genesis, rules, state, knowledge, post, payload)
-        posts.append((post.sender, payload))
+        payload, base = _held(content, post.payload_hash), _held(content, base_of(state, post))
+        check(genesis, rules, state, base, post, payload)
+        if post.round == state.round:
+            posts.append((post.sender, payload))
+        else:
+            late.append(LatePost(post.sender, payload, post.round, base))
+    occasion = occasion_of(genesis, state)
     try:
-        return rules.aggregate(occasion_of(genesis, state), knowledge, posts)
+        return rules.aggregate(replace(occasion, late=tuple(late)) if late else occasion, knowledge, posts)
     except ValueError as error:
         raise InvalidBlock("aggregate", str(error)) from None
 

@@ -21,8 +21,10 @@ from fedchain.chain.membership.change import CHANGES_VERSION, ROUNDS_AHEAD
 from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.member_set import MemberSet
+from fedchain.chain.membership.owed import Owed, owed_by
 from fedchain.chain.membership.succession import succeed
 from fedchain.chain.membership.weights import weigh
+from fedchain.chain.post import PostKey
 from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
@@ -87,6 +89,9 @@ class State:
     """The members and their rights; except for the keys it follows from the other fields and the genesis document."""
     records: tuple[Member, ...] = ()
     """Every member's record, by seat; empty where the genesis document says that members are the same for ever."""
+    owed: tuple[Owed, ...] = ()
+    """Posts of earlier rounds that may still be counted, the oldest phase first; those of the open phase's name count
+    in the next block. Empty where late posts do not count."""
     amendments: Amendments = NO_AMENDMENTS
     """Amendments that the chain counts so far."""
     rules: Genesis = field(kw_only=True, compare=False, repr=False)
@@ -96,6 +101,25 @@ class State:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", sha256(self.encode()))
+
+    def owed_to(self, post: PostKey) -> Owed | None:
+        """The phase of an earlier round that a post is owed to; None if it is not owed."""
+        if not self.owed:
+            return None
+        round_number, phase, sender = post
+        found = next((item for item in self.owed if (item.round, item.phase) == (round_number, phase)), None)
+        return found if found is not None and self.roster.seats.get(sender, -1) in found else None
+
+    @property
+    def knowledge_roots(self) -> frozenset[Hash]:
+        """Hashes of the knowledge that posts are made from: the one in force, and those of owed posts."""
+        return frozenset((self.knowledge_root, *(item.knowledge_root for item in self.owed)))
+
+    @property
+    def countable(self) -> int:
+        """Number of posts that the next block may count: one of each contributor, and the late ones that are owed."""
+        late = sum(len(item) for item in self.owed if item.phase == self.phase)
+        return len(self.roster.contributors) + late
 
     @property
     def member_set(self) -> MemberSet:
@@ -117,6 +141,7 @@ class State:
         for place, key in enumerate(_keys_at(self.records, self.height) or roster.members):
             deciders[place] = key in self.deciders
         members = [record.to_record() for record in self.records] if self.records else b"".join(roster.members)
+        owed = [[item.to_record() for item in self.owed]] if self.records else []
         return encode(
             [
                 self.block_hash,
@@ -136,6 +161,7 @@ class State:
                 [crime.to_record() for crime in self.convicted],
                 bytes(deciders),
                 *([self.amendments.to_record()] if self.records else []),
+                *owed,
             ]
         )
 
@@ -146,7 +172,8 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
     Only a header with a quorum's certificate proves that the state is the chain's: see ``judge_joined``.
     """
     kinds: tuple[type, ...] = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes)
-    kinds += (list, bytes, list, bytes, list) if genesis.version >= CHANGES_VERSION else (bytes, bytes, list, bytes)
+    changing = genesis.version >= CHANGES_VERSION
+    kinds += (list, bytes, list, bytes, list, list) if changing else (bytes, bytes, list, bytes)
     values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
     block_hash, height, round_number, phase, finished, knowledge_root, work, bits, posts, time_ms, delays = values[:11]
     round_seed, keys, punctuality, crimes, deciders, *changed = values[11:]
@@ -184,6 +211,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         punctuality=punctuality,
         convicted=tuple(Evidence.from_record(record) for record in crimes),
         deciders=frozenset(compress(_keys_at(records, height) or members, deciders)),
+        owed=_read_owed(genesis, (round_number, phase), len(members), changed[1] if changed else []),
     )
     if state.root != sha256(data):
         raise InvalidEncoding("state", f"{len(data)} bytes differ from their re-encoding")
@@ -205,6 +233,21 @@ def _read_members(genesis: Genesis, value: Any) -> tuple[tuple[PublicKey, ...], 
     if value != b"".join(members):
         raise InvalidEncoding("state", f"its {len(value)} bytes of keys are not the {len(members)} members'")
     return members, ()
+
+
+def _read_owed(genesis: Genesis, open_phase: tuple[int, int], members: int, value: list[Any]) -> tuple[Owed, ...]:
+    """The owed posts of a state; raises InvalidEncoding for phases or seats to which none can be owed."""
+    found = tuple(Owed.from_record(record) for record in value)
+    phases = [(item.round, item.phase) for item in found]
+    if phases != sorted(set(phases)):
+        raise InvalidEncoding("state", f"owed posts of {len(found)} phases are not in their order")
+    for item in found:
+        closes = open_phase[0] + (item.phase < open_phase[1])  # the round in which a block closes the phase next
+        is_open = item.phase < len(genesis.phases) and closes - genesis.late_rounds <= item.round < closes
+        if not is_open or item.round < 1 or 8 * len(item.due) - 7 > members or max(item.seats) >= members:
+            where = f"phase {item.phase} of round {item.round}"
+            raise InvalidEncoding("state", f"posts owed to {where} by {members} members fit no state")
+    return found
 
 
 def state_size_max(genesis: Genesis) -> int:
@@ -282,6 +325,7 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
         punctuality=_count_punctuality(genesis, state, block).ljust(len(members), bytes([PUNCTUAL])),
         convicted=(*state.convicted, *block.evidence),
         deciders=state.roster.electors,
+        owed=_count_owed(genesis, state, block),
     )
 
 
@@ -383,11 +427,38 @@ def _settle(
     return time_ms, tuple(delays), bits
 
 
+def _count_owed(genesis: Genesis, state: State, block: Block) -> tuple[Owed, ...]:
+    """The posts that are owed after a block: each is counted once, and in the next ``late_rounds`` rounds at most.
+
+    Nothing is owed to a phase of the aggregator, on whose post the others build at once, nor to one that began without
+    knowledge, for then nobody can tell what a late post changed.
+    """
+    if not genesis.late_rounds:
+        return ()
+    seats, counted = state.roster.seats, [(post.round, state.roster.seats[post.sender]) for post in block.transactions]
+    after = []
+    for item in state.owed:
+        if item.phase == state.phase:
+            if item.round + genesis.late_rounds <= state.round:  # this was its last chance
+                continue
+            item = item.without(seat for round_number, seat in counted if round_number == item.round)
+        if item.due:
+            after.append(item)
+    is_participants = phase_rule(genesis, state).by is Contributor.PARTICIPANT
+    if state.round and is_participants and state.knowledge_root != sha256(EMPTY_KNOWLEDGE):
+        posted = {seat for round_number, seat in counted if round_number == state.round}
+        lacking = {seats[member] for member in state.roster.contributors} - posted
+        if lacking:
+            after.append(owed_by(state.round, state.phase, state.knowledge_root, lacking))
+    return tuple(after)
+
+
 def _count_punctuality(genesis: Genesis, state: State, block: Block) -> bytes:
     # A phase that is closed empty says nothing about its contributors, nor does an aggregator's phase about members.
     if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
         return state.punctuality
-    counts, posted = bytearray(state.punctuality), {post.sender for post in block.transactions}
+    counts = bytearray(state.punctuality)
+    posted = {post.sender for post in block.transactions if post.round == state.round}
     for member in state.roster.contributors:
         place = state.roster.seats[member]
         counts[place] = min(PUNCTUAL, counts[place] + 1) if member in posted else 0

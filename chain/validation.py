@@ -48,10 +48,14 @@ PHASES_AHEAD = 1
 
 
 def validate_window(state: State, post: Post) -> None:
-    """Check that a post is for the open phase or a later one of this round or the next. Raises OutOfWindow."""
+    """Check that a post is for the open phase or a later one of this round or the next, or owed to an earlier round.
+
+    Raises OutOfWindow.
+    """
     step, low = (post.round, post.phase), (state.round, state.phase)
     # Every post passes here; the message is built only when it is needed.
-    if state.finished or step < low or post.round > state.round + PHASES_AHEAD:
+    is_closed = step < low and state.owed_to(post.key) is None
+    if state.finished or is_closed or post.round > state.round + PHASES_AHEAD:
         raise OutOfWindow("post's round", f"{step} found, {low} is open")
 
 
@@ -350,8 +354,8 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
     """
     validate_roots(block)
     _validate_counts(genesis, state, block)
-    # Sorted and unique: one set of posts or crimes has one root, and each member counts once.
-    check_ascending(InvalidBlock, "transaction order", (post.sender for post in block.transactions))
+    # Sorted and unique: one set of posts or crimes has one root, and each member counts once, for each round.
+    check_ascending(InvalidBlock, "transaction order", (_place(genesis, post) for post in block.transactions))
     check_ascending(InvalidBlock, "evidence order", (item.hash for item in block.evidence))
     check_ascending(InvalidBlock, "change order", (item.hash for item in block.changes))
     _validate_producer(genesis, state, block)
@@ -402,7 +406,7 @@ def validate_member_set(header: Header, after: State) -> None:
 def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     count, crimes = len(block.transactions), len(block.evidence)
     # A block has no more posts than members may post; checking more would be wasted work.
-    due = len(state.roster.contributors)
+    due = state.countable
     check(count <= due, InvalidBlock, "posts", f"{count} found, {due} may post")
     # Everybody has to check two signatures for each.
     check(crimes <= EVIDENCE_MAX, InvalidBlock, "evidence", f"{crimes} crimes found, at most {EVIDENCE_MAX} fit")
@@ -412,7 +416,10 @@ def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     if count == 0 and may_close_empty(genesis, state):
         return
     required = posts_required(genesis, state)
-    # An aggregate of too few posts says little and hides nobody, and a single member's post could be all of it.
+    # An aggregate of too few posts says little and hides nobody, and a single member's post could be all of it. Late
+    # posts do not make up for it: a round would be closed by members that did not take part in it.
+    if state.owed:
+        count = sum(post.round == block.header.round for post in block.transactions)
     check(count >= required, InvalidBlock, "contribution quorum", f"{count} posts found, at least {required}")
 
 
@@ -444,9 +451,12 @@ def _validate_producer(genesis: Genesis, state: State, block: Block) -> None:
 
 def _validate_counted(state: State, header: Header, post: Post) -> None:
     counted, closed = (post.round, post.phase), (header.round, header.phase)
-    # A block closes one phase; posts of another one would be counted twice or too early.
     if counted != closed:
-        raise InvalidBlock("post's phase", f"{counted} found, the block closes {closed}")
+        # A block closes one phase; posts of another one would be counted twice or too early. A late post is of the same
+        # phase, of a round that still takes it, and was not counted before.
+        if post.phase != header.phase or state.owed_to(post.key) is None:
+            raise InvalidBlock("post's phase", f"{counted} found, the block closes {closed}")
+        return
     # The chain draws the members that post; in an aggregator phase only the designated aggregator does.
     if post.sender not in state.roster.contributors:
         due = f"one of the {len(state.roster.contributors)} contributors of round {state.round}"
@@ -484,3 +494,8 @@ def _check_signature(
         kind = type(statement).__name__.lower()
         found = f"{statement.signature.hex()[:16]}… is not {signer.hex()[:16]}…'s over this {kind}"
         raise InvalidSignature("signature", found)
+
+
+def _place(genesis: Genesis, post: Post) -> bytes:
+    """Sort key of a block's posts: the sender, and then the round where late posts count."""
+    return post.sender + post.round.to_bytes(8, "big") if genesis.late_rounds else post.sender

@@ -23,7 +23,7 @@ from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
-from fedchain.learning.round import NO_CHAIN, Occasion, ReadPost, Round, Tensors
+from fedchain.learning.round import NO_CHAIN, LatePost, Occasion, OffChain, ReadPost, Round, Tensors
 
 PHASES_KEPT = 2
 """Phases whose decoded posts are kept: simulated peers share them, and some are a phase behind."""
@@ -173,6 +173,7 @@ class Application:
 
         `check` let all of them pass beside the same knowledge: they are not checked again, since a proof may take as
         long as everything else together. Without posts, or with posts that leave nothing, the knowledge stays as it is.
+        Late posts of the occasion that the method gives a weight count beside them.
 
         Raises `InvalidPayload` where the method refuses the posts all the same, which is their senders' fault, and
         `OwnCodeFailed` if a user's own method fails, which is no member's fault.
@@ -183,8 +184,9 @@ class Application:
         phase, number = occasion.phase, occasion.round
         closed, round = self._phases[phase], self._round(occasion, knowledge)
         read = tuple(self._read(occasion, sender, payload) for sender, payload in posts)
+        late = self._read_late(occasion, round)
         try:
-            aggregate = self.method.aggregate(closed, replace(round, posts=read))
+            aggregate = self.method.aggregate(closed, replace(round, posts=read, late=late))
         except NothingLeft:
             return knowledge
         except Exception as error:  # of a built-in method, a ValueError is the posts' fault, as far as anybody can tell
@@ -195,6 +197,22 @@ class Application:
         kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, number, is_last=is_last)
         parts = [(part.phase, part.round, (part.document,)) for part in kept]
         return write_knowledge(sorted([*parts, (phase, number, pieces(left))], key=self._knowledge.place))
+
+    def _read_late(self, occasion: Occasion, round: Round) -> tuple[LatePost, ...]:
+        """Decode the late posts that the method gives a weight, and the knowledge that each was made from."""
+        found = []
+        for late in occasion.late:
+            of_then, age = OffChain(occasion.phase, late.round, occasion.members), round.number - late.round
+            try:
+                weight = self.method.late(age)
+            except Exception as error:
+                raise_told(error, f"late({age})", type(self.method))
+            if weight:
+                base = self._knowledge.fill(replace(round, number=late.round), late.knowledge).knowledge
+                assert base is not None, "nothing is owed to a phase that began without knowledge"
+                post = self._read(of_then, late.sender, late.payload)
+                found.append(LatePost(post=post, age=age, weight=weight, base=base))
+        return tuple(found)
 
     def read_knowledge(self, knowledge: bytes) -> Tensors | None:
         """Decode knowledge; b'' is None. Raises `InvalidPayload` for bytes that no phase leaves behind."""

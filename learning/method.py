@@ -176,6 +176,19 @@ class Method(ABC):
         posts that are of no use while others are missing.
         """
 
+    def late(self, age: int) -> float | None:
+        """Return how much a post counts that is aggregated `age` rounds after its own, beside 1 for one in time.
+
+        None: it does not count. Where any does, `aggregate` finds such posts in `round.late`. The same age has the same
+        weight on every machine: no exp or pow.
+        """
+        return None
+
+    @property
+    def refuses_late(self) -> str:
+        """The reason for which late posts are of no use; empty if they have a weight."""
+        return "it gives them no weight (`late`)" if self.late(1) is None else ""
+
     def cautions(self, rounds: int | None) -> Sequence[str]:
         """Say what a founder may not expect of these settings, a sentence each.
 

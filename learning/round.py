@@ -17,6 +17,26 @@ NO_CHAIN = bytes(32)
 """Chain id of a round that is played without a chain."""
 
 
+class Late(Protocol):
+    """A post of an earlier round that is aggregated, as the chain tells it."""
+
+    @property
+    def sender(self) -> bytes:
+        """Public key of the contributor."""
+
+    @property
+    def payload(self) -> bytes:
+        """The encoded post."""
+
+    @property
+    def round(self) -> int:
+        """Round that it was made for."""
+
+    @property
+    def knowledge(self) -> bytes:
+        """Encoded knowledge that it was made from."""
+
+
 class Occasion(Protocol):
     """The occasion of a post or an aggregate, as the chain tells it: no rule may know the members from elsewhere."""
 
@@ -36,6 +56,10 @@ class Occasion(Protocol):
     def clients(self) -> int:
         """Number of members with data, K; 0: as many as at the founding."""
 
+    @property
+    def late(self) -> Sequence[Late]:
+        """Late posts that are aggregated beside those of the round, in ascending order of sender and round."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffChain:
@@ -52,6 +76,9 @@ class OffChain:
 
     clients: int = 0
     """Number of members with data, K; 0: as many as at the founding."""
+
+    late: Sequence[Late] = ()
+    """Late posts that are aggregated beside those of the round."""
 
 
 class Bulk(Protocol):
@@ -85,6 +112,23 @@ class ReadPost:
 
     info: ModelInfo | None = None
     """The shapes of the contributor's own model; None in a test that needs none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatePost:
+    """A post of the same phase of an earlier round, which counts now."""
+
+    post: ReadPost
+    """The post."""
+
+    age: int
+    """Rounds by which it is late, from 1."""
+
+    weight: float
+    """The method's `late` of that age."""
+
+    base: Tensors
+    """The knowledge that it was made from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +171,10 @@ class Round:
 
     bulk: Bulk | None = None
     """Parts that the phase's contributor reads and writes; None where a post is checked or aggregated."""
+
+    late: tuple[LatePost, ...] = ()
+    """Late posts that count, in ascending order of sender and round; only `aggregate` sees them. A method that gives
+    late posts no weight never finds any."""
 
     def place_of(self, sender: bytes) -> int:
         """Return the place of a member among the members, from 0; `LookupError` if it is none."""

@@ -26,6 +26,7 @@ LEGEND = {
     "aggr.": "aggr.: of the aggregated model",
     "epsilon": "epsilon: the largest of the peers'",
     "sent": "sent: by one peer",
+    "late:": "late: posts of earlier rounds, and by how many rounds on average",
     "taken": "not taken: blocks that lost",
     "train": "times in virtual s",
 }
@@ -101,6 +102,7 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
         ("epsilon\nin all", lambda row: "-" if row.epsilon is None else f"{row.epsilon:.3g}"),
         ("sent\nkB", lambda row: f"{row.bytes_sent_per_peer / 1000:.0f}"),
         ("posts", lambda row: str(row.posts)),
+        ("late:\nage", lambda row: f"{row.late_posts}: {row.late_age:.1f}" if row.late_posts else "-"),
         ("blocks", lambda row: str(row.blocks)),
         ("not\ntaken", lambda row: str(row.not_taken)),
         ("train", lambda row: f"{row.training_s:.2f}"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _UNSAID = MappingProxyType(
     {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 2, "weights": "", "weights_head": "file"}
+    | {"late_rounds": 0}
 )
 """Settings that a file leaves out at these values, as before there were such settings."""
 

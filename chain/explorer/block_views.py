@@ -105,7 +105,7 @@ def _view(
     certificate: CertificateView | None,
     voters: tuple[Voter, ...],
 ) -> BlockView:
-    posted = {post.sender for post in block.transactions}
+    posted = {post.sender for post in block.transactions if post.round == block.header.round}
     return BlockView(
         summary=summary,
         is_final=certificate is not None,

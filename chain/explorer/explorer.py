@@ -284,7 +284,7 @@ class Explorer:
     def payload(self, round_number: int, phase: str, sender: PublicKey) -> bytes:
         """The payload of a member's post in a phase of a round. Raises NotFound if it is not posted or not kept."""
         posts = self._chain.phase_block(round_number, phase).transactions
-        found = next((post for post in posts if post.sender == sender), None)
+        found = next((post for post in posts if (post.sender, post.round) == (sender, round_number)), None)
         if found is None:
             raise NotFound(f"{address(sender)} has no post in {phase} of round {round_number}")
         return self._chain.kept(found.payload_hash, f"the payload of post {found.hash.hex()}")

@@ -29,7 +29,7 @@ def validate_far_final(
         InvalidCertificate: too few members signed that it is final.
     """
     header, members = block.header, frozenset(roster.members)
-    validate_extent(roster, block, certificate)
+    validate_extent(genesis, roster, block, certificate)
     validate_roots(block)
     message = block_signing_message(genesis.chain_id, block.hash)
     if header.miner not in members or not is_valid_signature(header.miner, block.signature, message):
@@ -41,7 +41,9 @@ def validate_far_final(
     validate_votes(genesis, members, signatures_required(genesis, roster), certificate, is_valid_signature)
 
 
-def validate_extent(roster: Roster, block: Block, certificate: Certificate, newcomers: int = 0) -> None:
+def validate_extent(
+    genesis: Genesis, roster: Roster, block: Block, certificate: Certificate, newcomers: int = 0
+) -> None:
     """Check that there are no more posts, votes and crimes than the members can make. Raises InvalidBlock.
 
     ``newcomers`` are members that may have come since. A message has room for far more. The check is cheap; make it
@@ -50,7 +52,7 @@ def validate_extent(roster: Roster, block: Block, certificate: Certificate, newc
     members = len(roster) + newcomers
     votes = len(certificate.votes) + (len(block.certificate.votes) if block.certificate else 0)
     for name, count, limit in (
-        ("posts", len(block.transactions), members),
+        ("posts", len(block.transactions), members * (1 + genesis.late_rounds)),
         ("votes", votes, 2 * members),
         ("evidence", len(block.evidence), EVIDENCE_MAX),
     ):

@@ -4,6 +4,7 @@ Elementwise numpy in float64, operand after operand in the order given, one roun
 Nothing here may use `sum` over an axis (its order depends on layout and SIMD width), BLAS, exp or pow.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,13 +19,32 @@ _BLOCK = 1 << 14
 """Elements that are summed together: two rows of float64 of this length stay in the processor's cache."""
 
 
-def weighted_mean(arrays: Sequence[NDArray[Any]], weights: Sequence[int]) -> NDArray[np.float32]:
-    """Return sum_k w_k a_k / sum_k w_k of equally shaped float arrays, for weights in 1..WEIGHT_MAX."""
+def weighted_mean(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> NDArray[np.float32]:
+    """Return sum_k w_k a_k / sum_k w_k of equally shaped float arrays, for weights of 0..WEIGHT_MAX, not all 0."""
     mean = np.empty(arrays[0].shape, dtype=np.float32)
-    rounded, divisor = mean.reshape(-1), float(sum(weights))
+    rounded, divisor = mean.reshape(-1), math.fsum(weights)
     for begin, total in _sums(arrays, [float(weight) for weight in weights]):
         np.divide(total, divisor, out=total)
         rounded[begin : begin + len(total)] = total
+    return mean
+
+
+def moved_mean(
+    known: NDArray[Any], arrays: Sequence[NDArray[Any]], bases: Sequence[NDArray[Any]], weights: Sequence[float]
+) -> NDArray[np.float32]:
+    """Return v + sum_k w_k (a_k - b_k) / sum_k w_k of equally shaped float arrays, v what is known now.
+
+    Where all b_k are v it is the weighted mean, but for rounding.
+    """
+    mean = np.empty(known.shape, dtype=np.float32)
+    rounded, divisor, before = mean.reshape(-1), math.fsum(weights), known.reshape(-1)
+    rows = [(array.reshape(-1), base.reshape(-1)) for array, base in zip(arrays, bases, strict=True)]
+    for begin in range(0, before.size, _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        total = np.zeros(before[part].size)
+        for (row, base), weight in zip(rows, weights, strict=True):
+            total += np.subtract(row[part], base[part], dtype=np.float64) * weight
+        rounded[part] = round_once(total / divisor + before[part])
     return mean
 
 

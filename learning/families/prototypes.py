@@ -19,7 +19,7 @@ from fedchain.crypto.signatures import PublicKey
 from fedchain.crypto.threshold import KEY_BITS, Dealing
 from fedchain.crypto.threshold.public_key import MEMBERS_MAX
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.families.robust import RobustMethod
+from fedchain.learning.families.late import LateMethod
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrototypeMethod(RobustMethod):
+class PrototypeMethod(LateMethod):
     """Clients exchange class prototypes, and nothing else."""
 
     aggregation: Literal["holders", "all", "samples"] = "holders"
@@ -121,6 +121,12 @@ class PrototypeMethod(RobustMethod):
     def adds_noise(self) -> bool:
         """Whether posts carry noise, and a ledger says which."""
         return self.hides_prototypes
+
+    @property
+    def refuses_late(self) -> str:
+        """As all of its kind, and where the scheme's sums are of one round's posts."""
+        reason = super().refuses_late
+        return reason if reason or self.sums.counts_late else "its encrypted sums are opened for one round's posts"
 
     def prototype_release(self) -> Release:
         """The release of prototypes in a round under their noise, if the model is given; asked where there is any."""

@@ -18,7 +18,8 @@ class BladeFl(ParametersMethod):
     """Every client trains, broadcasts its model, mines, and averages all models with equal weights."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- 1/K sum_k w_k, every client counting the same, or the robust rule."""
-        return combine_parameters(self.robust_rule, round, [1] * len(round.posts))
+        return combine_parameters(self.robust_rule, round, lambda post: 1)

@@ -96,6 +96,7 @@ class DemLearn(FedAvg):
         validate_range("amplification", self.amplification, 0.0, 10.0)
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its groups are made of one round's models"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train near the group's model; post the parameters. Buffers, such as running means, stay local."""

@@ -67,6 +67,7 @@ class Dfpl(PrototypeMethod):
             raise ConfigurationError("prototype_noise needs prototype_source recompute: one model, each example once")
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the class means of the client's data (Eq. 1).

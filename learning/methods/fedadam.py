@@ -42,6 +42,7 @@ class FedAdam(FedAvg):
     """Degree of adaptivity: the number added to the root of the second moment."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its server takes one round's mean for a gradient"
 
     @property
     def setup(self) -> tuple[Phase, ...]:
@@ -59,8 +60,8 @@ class FedAdam(FedAvg):
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """Take Algorithm 2's step against Delta = sum_k p_k (w - w_k); buffers are averaged."""
         if phase == INITIAL_MODEL:
-            return combine_parameters(self.robust_rule, round, [1] * len(round.posts))
-        mean = combine_parameters(self.robust_rule, round, self.weights(round))
+            return combine_parameters(self.robust_rule, round, lambda post: 1)
+        mean = combine_parameters(self.robust_rule, round, self.weight)
         found = dict(mean)
         for name in mean:
             if name.startswith(PREFIX):

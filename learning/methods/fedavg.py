@@ -17,7 +17,7 @@ from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import combine_parameters, read_parameters
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 
 if TYPE_CHECKING:
     from fedchain.learning.client import Client
@@ -36,14 +36,15 @@ class FedAvg(ParametersMethod):
     Clients state n_k themselves; no aggregation rule but the plain mean looks at it."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
 
     def initial_model(self, client: Client, round: Round) -> Tensors:
         """Post the model as it is: the setup of methods that have one (`INITIAL_MODEL`)."""
         return read_parameters(client.model)
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """w <- sum_k n_k / n * w_k (Algorithm 1, server), or the robust rule."""
-        return combine_parameters(self.robust_rule, round, self.weights(round))
+        """w <- sum_k n_k / n * w_k (Algorithm 1, server), late models by what they changed, or the robust rule."""
+        return combine_parameters(self.robust_rule, round, self.weight)
 
     def post_model(self, client: Client) -> dict[str, NDArray[Any]]:
         """Return the client's parameters and n_k."""
@@ -51,9 +52,11 @@ class FedAvg(ParametersMethod):
 
     def weights(self, round: Round) -> list[int]:
         """Return the weight of each post, (K,)."""
-        if self.weighting == "clients":
-            return [1] * len(round.posts)
-        return [int(post.payload["examples"][0]) for post in round.posts]
+        return [self.weight(post) for post in round.posts]
+
+    def weight(self, post: ReadPost) -> int:
+        """Return the weight of a post."""
+        return 1 if self.weighting == "clients" else int(post.payload["examples"][0])
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors and the bounded number of examples."""

@@ -57,6 +57,7 @@ class FedNova(FedAvg):
             raise ConfigurationError("proximal_weight and a schedule: ||a_k||_1 is reckoned with one learning rate")
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its server divides by the steps of one round"
     sgd_alone: ClassVar[str] = "||a_k||_1 counts how often each gradient of SGD enters the model (section 4)"
 
     def correction(self, client: Client) -> Correction | None:

@@ -15,6 +15,7 @@ class FedProto(Dfpl):
     """Own models, common prototypes: CE + lambda * mean squared distance to the example's global prototype (Eq. 7)."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
 
     learning_rate: float = 0.01
     """Step size eta of local SGD."""

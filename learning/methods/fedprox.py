@@ -31,6 +31,7 @@ class FedProx(FedAvg):
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
 
     def correction(self, client: Client) -> Correction:
         """The gradient of the proximal term of h_k, of which clients take their steps (Algorithm 2)."""

@@ -27,6 +27,7 @@ class Mtfl(FedAvg):
     and beta) or us (the statistics)."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train all parameters; post the public ones and n_k (Algorithm 1)."""

@@ -68,6 +68,7 @@ class PFedMe(FedAvg):
         validate_range("momentum", self.momentum, 0.0, 0.0)
 
     beyond_dp_sgd: ClassVar[str] = "its steps are its own"
+    beyond_late: ClassVar[str] = "its clients remember models of their own"
     alone: ClassVar[str] = beyond_dp_sgd
     sgd_alone: ClassVar[str] = "its two step sizes are Algorithm 1's"
 
@@ -108,7 +109,7 @@ class PFedMe(FedAvg):
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- (1 - beta) w + beta * mean of w_k (line 11); the first round, without w on the chain, takes the mean."""
         weights = self.weights(round)  # (K,)
-        mean = combine_parameters(self.robust_rule, round, weights)
+        mean = combine_parameters(self.robust_rule, round, self.weight)
         if round.knowledge is None or self.mixing == 1.0:
             return mean
         before = round.knowledge

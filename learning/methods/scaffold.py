@@ -37,6 +37,7 @@ class Scaffold(FedAvg):
     """FedAvg with gradients corrected by how the client's drift differs from everybody's."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its control variates are of the round's model"
     sgd_alone: ClassVar[str] = "a control variate is the mean gradient only if SGD took the steps (line 12)"
 
     def update(self, client: Client, round: Round) -> Tensors:

@@ -18,6 +18,7 @@ class Sgd(FedAvg):
     """w <- w - eta sum_k n_k/n g_k(w), g_k the gradient over all examples of client k."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
 
     batch_size: int = 1 << 20
     """Examples per minibatch; the default is more than any client has, so that a step sees all of them."""

@@ -5,13 +5,13 @@ Stating, averaging and combining them needs no torch; reading and loading a mode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation.mean import weighted_mean
+from fedchain.learning.aggregation.mean import moved_mean, weighted_mean
 from fedchain.learning.aggregation.robust import RobustRule
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
@@ -76,13 +76,18 @@ def average_parameters(posts: Sequence[ReadPost], weights: Sequence[int]) -> dic
     return {name: weighted_mean([post.payload[name] for post in posts], weights) for name in names}
 
 
-def combine_parameters(rule: RobustRule | None, round: Round, weights: Sequence[int]) -> dict[str, NDArray[Any]]:
+def combine_parameters(
+    rule: RobustRule | None, round: Round, count: Callable[[ReadPost], int]
+) -> dict[str, NDArray[Any]]:
     """Return the posted models' combination by the rule, which looks at no weights; None: their weighted mean.
 
     Parameters are one vector to the rule and buffers another: the scale of running statistics would hide parameters.
+    `count` is the weight of a post.
     """
+    if rule is None and round.late:
+        return _move_parameters(round, count)
     if rule is None:
-        return average_parameters(round.posts, weights)
+        return average_parameters(round.posts, [count(post) for post in round.posts])
     combined: dict[str, NDArray[Any]] = {}
     for prefix in (PREFIX, BUFFER_PREFIX):
         names = [name for name in round.posts[0].payload if name.startswith(prefix)]
@@ -90,6 +95,21 @@ def combine_parameters(rule: RobustRule | None, round: Round, weights: Sequence[
             posted = [{name: post.payload[name] for name in names} for post in round.posts]
             combined |= rule.combine(posted, round.knowledge)
     return combined
+
+
+def _move_parameters(round: Round, count: Callable[[ReadPost], int]) -> dict[str, NDArray[Any]]:
+    """v + sum s n (w - b) / sum s n over the posts, s = 1 and b = v for those in time: a late model counts by what it
+    changed of the model b that it was trained from, not by the distance that the others have gone since."""
+    known = round.knowledge
+    assert known is not None, "nothing is late before there is knowledge"
+    posts = [*round.posts, *(late.post for late in round.late)]
+    bases = [*(known for _ in round.posts), *(late.base for late in round.late)]
+    weights = [*(float(count(post)) for post in round.posts), *(late.weight * count(late.post) for late in round.late)]
+    names = [name for name in round.posts[0].payload if name.startswith((PREFIX, BUFFER_PREFIX))]
+    return {
+        name: moved_mean(known[name], [post.payload[name] for post in posts], [base[name] for base in bases], weights)
+        for name in names
+    }
 
 
 def wire_name(name: str, is_trainable: bool) -> str:

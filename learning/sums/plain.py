@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -23,8 +24,22 @@ if TYPE_CHECKING:
 Counted = Literal["holders", "all", "samples"]
 """The clients that count in a class's mean: its holders, all, or its holders by their examples."""
 
-_Posted = tuple[int, NDArray[np.float32]]
-"""One client's count and prototype (D,) of one class."""
+
+@dataclass(frozen=True, slots=True)
+class _Posted:
+    """A client's prototype of one class."""
+
+    sender: bytes
+    """The client."""
+
+    count: int
+    """Its examples of the class."""
+
+    weight: float
+    """1, or what the method gives a post that comes late."""
+
+    prototype: NDArray[np.float32]
+    """(D,)."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,7 @@ class PlainSums(SumScheme):
     """The rule in place of the mean; None: the mean."""
 
     hides: ClassVar[bool] = False
+    counts_late: ClassVar[bool] = True
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The client's classes, the examples behind each, and their prototypes."""
@@ -62,35 +78,44 @@ class PlainSums(SumScheme):
                 raise InvalidPayload(f"{name}: one for each of {len(labels)} labels expected, found {found}")
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Average each class over its holders, or as `counted` and the rule say."""
-        posted: dict[int, list[_Posted]] = {}  # by label, in sender order
-        for post in round.posts:
+        """Average each class over its holders, or as `counted` and the rule say; a late prototype counts by its weight.
+
+        A client that is counted for two rounds holds a class once.
+        """
+        posts = [(post, 1.0) for post in round.posts] + [(late.post, late.weight) for late in round.late]
+        posted: dict[int, list[_Posted]] = {}  # by label, in sender order, and then those that are late
+        for post, weight in posts:
             payload = post.payload
             for label, count, prototype in zip(
                 payload["labels"].tolist(), payload["counts"].tolist(), payload["prototypes"], strict=True
             ):
-                posted.setdefault(label, []).append((count, prototype))
-        labels = sorted(posted)
+                posted.setdefault(label, []).append(_Posted(post.sender, count, weight, prototype))
+        labels, everybody = sorted(posted), math.fsum(weight for _, weight in posts)
         before = {} if round.knowledge is None else _by_label(round.knowledge)
-        prototypes = [self._combine(posted[label], len(round.posts), before.get(label)) for label in labels]
+        prototypes = [self._combine(posted[label], everybody, before.get(label)) for label in labels]
         return {
             "labels": np.array(labels, dtype=np.int64),  # (n,)
-            "holders": np.array([len(posted[label]) for label in labels], dtype=np.int64),  # (n,)
+            "holders": np.array([len({item.sender for item in posted[label]}) for label in labels], dtype=np.int64),
             "prototypes": np.stack(prototypes),  # (n, D)
         }
 
-    def _combine(self, posted: list[_Posted], clients: int, before: NDArray[np.float32] | None) -> NDArray[np.float32]:
-        """Return the prototype (D,) of one class, whose last global prototype is `before`, if it had one."""
-        prototypes = [prototype for _, prototype in posted]
+    def _combine(
+        self, posted: list[_Posted], everybody: float, before: NDArray[np.float32] | None
+    ) -> NDArray[np.float32]:
+        """Return the prototype (D,) of one class, whose last global prototype is `before`, if it had one.
+
+        `everybody` is the weight of all posts, with and without the class.
+        """
+        prototypes, weights = [item.prototype for item in posted], [item.weight for item in posted]
         if self.rule is not None:
             known = None if before is None else {"prototype": before}
             return self.rule.combine([{"prototype": prototype} for prototype in prototypes], known)["prototype"]
         if self.counted == "samples":
-            return weighted_mean(prototypes, [count for count, _ in posted])
+            return weighted_mean(prototypes, [item.weight * item.count for item in posted])
         if self.counted == "all":
-            absent = [np.zeros_like(prototypes[0])] * (clients - len(posted))
-            return weighted_mean(prototypes + absent, [1] * clients)
-        return weighted_mean(prototypes, [1] * len(posted))
+            absent = everybody - math.fsum(weights)
+            return weighted_mean([*prototypes, np.zeros_like(prototypes[0])], [*weights, absent])
+        return weighted_mean(prototypes, weights)
 
 
 def _by_label(knowledge: Tensors) -> dict[int, NDArray[np.float32]]:

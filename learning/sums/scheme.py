@@ -37,6 +37,9 @@ class SumScheme(ABC):
     hides: ClassVar[bool]
     """Whether nobody sees what one member posts: rules and weights that look into posts are refused then."""
 
+    counts_late: ClassVar[bool] = False
+    """Whether `aggregate` counts `Round.late`."""
+
     @property
     def phases(self) -> tuple[Phase, ...]:
         """Phases of a round: `update`, and those that the scheme adds, whose work is `contribute`."""

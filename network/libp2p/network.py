@@ -236,7 +236,8 @@ class Libp2pNetwork:
             log.info("%s: %s", peer_id(peer), reason)
             self.gate.blame(peer, amount, reason, now_s)
         if not self.gate.admits(peer, now_s):
-            log.warning("%s is banned for %.0f s: %s", peer_id(peer), self._limits.ban_s, reason)
+            if peer in self._membership:  # otherwise it ceased to be a member, and is banned from nothing
+                log.warning("%s is banned for %.0f s: %s", peer_id(peer), self._limits.ban_s, reason)
             self.disconnect(peer)
 
     def bans(self) -> tuple[Ban, ...]:

@@ -14,7 +14,7 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
+from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents, needed_contents
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
@@ -79,9 +79,8 @@ class BlockImport:
         gone = ledger.entries[replaced].block.transactions if replaced else ()
         ledger.add(Entry(block, after, context.now.ms), replaced)
         context.contents.release(*(post.payload_hash for post in gone))
-        held_posts = context.mempool.posts((block.header.round, block.header.phase))
         for post in block.transactions:  # its miner may have received another post than we did
-            held = held_posts.get(post.sender)
+            held = context.mempool.get((post.round, post.phase), post.sender)
             if held is not None and held.hash != post.hash:
                 self._crimes.accuse(held, post)
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
@@ -261,6 +260,5 @@ class BlockImport:
 
 def recompute_job(head: State, content: ContentLookup, posts: tuple[Post, ...]) -> Recompute:
     """The job that aggregates ``posts`` at ``head``; the contents that they name must be here."""
-    hashes = (head.knowledge_root, *(post.payload_hash for post in posts))
-    contents = {item: data for item in hashes if (data := content(item)) is not None}
+    contents = {item: data for item in needed_contents(head, posts) if (data := content(item)) is not None}
     return Recompute(head, posts, contents)

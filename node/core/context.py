@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fedchain.chain.evidence import Statement
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
@@ -100,10 +101,39 @@ class Context:
         """Send messages, each to one peer."""
         self.effects.extend(Send(peer, message) for peer, message in requests)
 
+    def is_pending(self, post: PostKey) -> bool:
+        """Whether a post may be counted by a block after the head."""
+        return post[:2] >= self.phase or self.head.owed_to(post) is not None
+
+    def is_countable(self, post: PostKey) -> bool:
+        """Whether a post is for the open phase, or owed to an earlier one."""
+        return post[:2] == self.phase or self.head.owed_to(post) is not None
+
+    def late_posts(self, held_before_ms: int | None = None) -> list[Post]:
+        """Posts of earlier rounds that the next block may count, as far as they are held.
+
+        Args:
+            held_before_ms: only those that are demanded and have been held since before this time; None: all.
+        """
+        head, found = self.head, []
+        for item in head.owed:
+            if item.phase == head.phase:
+                key = item.round, item.phase
+                posts = self.mempool.posts(key)
+                senders = posts if held_before_ms is None else self.mempool.held_before(key, held_before_ms)
+                found += [posts[sender] for sender in senders if head.roster.is_active(sender)]
+        return found
+
     def fetch_knowledge(self, peer: PublicKey) -> None:
-        """Fetch the federation's knowledge at the head from a peer, unless it is here."""
-        if self.knowledge() is None:
-            self.send(self.contents.fetch(self.head.knowledge_root, peer, self.now.ms))
+        """Fetch the federation's knowledge at the head from a peer, and what late posts are made from, if not here."""
+        missing = [] if self.knowledge() is not None else [self.head.knowledge_root]
+        missing += [item.knowledge_root for item in self.head.owed if not self._holds(item.knowledge_root)]
+        for root in dict.fromkeys(missing):
+            self.send(self.contents.fetch(root, peer, self.now.ms))
+
+    def _holds(self, content_hash: Hash) -> bool:
+        """Whether a content is here; asked of every status, so that it should not be read for it."""
+        return self.storage.holds_content(content_hash) or self.contents.get(content_hash) is not None
 
     def publish(self, *content_hashes: Hash) -> None:
         """Release contents that have arrived to peers that ask for them, and to those that have asked already."""
@@ -128,6 +158,11 @@ class Context:
             return EMPTY_KNOWLEDGE
         held = self.contents.get(content_hash)
         return self.ledger.state(content_hash) if held is None else held
+
+    def base_of(self, post: PostKey) -> bytes | None:
+        """The knowledge that a countable post is made from; None while it is missing."""
+        owed = self.head.owed_to(post)
+        return self.knowledge() if owed is None else self.content(owed.knowledge_root)
 
     def knowledge(self) -> bytes | None:
         """The federation's knowledge at the head; None while it is missing. It stays in memory: each event reads it."""

@@ -13,41 +13,76 @@ from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, Contribute, Persist, Publish
 from fedchain.node.core.jobs import CheckPost
+from fedchain.node.core.mempool import PhaseKey
 from fedchain.node.core.notices import TrainingFailed
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPost:
-    """Our post for the open phase, until it is sent. It is written down before it is sent."""
+    """Our post, until it is sent. It is written down before it is sent."""
 
     post: Post
     payload: bytes
     is_checked: bool = False
     """Whether it passed the check, so that others would take it."""
 
+    @property
+    def phase(self) -> PhaseKey:
+        """The (round, phase) that it is made for."""
+        return self.post.round, self.post.phase
+
 
 class Contributing:
-    """Contributes to each phase once."""
+    """Contributes to each phase once.
+
+    Work on a phase that closes goes on if its post may be counted late: then it is posted, and the next one begins with
+    the newest knowledge. There is one piece of work at a time, so what is older than that is given up.
+    """
 
     def __init__(
         self, context: Context, attendance: Attendance, bulk: BulkParts, is_silent: Callable[[], bool]
     ) -> None:
         self._context, self._attendance, self._bulk, self._is_silent = context, attendance, bulk, is_silent
-        self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
+        self._asked: PhaseKey | None = None  # the phase that a Contribute effect was last emitted for
+        self._is_working = False  # whether that one is neither answered nor given up
         self._failed_ms: int | None = None  # when that one failed
         self._computed: OwnPost | None = None
-        self._published: tuple[int, int] | None = None  # the last phase whose own post this process has sent
+        self._published: PhaseKey | None = None  # the last phase whose own post this process has sent
+
+    def is_occupied(self) -> bool:
+        """Whether there is work that would go on if the open phase closed now."""
+        return bool(self._context.genesis.late_rounds) and (self._is_working or self._computed is not None)
 
     def on_head(self) -> None:
-        """Another phase is open."""
-        self._computed = self._failed_ms = None
+        """Another phase is open: give up our work, unless its post may be counted late."""
+        self._failed_ms = None
+        self._give_up_stale()
+
+    def _give_up_stale(self) -> None:
+        """Give up our work for a phase that can count it no more."""
+        phase = self._phase_of_work()
+        if phase is not None and phase != self._context.phase and self._late_phase() is None:
+            self._computed, self._is_working = None, False
+
+    def _phase_of_work(self) -> PhaseKey | None:
+        """The phase that we are at work for, or have a post for that is not sent; None if there is none."""
+        return self._asked if self._is_working else None if self._computed is None else self._computed.phase
+
+    def _late_phase(self) -> PhaseKey | None:
+        """The earlier phase of our work, whose post may be counted late; None if it is the open one's, or none's."""
+        phase = self._phase_of_work()
+        return None if phase is None or phase == self._context.phase or not self._owes_post(phase) else phase
 
     def on_contributed(self, round_number: int, phase: int, payload: bytes) -> None:
         """Our own payload is ready: sign it, and have it checked as other peers will. Only the first one counts."""
-        context, knowledge = self._context, self._context.knowledge()
-        if (round_number, phase) != context.phase or knowledge is None or self._computed is not None:
+        context, done = self._context, (round_number, phase)
+        is_wanted = done in (context.phase, self._late_phase())
+        if done == self._asked:
+            self._is_working = False
+        knowledge = context.base_of((*done, context.me)) if is_wanted else None
+        if knowledge is None or self._computed is not None:
             return
-        if not self._owes_post() or not context.journal.allows_post(round_number, phase):
+        if not self._owes_post(done) or not context.journal.allows_post(round_number, phase):
             return
         post = sign_post(context.key, context.genesis.chain_id, round_number, phase, payload)
         self._computed = OwnPost(post, payload)
@@ -66,9 +101,11 @@ class Contributing:
 
     def on_not_contributed(self, round_number: int, phase: int, reason: str) -> None:
         """Training gave no payload. A phase that was over may open again for us."""
+        is_last = self._asked == (round_number, phase)
+        self._is_working = self._is_working and not is_last
         if reason:
             self._fail(round_number, reason)
-        elif self._asked == (round_number, phase):
+        elif is_last:
             self._asked = None
 
     def _fail(self, round_number: int, reason: str) -> None:
@@ -77,9 +114,15 @@ class Contributing:
         self._context.tell(TrainingFailed(round_number, reason))
 
     def advance(self) -> None:
-        """Contribute to the open phase once, with the knowledge at the head."""
+        """Contribute to the open phase once, with the knowledge at the head; before it, finish what may count late."""
         context = self._context
-        if self._published == context.phase or not self._owes_post():
+        self._publish_owed()
+        self._give_up_stale()
+        if self._late_phase() is not None:
+            if not self._is_ready():
+                return
+            self._say()
+        if self._published == context.phase or not self._owes_post(context.phase):
             return
         own = context.journal.post(*context.phase)
         if own is not None:
@@ -87,12 +130,12 @@ class Contributing:
         elif self._attendance.opens_in_ms():
             return
         elif self._computed is not None:
-            if self._computed.is_checked and not self._is_silent():
-                self._say(self._computed)
+            if self._is_ready():
+                self._say()
         elif (self._asked != context.phase or self._may_try_again()) and not self._bulk.is_waiting():
             knowledge = context.knowledge()
             assert knowledge is not None, "advance looked for it"
-            self._asked, self._failed_ms = context.phase, None
+            self._asked, self._failed_ms, self._is_working = context.phase, None, True
             name = phase_rule(context.genesis, context.head).name
             context.emit(Contribute(*context.phase, name, knowledge))
 
@@ -100,8 +143,14 @@ class Contributing:
         context, failed_ms = self._context, self._failed_ms
         return failed_ms is not None and context.now.ms - failed_ms >= context.head.rules.phase_timeout_ms
 
-    def _say(self, own: OwnPost) -> None:
+    def _is_ready(self) -> bool:
+        """Whether our post can be sent now."""
+        return self._computed is not None and self._computed.is_checked and not self._is_silent()
+
+    def _say(self) -> None:
         """Write our post down, and only then hold and send it: peers that ask for posts get those in the mempool."""
+        own, self._computed = self._computed, None
+        assert own is not None, "it is ready"
         context, post = self._context, own.post
         # The payload comes first: losing it after the post was written down would cost the phase.
         context.emit(Persist((Content(post.payload_hash, own.payload),)))
@@ -111,6 +160,14 @@ class Contributing:
         context.contents.put(post.payload_hash, own.payload)
         self._attendance.look()
         self._publish(post, own.payload)
+
+    def _publish_owed(self) -> None:
+        """After a restart: send our posts of earlier rounds again that are not counted yet."""
+        context = self._context
+        for own in context.journal.posts if context.head.owed else ():
+            is_held = context.mempool.get((own.round, own.phase), own.sender) is not None
+            if context.head.owed_to(own.key) is not None and not is_held:
+                self._publish_again(own)
 
     def _publish_again(self, own: Post) -> None:
         """After a restart: send our post again, if its payload is still there."""
@@ -123,19 +180,21 @@ class Contributing:
         self._publish(own, payload)
 
     def _publish(self, post: Post, payload: bytes) -> None:
-        self._published = self._context.phase
+        self._published = post.round, post.phase
         inline = post.payload_size <= self._context.head.rules.inline_size_max
         self._context.emit(Publish(PostMessage(post, payload if inline else None)))
 
-    def _owes_post(self) -> bool:
-        """Whether we may contribute to the open phase, and no other post of our key is known for it.
+    def _owes_post(self, phase: PhaseKey) -> bool:
+        """Whether we may contribute to the open phase, or to an earlier one, and no other post of our key is known.
 
         If our journal is beyond the phase, we have posted to it, even if the post itself was forgotten: then the chain
         that we hold is older than the journal.
         """
-        context = self._context
-        if context.head.finished or context.me not in context.head.roster.contributors:
+        context, head = self._context, self._context.head
+        is_late = phase != context.phase
+        is_due = head.owed_to((*phase, context.me)) is not None if is_late else context.me in head.roster.contributors
+        if head.finished or not is_due or not head.roster.is_active(context.me):
             return False
-        known, said = context.mempool.get(context.phase, context.me), context.journal.post(*context.phase)
-        may_post = said is not None or context.journal.allows_post(*context.phase)
+        known, said = context.mempool.get(phase, context.me), context.journal.post(*phase)
+        may_post = said is not None or context.journal.allows_post(*phase)
         return may_post and (known is None or known == said)

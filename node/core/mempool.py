@@ -1,6 +1,9 @@
-"""The mempool: posts that are not in a final block yet, one per member and phase, for the open round and the next."""
+"""The mempool: posts that are not in a final block yet, one per member and phase, for the open round and the next.
 
-from collections.abc import Iterator
+Where late posts count, those that are owed to earlier rounds are held, too.
+"""
+
+from collections.abc import Callable, Iterator
 
 from fedchain.chain.post import Post, PostKey
 from fedchain.crypto.hashing import Hash
@@ -14,7 +17,7 @@ class Mempool:
     """Posts by phase and sender, each with its payload at hand. The first post of a sender counts.
 
     It is bounded by construction: a caller adds only posts of members and of phases inside the window, so it never
-    holds more than members × phases of two rounds.
+    holds more than members × phases of two rounds, and of those whose late posts count.
     """
 
     def __init__(self) -> None:
@@ -71,12 +74,15 @@ class Mempool:
         """Payload hashes of all posts that are held."""
         return (post.payload_hash for post in self.all())
 
-    def drop_before(self, phase: PhaseKey) -> None:
-        """Forget the posts of phases before ``phase``, which are closed."""
+    def drop_before(self, phase: PhaseKey, is_owed: Callable[[PostKey], object] = lambda key: False) -> None:
+        """Forget the posts of phases before ``phase``, which are closed, except those that are still owed."""
         for closed in [known for known in self._posts if known < phase]:
-            del self._posts[closed]
-            self._held_since_ms.pop(closed, None)
-        self.useless = {key: post for key, post in self.useless.items() if key[:2] >= phase}
+            since_ms = self._held_since_ms.pop(closed, {})
+            kept = {sender: post for sender, post in self._posts.pop(closed).items() if is_owed(post.key)}
+            if kept:
+                self._posts[closed] = kept
+                self._held_since_ms[closed] = {who: at_ms for who, at_ms in since_ms.items() if who in kept}
+        self.useless = {key: post for key, post in self.useless.items() if key[:2] >= phase or is_owed(key)}
         self.changes += 1
 
     def drop(self, post: Post) -> None:

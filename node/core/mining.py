@@ -75,7 +75,7 @@ class Mining:
             context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
     def _is_counted(self, posts: tuple[Post, ...], changes: tuple[Change, ...]) -> bool:
-        """Whether a valid candidate whose parts are here counts the changes, and a post of each sender of ``posts``.
+        """Whether a valid candidate whose parts are here counts the changes, and a post in place of each of ``posts``.
 
         An equal number of posts is not enough: a miner that shows its own post only in its own block could trade it for
         another member's.
@@ -84,12 +84,11 @@ class Mining:
         rivals = [entry for entry in entries if entry.is_valid and not entry.lacks_parts]
         if changes:
             rivals = [entry for entry in rivals if not has_room_for(self._context, entry, changes)]
-        if any(entry.posts == len(self._context.head.roster.contributors) for entry in rivals):
+        if any(entry.posts == self._context.head.countable for entry in rivals):
             return True
-        senders = {post.sender for post in posts} if rivals else set()
+        keys = {post.key for post in posts} if rivals else set()
         return any(
-            entry.posts >= len(posts) and senders <= {post.sender for post in entry.block.transactions}
-            for entry in rivals
+            entry.posts >= len(posts) and keys <= {post.key for post in entry.block.transactions} for entry in rivals
         )
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
@@ -141,7 +140,8 @@ class Mining:
         context.emit(Publish(CandidateMessage(block)))
 
     def _posts_to_count(self) -> tuple[Post, ...] | None:
-        """The posts of a block that we could mine now, in sender order; None if it is too early, or not our task."""
+        """The posts of a block that we could mine now, in the order of blocks; None if it is too early, or not our
+        task."""
         context, head = self._context, self._context.head
         has_quorum = context.clock.quorum_ms is not None
         is_ready = has_quorum and (self._attendance.is_complete or is_patience_over(context))
@@ -153,8 +153,10 @@ class Mining:
         if is_ready and is_producer:
             if self._sorted[0] != context.mempool.changes:
                 posts = context.mempool.posts(context.phase)
-                counted = tuple(posts[member] for member in sorted(posts) if member in head.roster.contributors)
-                self._sorted = context.mempool.changes, counted
+                counted = [posts[member] for member in sorted(posts) if member in head.roster.contributors]
+                if late := context.late_posts():
+                    counted = sorted(counted + late, key=lambda post: (post.sender, post.round))
+                self._sorted = context.mempool.changes, tuple(counted)
             return self._sorted[1]
         return () if is_empty else None
 

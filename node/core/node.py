@@ -310,7 +310,7 @@ class Node:
         parts.crimes.on_head()
         parts.changes.on_head()
         parts.sessions.on_head()
-        context.mempool.drop_before(context.phase)
+        context.mempool.drop_before(context.phase, context.head.owed_to)
         roster = context.head.roster
         if self.head.records:  # members come and go
             context.catch_up.track(roster.reachable, self.genesis.fault_model.faulty(roster.active))

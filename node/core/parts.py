@@ -82,7 +82,7 @@ class Parts:
         self.attendance = Attendance(context)
         self.contributing = Contributing(context, self.attendance, self.bulk, self.says_nothing)
         self.mining = Mining(context, self.attendance, self.crimes, self.blocks, self.says_nothing)
-        self.foreseeing = Foreseeing(context, self.voting, is_wanted=conduct.foresees)
+        self.foreseeing = Foreseeing(context, self.voting, self.contributing.is_occupied, is_wanted=conduct.foresees)
         self.gathering = Gathering(context, conduct.wait_for)
         self.catching_up = CatchingUp(
             context, self.blocks, self.says_nothing, replays=conduct.replays, backfills=conduct.backfills

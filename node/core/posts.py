@@ -36,7 +36,7 @@ from fedchain.node.core.jobs import CheckPost, KeepPart
 class _Stage(Enum):
     """The thing that a post waits for, once its payload is here."""
 
-    EARLY = "its phase, or the knowledge at the head"
+    EARLY = "its phase, or the knowledge that it was made from"
     CHECKING = "the check of its payload"
     GATHERING = "parts that this peer reads"
 
@@ -148,7 +148,7 @@ class Posts:
         if chunk.content_hash in self._bulk:
             self._bulk.on_bytes(chunk.content_hash, content, peer)
         context.send(context.contents.take_askers(chunk.content_hash))
-        if chunk.content_hash == context.head.knowledge_root:
+        if chunk.content_hash in context.head.knowledge_roots:
             context.publish(chunk.content_hash)
             context.emit(Persist((Content(chunk.content_hash, content),)))
         for post in context.contents.take_waiting(chunk.content_hash):
@@ -161,7 +161,7 @@ class Posts:
         self._forget(post, _Stage.CHECKING)
         if isinstance(result, Refused):
             self._refuse(post, result)
-        elif (post.round, post.phase) == context.phase:
+        elif context.is_countable(post.key):
             self._keep(post, job.payload)
 
     def on_kept(self, job: KeepPart, result: Refused | None) -> None:
@@ -175,13 +175,13 @@ class Posts:
     def on_head(self) -> None:
         """Another phase is open: check the posts that arrived early for it."""
         context = self._context
-        kept = (item for item in self._under_way.values() if item.post.key[:2] >= context.phase)
+        kept = (item for item in self._under_way.values() if context.is_pending(item.post.key))
         self._under_way = {item.post.key: item for item in kept if context.head.roster.is_active(item.post.sender)}
         self._awaits_knowledge = True
         self.advance()
 
     def advance(self) -> None:
-        """Check the early posts of the open phase, once the knowledge needed for that is here."""
+        """Check early posts that can be counted now, once the knowledge needed for that is here."""
         if self._awaits_knowledge and self._context.knowledge() is not None:
             self._awaits_knowledge = False
             for item in [*self._under_way.values()]:
@@ -206,10 +206,11 @@ class Posts:
 
     def _check(self, post: Post, payload: bytes) -> bool:
         """Have the method check a payload, once the knowledge for that is here; returns whether it passed before."""
-        context, knowledge = self._context, self._context.knowledge()
-        if (post.round, post.phase) != context.phase or knowledge is None:
+        context, is_countable = self._context, self._context.is_countable(post.key)
+        knowledge = context.base_of(post.key) if is_countable else None
+        if knowledge is None:
             self._under_way[post.key] = _UnderWay(post, payload, _Stage.EARLY)
-            self._awaits_knowledge |= knowledge is None
+            self._awaits_knowledge |= is_countable
             return False
         if context.checks.has_passed(context.head, post):
             self._keep(post, payload)
@@ -219,7 +220,7 @@ class Posts:
         return False
 
     def _keep(self, post: Post, payload: bytes) -> None:
-        """Let a post of the open phase count, once all of its parts that this peer reads are here."""
+        """Let a countable post count, once all of its parts that this peer reads are here."""
         self._context.publish(post.payload_hash)
         standing = self._bulk.gather(post, payload)
         if standing is Standing.WAITS:

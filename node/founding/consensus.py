@@ -80,6 +80,9 @@ class Consensus:
     """Members that have to approve, if sponsors decide."""
     away_after: Annotated[int, Range(0, 65_536)] = 0
     """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
+    late_rounds: Annotated[int, Range(0, 16)] = 0
+    """Rounds after its own in which a post that came too late still counts, by the method's late_weighting; 0: none. 2
+    suits machines of different speeds."""
 
     @property
     def members_change(self) -> bool:
@@ -93,7 +96,7 @@ class Consensus:
         from fedchain.chain.membership.change import CHANGES_VERSION
 
         same: tuple[str, ...] = ("rounds", "centralized", "proof_function", "retention_blocks")
-        same += ("committee_size", "contributors_per_round", "contribution_quorum")
+        same += ("committee_size", "contributors_per_round", "contribution_quorum", "late_rounds")
         times = ("round_interval", "phase_timeout", "phase_floor", "vote_timeout", "omission_slack")
         return {
             **{name: getattr(self, name) for name in same},
@@ -103,7 +106,7 @@ class Consensus:
             "target_mining_time_ms": round(self.mining_s * 1000),
             "initial_bits": bits_from_attempts(self.mining_attempts),
             "fault_model": FaultModel(self.fault_model),
-            **({"version": CHANGES_VERSION} if self.members_change else {}),
+            **({"version": CHANGES_VERSION} if self.members_change or self.late_rounds else {}),
             "admission": Admission(self.admission),
             **{name: getattr(self, name) for name in ("sponsors", "away_after")},
         }

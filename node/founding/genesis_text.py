@@ -27,6 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "network": ("payload_size_max", "inline_size_max", "retention_blocks"),
     "membership": ("admission", "sponsors", "away_after"),
+    "late posts": ("late_rounds",),
 }
 """Fields with one line each, by their heading."""
 
@@ -39,6 +40,7 @@ ZERO_TEXTS = {
     "retention_blocks": "all",
     "sponsors": "none",
     "away_after": "never",
+    "late_rounds": "do not count",
 }
 """Texts for fields in which 0 is no number."""
 
@@ -52,6 +54,7 @@ NAMES = {
     "inline_size_max": "largest post inside its message",
     "retention_blocks": "blocks whose payloads are kept",
     "away_after": "silent rounds until away",
+    "late_rounds": "rounds in which they count",
 }
 """Labels of fields whose names would say less."""
 
@@ -85,7 +88,7 @@ def _lines(genesis: Genesis) -> Iterator[str]:
             who = "the aggregator" if phase.by is Contributor.AGGREGATOR else "all participants"
             yield _line(title, f"{phase.name}, by {who}{quorum}")
     for group, names in GROUPS.items():
-        if group == "membership" and genesis.version < CHANGES_VERSION:
+        if group in ("membership", "late posts") and genesis.version < CHANGES_VERSION:
             continue
         yield from ("", group)
         for name in names:

@@ -46,6 +46,7 @@ LATER_HYPERPARAMETERS = frozenset(
     | {"batch_sampling", "epsilon_budget", "examples_min", "gradient_clip", "gradient_noise"}
     | {"contributors_min", "decryption_threshold", "encryption", "key_bits", "magnitude_max"}
     | {"privacy_delta", "prototype_clip", "prototype_noise"}
+    | {"late_exponent", "late_weighting"}
     | {"adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"}
     | {"schedule", "schedule_decay", "schedule_rounds", "warmup_rounds"}
 )
@@ -240,7 +241,12 @@ def found_federation(
 
     Raises:
         InvalidGenesis: the values contradict each other.
+        ConfigurationError: late posts are to count, and the method has no use for them.
     """
+    if consensus.get("late_rounds") and (reason := rules.method.refuses_late):
+        raise ConfigurationError(
+            f"late_rounds is {consensus['late_rounds']}, but {config.method} uses no late posts: {reason}"
+        )
     sizes = [rules.payload_size_bytes_max(phase) for phase, _, _ in (*rules.setup_phases, *rules.phases)]
     consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, *sizes))
     return Genesis(

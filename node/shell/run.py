@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio import to_thread
 from anyio.abc import TaskStatus
 
 from fedchain.allocator import return_large_blocks
@@ -52,7 +51,7 @@ from fedchain.node.operating.service_manager import ServiceManager
 from fedchain.node.operating.status import answer_status
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.failures import LoggedFailures
-from fedchain.node.shell.service import Contact, Disk, Service
+from fedchain.node.shell.service import Contact, Disk, NodeStopped, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.local import Local
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed
@@ -176,7 +175,7 @@ async def _serve(
 
     key, invitation = joining.key, joining.invitation
     folder, manager = Path(config.data), ServiceManager.from_environment()
-    replaced: list[PublicKey] = []
+    running, goes_on = list[Service](), False
     departure = Departure(
         Ending(config.stop_accuracy, config.stop_patience), exits_when_finished=config.exit_when_finished
     )
@@ -229,7 +228,7 @@ async def _serve(
                 make_key = _cannot_change_keys if secrets else joining.next_key.make
                 requests = Requests(service, key, folder, network.known_places, learning_from_genesis(genesis).clients)
                 tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))
-                tasks.start_soon(_await_next_key, joining, service, replaced, tasks.cancel_scope.cancel)
+                running.append(service)
                 if genesis.admission is not Admission.CLOSED:
                     network.welcome(requests.take)
                 if invitation is not None:
@@ -246,30 +245,23 @@ async def _serve(
     except* (ListenError, InvalidBootstrap, WorkerFailed) as group:
         raise NodeConfigError(str(_first(group))) from None
     except* (NodeConfigError, ChainError) as group:
-        raise ended_by(_first(group)) from None
+        error = _first(group)
+        goes_on = isinstance(error, NodeStopped) and bool(running) and _goes_on(joining, running[0])
+        if not goes_on:
+            raise ended_by(error) from None
     finally:
         manager.tell(STOPPING=1)
         await training.close()
-    return bool(replaced)
+    return goes_on
 
 
-async def _await_next_key(
-    joining: Joining, service: Service, replaced: list[PublicKey], leave: Callable[[], None]
-) -> None:
-    """Leave once the chain says that the member has its next key; raises NodeConfigError if it has somebody else's."""
-    me = service.me
-    while True:
-        roster = service.node.head.roster
-        if me not in roster.members and (joining.next_key.is_there or roster.current(me) != me):
-            following = await to_thread.run_sync(joining.next_key.read)
-            if following is not None and following.public_key in roster.members:
-                log.info("this member has another key now, %s: going on with it", address(following.public_key))
-                replaced.append(following.public_key)
-                leave()
-                return
-            if (current := roster.current(me)) != me:
-                raise NodeConfigError(f"this member has another key now, {address(current)}, which is not here")
-        await service.next_head()
+def _goes_on(joining: Joining, service: Service) -> bool:
+    """Whether the member has its next key now, which is here."""
+    following = joining.next_key.read()
+    if following is None or following.public_key not in service.node.head.roster.members:
+        return False
+    log.info("this member has another key now, %s: going on with it", address(following.public_key))
+    return True
 
 
 def _cannot_change_keys() -> PrivateKey:

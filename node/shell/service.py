@@ -259,7 +259,7 @@ class Service:
             self.activity.mine(False)
         joining = tuple(change.member for change in self.node.open_changes() if change.kind is ChangeKind.JOIN)
         has_moved = self.node.head is not old
-        if joining != self._joining or (has_moved and self.node.head.roster.reachable != old.roster.reachable):
+        if joining != self._joining or (has_moved and _reachable(self.node.head) != _reachable(old)):
             self._joining = joining
             self._track()
         if has_moved:
@@ -271,9 +271,10 @@ class Service:
 
     def _track(self) -> None:
         """Tell the network, and the log, the members at the head."""
-        roster, strangers = self.node.head.roster, [*chain(*self._guests.values(), self._joining)][:GUESTS_MAX]
+        roster = self.node.head.roster
+        strangers = [*chain(*self._guests.values(), self._joining)][:GUESTS_MAX]
         number_members({address(member): number for member, number in roster.seats.items()})
-        self._contact.network.track(self.node.head.height, (*roster.reachable, *strangers))
+        self._contact.network.track(self.node.head.height, (*_reachable(self.node.head), *strangers))
 
     def _is_done(self, effect: Effect) -> bool:
         """Whether an effect was carried out at once, since it changes nothing that others see."""
@@ -473,6 +474,11 @@ class Service:
                 "finished": head.finished,
             },
         )
+
+
+def _reachable(head: State) -> tuple[PublicKey, ...]:
+    """Members that may be connected at a head, and keys that were replaced lately: their nodes learn of it."""
+    return (*head.roster.reachable, *head.roster.successors)
 
 
 def _stop(reason: str) -> None:

@@ -47,6 +47,10 @@ class RoundMetrics:
     if the noise does not cover everything that they are made of."""
     posts: int = 0
     """Posts that the round's last block counts."""
+    late_posts: int = 0
+    """Late ones among them: posts of the same phase of earlier rounds."""
+    late_age: float = 0.0
+    """Mean number of rounds by which those are late."""
     scalars_posted: int = 0
     """Floating-point numbers in all posts of the round's phases that peers made."""
     bytes_for_all: int = 0

@@ -263,8 +263,9 @@ class SimulatedPeer:
         settled, knowledge = other.node.ledger.settled, other.node.knowledge()
         has_followed = False
         if settled is not None and knowledge is not None and not self.stopped:
-            known = Content(other.node.head.knowledge_root, knowledge)
-            self.storage.append((known, Final(settled.block, settled.certificate, settled.state)))
+            roots = sorted(other.node.head.knowledge_roots)  # what late posts are made from, too
+            known = [Content(root, data) for root in roots if (data := other.node.content(root)) is not None]
+            self.storage.append((*known, Final(settled.block, settled.certificate, settled.state)))
             has_followed = True
         self.start(has_listened=has_followed)
 

@@ -129,7 +129,9 @@ class Recorder:
     def _fill_blocks(self, row: RoundMetrics, decided: Sequence[tuple[Block, Certificate]]) -> None:
         row.mining_s = sum(certificate.mining_ms for _, certificate in decided) / 1000
         row.attempts = 1 + max(certificate.attempt for _, certificate in decided)
-        row.posts = len(decided[-1][0].transactions)
+        ages = [row.round - post.round for post in decided[-1][0].transactions]
+        row.posts, row.late_posts = len(ages), sum(age > 0 for age in ages)
+        row.late_age = sum(ages) / row.late_posts if row.late_posts else 0.0
         lost = [self._witness.valid(block.header.height) - {block.hash} for block, _ in decided]
         row.not_taken = sum(map(len, lost))
         row.blocks = len(decided) + row.not_taken

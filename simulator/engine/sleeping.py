@@ -46,7 +46,8 @@ class Shifts:
         keeper = self._peers[0].node
         if keeper is None or keeper.knowledge() is None:
             return
-        stay, newest = {0, *self._drawn(keeper.head)}, keeper.head.block_hash
+        at_work = {seat for item in keeper.head.owed for seat in item.seats}  # their posts may still count late
+        stay, newest = {0, *self._drawn(keeper.head)} | at_work, keeper.head.block_hash
         holders = [peer for peer in self._awake() if peer.node is not None and peer.node.head.block_hash == newest]
         spare = len(holders) - self._genesis.fault_model.faulty(len(keeper.head.roster.electors)) - 1
         self._let_sleep([peer for peer in holders if peer.number not in stay][: max(0, spare)])

@@ -37,7 +37,7 @@ class _Arrivals:
         posts.setdefault(post.sender, now_ms)
 
     def forget_before(self, phase: PhaseKey) -> None:
-        """Drop posts of closed phases, and all candidates."""
+        """Drop posts of earlier phases, and all candidates."""
         self.posts = {key: posts for key, posts in self.posts.items() if key >= phase}
         self.candidates.clear()
 
@@ -96,17 +96,21 @@ class Inclusion:
 
     def on_first_final(self, before: State, block: Block, now_ms: int, peers: Sequence[SimulatedPeer]) -> None:
         """The first honest member has a final block: check that it counts all posts that it had to."""
-        phase, counted = (before.round, before.phase), {post.sender for post in block.transactions}
+        phase, keys = (before.round, before.phase), {post.key for post in block.transactions}
+        counted = {sender for *of, sender in keys if tuple(of) == phase}
         honest = [peer for peer in peers if peer.number in self._arrivals]
         sent = [peer for peer in honest if peer.public_key in self._arrivals[peer.number].posts.get(phase, {})]
         due = [peer for peer in sent if peer.public_key in before.roster.contributors]
         self.posts_due += len(due)
         self.posts_lost += sum(peer.public_key not in counted for peer in due)
-        omitted = [
-            peer
-            for peer in due
-            if peer.public_key not in counted and self._reached_all(peer, phase, block, before.rules.omission_slack_ms)
-        ]
+        uncounted = [(peer, phase) for peer in due if peer.public_key not in counted]
+        for item in before.owed:
+            late = (item.round, item.phase)
+            owing = [peer for peer in honest if before.owed_to((*late, peer.public_key)) and item.phase == phase[1]]
+            active = [peer for peer in owing if before.roster.is_active(peer.public_key)]
+            uncounted += [(peer, late) for peer in active if (*late, peer.public_key) not in keys]
+        slack_ms = before.rules.omission_slack_ms
+        omitted = [peer for peer, of in uncounted if self._reached_all(peer, of, block, slack_ms)]
         voters = [peer for peer in honest if peer.public_key in before.roster.electors]
         came_ms = [self._arrivals[peer.number].candidates.get(block.hash) for peer in voters]
         earliest_ms = min((at_ms for at_ms in came_ms if at_ms is not None), default=None)
@@ -123,7 +127,9 @@ class Inclusion:
     def on_head(self, peer: SimulatedPeer, phase: PhaseKey) -> None:
         """A peer's open phase has changed."""
         if peer.number in self._arrivals:
-            self._arrivals[peer.number].forget_before(phase)
+            self._arrivals[peer.number].forget_before(
+                (phase[0] - self._genesis.late_rounds, 0 if self._genesis.late_rounds else phase[1])
+            )
 
     def _reached_all(self, author: SimulatedPeer, phase: PhaseKey, block: Block, slack_ms: int) -> bool:
         """Whether a post arrived at every honest member before the block, by more than the slack."""

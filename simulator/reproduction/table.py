@@ -197,6 +197,7 @@ def kind_of(column: Column, variant: Variant) -> Kind:
         "bytes_received_per_peer",
         "bytes_received_aggregator",
         "posts",
+        "late_posts",
         "blocks",
         "not_taken",
     ):

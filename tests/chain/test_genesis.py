@@ -86,12 +86,13 @@ CHANGES: dict[str, Any] = {
 def test_any_change_changes_the_chain_id() -> None:
     untested = {item.name for item in fields(Genesis) if item.init} - set(CHANGES)
     # Centralized needs an aggregator, see below; the others are of version 3.
-    assert untested == {"version", "centralized", "admission", "sponsors", "away_after"}
+    assert untested == {"version", "centralized", "admission", "sponsors", "away_after", "late_rounds"}
     ids = [genesis(4).chain_id] + [genesis(4, **{name: value}).chain_id for name, value in CHANGES.items()]
     ids.append(genesis(4, aggregator=AggregatorRule.FIXED, centralized=True).chain_id)
     ids.append(genesis(4, phases=(PhaseRule("update", Contributor.PARTICIPANT, 1),)).chain_id)
     ids += [genesis(4, phases=(UPDATE, GLOBAL), aggregator=rule).chain_id for rule in list(AggregatorRule)[1:]]
-    ids += [living_genesis(4, **fields).chain_id for fields in ({}, {"away_after": 1}, {"admission": Admission.CLOSED})]
+    living: tuple[dict[str, Any], ...] = ({}, {"away_after": 1}, {"admission": Admission.CLOSED}, {"late_rounds": 1})
+    ids += [living_genesis(4, **fields).chain_id for fields in living]
     ids += [living_genesis(4, admission=Admission.SPONSORS, sponsors=count).chain_id for count in (1, 2)]
     assert len(set(ids)) == len(ids)
 
@@ -102,6 +103,12 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"admission": Admission.QUORUM}, "members of a version 2 document are the same for ever"),
     ({"away_after": 1}, "members of a version 2 document are the same for ever"),
     ({"version": 3, "away_after": 2**16 + 1}, "away_after is 65537, it must be between 0 and 65536"),
+    ({"late_rounds": 1}, "late_rounds begins with version 3"),
+    ({"version": 3, "late_rounds": 17}, "late_rounds is 17, it must be between 0 and 16"),
+    (
+        {"version": 3, "late_rounds": 2, "retention_blocks": 2},
+        "retention_blocks is 2, late_rounds = 2 needs at least 3, or 0",
+    ),
     ({"version": 3, "admission": Admission.QUORUM, "sponsors": 1}, "sponsors is 1, it must be between 0 and 0"),
     ({"version": 3, "admission": Admission.SPONSORS}, "sponsors is 0, it must be between 1 and 4"),
     (
@@ -185,7 +192,7 @@ def test_a_number_out_of_range_is_named_with_its_range(name: str, low: int, high
 
 def test_every_number_has_a_range() -> None:
     kinds = {item.name for item in fields(Genesis) if item.init and item.type is int}
-    assert kinds == {*RANGES, "version", "initial_bits", "sponsors", "away_after"}
+    assert kinds == {*RANGES, "version", "initial_bits", "sponsors", "away_after", "late_rounds"}
 
 
 def _record(**changes: Any) -> bytes:

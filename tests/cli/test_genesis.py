@@ -36,6 +36,7 @@ CHOSEN: dict[str, tuple[str, str, Any]] = {
     "payload_mib_max": ("payload_size_max", "3", 3 * 2**20),
     "inline_kib_max": ("inline_size_max", "2", 2_048),
     "retention_blocks": ("retention_blocks", "0", 0),
+    "late_rounds": ("late_rounds", "2", 2),
     "admission": ("admission", "sponsors", Admission.SPONSORS),
     "sponsors": ("sponsors", "2", 2),
     "away_after": ("away_after", "5", 5),

@@ -39,6 +39,7 @@ from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import approved, joining, living, own
+from tests.support.chain.late import extend_with, skip
 from tests.support.chain.light import light
 from tests.support.chain.power import records_of
 from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
@@ -169,9 +170,9 @@ def _not_written(value: Any) -> tuple[str, ...]:
         case Block() if value.header.version < CHANGES_VERSION:
             return ("changes",)
         case Genesis() if value.version < CHANGES_VERSION:
-            return ("admission", "sponsors", "away_after")
+            return ("admission", "sponsors", "away_after", "late_rounds")
         case State() if not value.records:
-            return ("records", "amendments")
+            return ("records", "owed", "amendments")
     return ()
 
 
@@ -189,8 +190,11 @@ def _tagged(value: Any) -> Any:
 
 
 def _version_3() -> dict[str, Any]:
-    """A chain whose members change: one joins, one leaves, two have other keys, rules change, in one block."""
-    chain = living(5, away_after=3)
+    """A chain whose members change: one joins, one leaves, two have other keys, rules change, in one block.
+
+    The third member misses the second round, and is counted two rounds late.
+    """
+    chain = living(5, away_after=3, late_rounds=2)
     (three, four), (first, second) = chain.genesis.members[3:], keys(13)[11:]
     said: dict[str, Any] = {"sequence": 0, "until": 9}
     rekey = sign_rekey(chain.key(three), first, chain.genesis.chain_id, **said)
@@ -200,7 +204,9 @@ def _version_3() -> dict[str, Any]:
     counted = [joining(chain, 5), own(chain, 1), rekey, recovery, amendment]
     changes = sorted(counted, key=lambda change: change.hash)
     removal = propose_removal(chain.genesis.members[2], "silent", sequence=0, until=9)
-    blocks = [chain.extend(changes=changes), *chain.extend_many(3)]
+    blocks = [chain.extend(changes=changes)]
+    late = skip(chain, 2)
+    blocks += [chain.blocks[chain.tip], *chain.extend_many(1), extend_with(chain, late)]
     document = plain({"fields": chain.genesis, "bytes": chain.genesis.encode(), "hash": chain.genesis.chain_id})
     return {
         "genesis": document,

@@ -67,7 +67,7 @@ class ContentCache:
         self._held: dict[Hash, bytes] = {}  # contents that others may have, too
         self._unchecked: dict[Hash, bytes] = {}  # contents that have come, but may be for their reader alone
         self._recent_size_max = recent_size_max
-        phases = (1 + PHASES_AHEAD) * max(len(genesis.setup), len(genesis.phases))
+        phases = (1 + PHASES_AHEAD + genesis.late_rounds) * max(len(genesis.setup), len(genesis.phases))
         posts_max = len(genesis_state(genesis).roster) * phases  # most posts whose payloads may be missing
         self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX), DOWNLOADS_MAX + posts_max)
         """Downloads that are under way."""
@@ -258,12 +258,14 @@ class ContentCache:
         """A peer is gone: go on with other providers, or with any of ``peers``."""
         return self.downloads.drop(peer, now_ms, peers)
 
-    def forget(self, needed: set[Hash], recent: Iterable[Hash], fetched: set[Hash], current: tuple[int, int]) -> None:
-        """Drop contents not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``.
+    def forget(
+        self, needed: set[Hash], recent: Iterable[Hash], fetched: set[Hash], is_pending: Callable[[PostKey], bool]
+    ) -> None:
+        """Drop contents not ``needed``, downloads not in ``fetched``, and waiting posts that are not ``is_pending``.
 
         Contents that are ``recent`` stay as long as there is room, in the given order of preference.
         """
-        self._waiting = {key: post for key, post in self._waiting.items() if key[:2] >= current}
+        self._waiting = {key: post for key, post in self._waiting.items() if is_pending(key)}
         awaited = {post.payload_hash for post in self._waiting.values()}
         self.downloads.keep_only(awaited | fetched)
         self._as_content = {item for item in self._as_content & (awaited | self.wanted()) if item in self.downloads}

@@ -25,14 +25,14 @@ class Sweeping:
     def wanted(self) -> set[Hash]:
         """Contents needed for candidates, blocks above the head, posts under check, and work on the head."""
         of_blocks = self._blocks.payloads_wanted() | self._catching_up.contents_wanted()
-        return of_blocks | self._posts.waiting_payloads() | {self._context.head.knowledge_root}
+        return of_blocks | self._posts.waiting_payloads() | self._context.head.knowledge_roots
 
     def on_head(self) -> None:
         """The head moved: let go of what only older blocks need."""
         context, height, fetched = self._context, self._context.head.height, self.wanted()
         recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
         posts = {*context.mempool.payload_hashes()}
-        context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.phase)
+        context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.is_pending)
         window = context.head.rules.retention_blocks
         if is_time_to_sweep(height, window):
             promised = {post.payload_hash for post in context.journal.posts}

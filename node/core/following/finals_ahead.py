@@ -43,7 +43,8 @@ class FinalsAhead:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
         # Each block between may have let so many members join.
         newcomers = CHANGES_MAX * (height - context.head.height - 1) if context.head.records else 0
-        validate_extent(context.head.roster, found.block, found.certificate, newcomers)  # the rest when its turn comes
+        # The rest is judged when its turn comes.
+        validate_extent(context.genesis, context.head.roster, found.block, found.certificate, newcomers)
         self._kept.setdefault(height, {})[found.peer] = found
 
     def next(self, state: State, unready: Container[Hash] = ()) -> tuple[HandedOut, State] | None:

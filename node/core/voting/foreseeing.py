@@ -5,22 +5,24 @@ candidate leaves behind is known as soon as it is judged. A shell may train on i
 sent before the block is final, and the node asks for the contribution then as if nobody had begun.
 """
 
+from collections.abc import Callable
+
 from fedchain.chain.state import State
 from fedchain.node.core.context import Context
 from fedchain.node.core.voting.voting import Voting
 
 
 class Foreseeing:
-    """Looks ahead of the votes, where that ``is_wanted``."""
+    """Looks ahead of the votes, where that ``is_wanted``, and while the peer is not occupied beyond the open phase."""
 
-    def __init__(self, context: Context, voting: Voting, *, is_wanted: bool) -> None:
-        self._context, self._voting, self._is_wanted = context, voting, is_wanted
+    def __init__(self, context: Context, voting: Voting, is_occupied: Callable[[], bool], *, is_wanted: bool) -> None:
+        self._context, self._voting, self._is_occupied, self._is_wanted = context, voting, is_occupied, is_wanted
 
     def look(self) -> State | None:
         """The state after the candidate that this peer is locked on, or would vote for; None if it is to contribute
         nothing there."""
         entries = self._context.ledger.entries
-        if not self._is_wanted or not entries:
+        if not self._is_wanted or not entries or self._is_occupied():
             return None
         lock = self._voting.agreement.lock
         entry = entries.get(self._voting.preferred() or b"" if lock is None else lock[1])

@@ -19,9 +19,11 @@ from fedchain.node.core.notices import NotBelieved
 
 
 def own_statements(context: Context) -> Iterator[Statement]:
-    """Votes for the open height and posts of the open rounds that our key signed; the journal may lack them."""
+    """Votes for the open height and posts of rounds that may still count them, which our key signed; the journal may
+    lack them."""
     storage, head = context.storage, context.head
-    stored: list[Statement] = [*storage.votes(head.height + 1), *storage.posts(head.round)]
+    oldest = min((head.round, *(item.round for item in head.owed)))
+    stored: list[Statement] = [*storage.votes(head.height + 1), *storage.posts(oldest)]
     for statement in stored:
         author = statement.voter if isinstance(statement, Vote) else statement.sender
         if author != context.me:  # the folder was another member's

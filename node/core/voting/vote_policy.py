@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.membership.change import Change
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry
@@ -21,16 +22,19 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
         return False
     if omits_changes(context, entry):
         return False
-    if entry.posts and entry.posts == len(context.head.roster.contributors):
-        return True  # it counts every contributor
+    if entry.posts and entry.posts == context.head.countable:
+        return True  # it counts every contributor, and all late posts
     if omits_posts(context, entry):
         return False
     if entry.posts == 0 and may_close_empty(context.genesis, context.head):
         return is_time_to_close_empty(context)
     # A miner that does not wait for the others would replace the aggregate with its own post.
-    return is_patience_over(context) or not (
-        expected_contributors(context.head) - {post.sender for post in entry.block.transactions}
-    )
+    return is_patience_over(context) or not (expected_contributors(context.head) - _counted_in_time(context, entry))
+
+
+def _counted_in_time(context: Context, entry: Entry) -> set[PublicKey]:
+    """Senders whose posts of the open phase the block counts; their late ones say nothing about it."""
+    return {post.sender for post in entry.block.transactions if post.round == context.head.round}
 
 
 def is_lack_forgiven(context: Context, entry: Entry) -> bool:
@@ -53,14 +57,20 @@ def omits_posts(context: Context, entry: Entry) -> bool:
     genesis, head = context.genesis, context.head
     if context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
-    counted = {post.sender for post in entry.block.transactions}
+    counted = _counted_in_time(context, entry)
     before_ms = entry.arrived_ms - context.head.rules.omission_slack_ms
     held = head.roster.contributors.intersection(context.mempool.held_before(context.phase, before_ms))
     # A phase may be closed empty although a few members posted, unless they were enough for a block. In a centralized
     # federation it may be closed even then, since the only member that may count the posts may fail to.
     if not counted and (len(held) < posts_required(genesis, head) or genesis.centralized):
         return False
-    return bool(held - counted)
+    return bool(held - counted) or _omits_late_posts(context, entry, before_ms)
+
+
+def _omits_late_posts(context: Context, entry: Entry, before_ms: int) -> bool:
+    """Whether the block omits a late post that it could count; for a vote, an omission is an omission."""
+    late = context.late_posts(before_ms)
+    return bool(late) and not {post.key for post in late} <= {post.key for post in entry.block.transactions}
 
 
 def omits_changes(context: Context, entry: Entry) -> bool:

@@ -43,9 +43,9 @@ class Voting:
         return entry is not None and entry.is_valid and deserves_vote(self._context, entry)
 
     def is_complete(self, block_hash: Hash) -> bool:
-        """Whether a block counts a post of every contributor."""
+        """Whether a block counts every post that it may: of each contributor, and all that are owed."""
         entry = self._context.ledger.entries.get(block_hash)
-        return entry is not None and entry.posts == len(self._context.head.roster.contributors)
+        return entry is not None and entry.posts == self._context.head.countable
 
     def is_valid(self, block_hash: Hash) -> bool:
         """Whether a block is held and obeys every rule."""

@@ -20,7 +20,7 @@ from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
-from fedchain.chain.knowledge import Occasion, Rules, occasion_of
+from fedchain.chain.knowledge import LatePost, Occasion, Rules, occasion_of
 from fedchain.chain.membership.change import Change, changes_root
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.proof_of_work import search_nonce
@@ -73,7 +73,8 @@ def payload(*numbers: int) -> bytes:
 class SumRules(Rules):
     """Rules of a trivial method: a payload is 8 little-endian uint32, knowledge 8 uint64 that sum up all posts so far.
 
-    Knowledge depends on the whole chain, so a test that leaves a post out can fail.
+    Knowledge depends on the whole chain, so a test that leaves a post out can fail. It also depends on the age of
+    late posts, and on what they were made from.
     """
 
     def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
@@ -85,6 +86,10 @@ class SumRules(Rules):
 
     def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         rows = [_PAYLOAD.unpack(data) for _, data in posts]
+        for late in occasion.late:
+            rows.append(_PAYLOAD.unpack(late.payload))
+            made_from = int.from_bytes(sha256(late.knowledge)[:4], "little")
+            rows.append((0, 0, 0, 0, 0, 0, made_from, (occasion.round - late.round) * 1000))
         before = _KNOWLEDGE.unpack(knowledge) if knowledge else (0,) * 8
         return _KNOWLEDGE.pack(*(sum(column) for column in zip(before, *rows, strict=True)))
 
@@ -328,7 +333,14 @@ class ChainBuilder:
     def _aggregate(self, state: State, posts: Sequence[Post]) -> bytes:
         knowledge = self.contents[state.knowledge_root]
         if posts:
-            contents = [(item.sender, self.contents[item.payload_hash]) for item in posts]
-            knowledge = self.rules.aggregate(occasion_of(self.genesis, state), knowledge, contents)
+            late, contents = [], []
+            for item in posts:
+                data, owed = self.contents[item.payload_hash], state.owed_to(item.key)
+                if owed is None:
+                    contents.append((item.sender, data))
+                else:
+                    late.append(LatePost(item.sender, data, item.round, self.contents[owed.knowledge_root]))
+            occasion = replace(occasion_of(self.genesis, state), late=tuple(late))
+            knowledge = self.rules.aggregate(occasion, knowledge, contents)
         self.contents[sha256(knowledge)] = knowledge
         return knowledge

@@ -48,6 +48,7 @@ class TrivialRules(Rules):
     def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         count, *sums = _KNOWLEDGE.unpack(knowledge) if knowledge else (0, 0, 0, 0)
         rows = [_PAYLOAD.unpack(payload) for _, payload in posts]
+        rows += [_PAYLOAD.unpack(late.payload) for late in occasion.late]
         return _KNOWLEDGE.pack(count + len(rows), *(sum(column) for column in zip(sums, *rows, strict=True)))
 
 

@@ -85,5 +85,5 @@ def test_a_node_that_is_not_to_look_ahead_does_not() -> None:
     stage.candidate(stage.block())
     assert stage.node.foreseen() is not None
     parts = stage.node._parts
-    parts.foreseeing = Foreseeing(stage.node._context, parts.voting, is_wanted=False)
+    parts.foreseeing = Foreseeing(stage.node._context, parts.voting, lambda: False, is_wanted=False)
     assert stage.node.foreseen() is None

@@ -1,0 +1,236 @@
+"""Late posts at a node: its own work that outlives a phase, those of others, and what they oblige it to."""
+
+from typing import Any
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.post import Post
+from fedchain.crypto.hashing import sha256
+from fedchain.network.messages import Chunk, GetContent, PostMessage
+from fedchain.node.core.effects import Send
+from fedchain.node.core.events import Contributed, NotContributed
+from fedchain.node.core.voting.vote_policy import deserves_vote
+from tests.support.chain.builders import payload
+from tests.support.chain.late import late_genesis, place
+from tests.support.node.driver import check_promises
+from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused
+
+
+def at_work(late_rounds: int = 2, **fields: Any) -> Stage:
+    """A node whose trainer works for round 2, after a first round that left knowledge."""
+    stage = Stage(late_genesis(7, late_rounds, phase_timeout_ms=10_000, **fields))
+    stage.contributes = False
+    stage.accept()
+    assert asked_to_contribute(stage.victim.effects)[-1] == (2, 0)
+    return stage
+
+
+def pass_by(stage: Stage, *late: Post, without: bytes = b"") -> Block:
+    """A round closes without the node's post, and with late ones."""
+    absent = {stage.me, without}
+    stage.chain.contents.update({sha256(payload(7)): payload(7)})
+    posts = [post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender not in absent]
+    block = stage.block(posts=sorted((*posts, *late), key=place))
+    stage.candidate(block)
+    stage.final(block)
+    assert stage.node.head.block_hash == block.hash
+    stage.hear()
+    return block
+
+
+def late_post(stage: Stage, number: int) -> Post:
+    """The post of another member for the round that is open now."""
+    member = stage.genesis.members[number]
+    return next(post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender == member)
+
+
+# --- own work
+
+
+def test_work_goes_on_when_its_phase_closes_and_the_next_begins_when_it_is_done() -> None:
+    stage = at_work()
+    before = len(stage.victim.effects)
+    pass_by(stage)
+    pass_by(stage)
+    assert asked_to_contribute(stage.victim.effects[before:]) == [], "one piece of work at a time"
+    effects = stage.contribute(7, 2)
+    (said,) = published(effects, PostMessage)
+    assert ((said.post.round, said.post.phase), said.payload) == ((2, 0), payload(7))
+    assert asked_to_contribute(effects) == [(4, 0)], "it goes on with the newest knowledge"
+    pass_by(stage, said.post)
+    assert stage.node.head.owed_to(said.post.key) is None
+    check_promises(stage.victim)
+
+
+def test_work_that_nobody_can_count_any_more_is_given_up() -> None:
+    stage = at_work(1)
+    pass_by(stage)
+    pass_by(stage)
+    assert asked_to_contribute(stage.victim.effects)[-1] == (4, 0)
+    assert published(stage.contribute(7, 2), PostMessage) == [], "its phase counts it no more"
+    (said,) = published(stage.contribute(8, 4), PostMessage)
+    assert (said.post.round, said.payload) == (4, payload(8))
+    check_promises(stage.victim)
+
+
+def test_without_late_posts_each_phase_begins_with_its_head() -> None:
+    stage = at_work(0)
+    pass_by(stage)
+    assert asked_to_contribute(stage.victim.effects)[-1] == (3, 0)
+    assert published(stage.contribute(7, 2), PostMessage) == []
+
+
+def test_late_work_that_fails_makes_way_for_the_open_phase() -> None:
+    for event in (NotContributed(2, 0, "it diverged"), NotContributed(2, 0, ""), Contributed(2, 0, b"no payload")):
+        stage = at_work()
+        pass_by(stage)
+        effects = stage.handle(event)
+        assert asked_to_contribute(effects) == [(3, 0)]
+        assert published(effects, PostMessage) == []
+
+
+def test_nothing_is_foreseen_while_work_would_outlive_the_open_phase() -> None:
+    for late_rounds in (0, 1):
+        stage = at_work(late_rounds)
+        stage.candidate(stage.block(without=[stage.me]))
+        stage.wait(11)
+        assert (stage.node.foreseen() is None) == bool(late_rounds)
+
+
+def test_a_post_that_is_said_outlives_a_restart_until_it_is_counted() -> None:
+    stage = at_work()
+    (said,) = published(stage.contribute(7, 2), PostMessage)
+    pass_by(stage)
+    before = len(stage.victim.effects)
+    stage.restart()
+    stage.wait(20)
+    again = [message.post for message in published(stage.victim.effects[before:], PostMessage)]
+    assert again == [said.post], "it is said once more, and not signed anew"
+    assert stage.node.holds(said.post)
+    pass_by(stage, said.post)
+    before = len(stage.victim.effects)
+    stage.restart()
+    stage.wait(20)
+    assert published(stage.victim.effects[before:], PostMessage) == []
+    check_promises(stage.victim)
+
+
+def test_after_a_restart_a_node_begins_with_the_newest_knowledge() -> None:
+    stage = at_work()
+    pass_by(stage)
+    stage.restart()
+    assert asked_to_contribute(stage.victim.effects)[-1] == (3, 0)
+    assert published(stage.contribute(7, 2), PostMessage) == [], "nobody asked this process for it"
+
+
+# --- those of others
+
+
+def test_a_late_post_is_held_and_counted_beside_the_round_s() -> None:
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    assert refused(stage.post(late)) == []
+    assert stage.node.holds(late)
+    stage.contribute(1, 2)
+    effects = stage.contribute(1, 3) + stage.post(*stage.others_posts())
+    (mining,) = asked_to_mine(effects)[-1:]
+    assert mining.header.round == 3
+    draft = stage.node.draft()
+    assert draft is not None
+    assert late in draft.transactions
+    assert list(draft.transactions) == sorted(draft.transactions, key=place)
+    stage.mine(effects)
+    (entry,) = stage.node.ledger.entries.values()
+    assert late in entry.block.transactions
+
+
+def test_a_post_that_came_in_time_and_was_not_counted_is_still_held() -> None:
+    stage = at_work()
+    late = late_post(stage, 3)
+    stage.post(late)
+    pass_by(stage, without=late.sender)
+    assert stage.node.holds(late)
+    pass_by(stage, late)
+    assert not stage.node.holds(late)
+    assert refused(stage.post(late)) == ["OutOfWindow"], "a replay"
+
+
+def test_a_late_post_is_dropped_when_its_last_round_is_over() -> None:
+    stage = at_work(1)
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    stage.post(late)
+    pass_by(stage)
+    assert not stage.node.holds(late)
+    assert dict(stage.node.sizes())["posts"] == 0
+
+
+def test_a_liar_that_posts_twice_for_a_past_round_is_convicted() -> None:
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    stage.post(late)
+    settled = stage.node.ledger.settled
+    assert settled is not None
+    others = stage.chain.posts(settled.before.block_hash, payload_of=50)
+    (twin,) = [post for post in others if post.key == late.key]
+    assert refused(stage.post(twin)) == ["Equivocation"]
+    assert [crime.culprit for crime in stage.node._parts.crimes.for_block()] == [late.sender]
+
+
+def test_a_late_post_obliges_nobody_to_wait_and_its_omission_is_an_omission() -> None:
+    for held_s, is_wanted in ((0.0, True), (5.0, False)):
+        stage = at_work(omission_slack_ms=2_000, phase_floor_ms=1)
+        late = late_post(stage, 3)
+        pass_by(stage, without=late.sender)
+        stage.contribute(1, 2)
+        stage.post(late)
+        stage.wait(held_s)
+        block = stage.block(without=[stage.me])
+        stage.candidate(block)
+        stage.wait(11)
+        entry = stage.node.ledger.entries[block.hash]
+        assert entry.is_valid
+        assert deserves_vote(stage.node._context, entry) == is_wanted
+
+
+def test_a_block_that_counts_a_late_post_is_recomputed_from_what_it_was_made_from() -> None:
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    posts = [post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender != stage.me]
+    good = stage.block(posts=sorted((*posts, late), key=place))
+    stage.candidate(good)
+    assert stage.node.ledger.entries[good.hash].is_valid
+    false = stage.chain.remake(good, knowledge_root=sha256(b"made from something else"))
+    stage.candidate(false)
+    assert stage.node.ledger.entries[false.hash].is_refuted
+
+
+def test_a_node_that_lacks_what_late_posts_are_made_from_fetches_it() -> None:
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    root = stage.node.head.owed[0].knowledge_root
+    stage.victim.store.retain({stage.node.head.knowledge_root})
+    stage.restart(is_heard=False)
+    effects = stage.post(late)
+    assert not stage.node.holds(late)
+    effects += [effect for other in stage.others for effect in stage.receive(stage.status(), other)]
+    asked = [item for item in effects if isinstance(item, Send) and isinstance(item.message, GetContent)]
+    (provider,) = {item.peer for item in asked if item.message == GetContent(root, 0)}
+    stage.receive(Chunk(root, 0, stage.chain.contents[root]), provider)
+    assert stage.node.holds(late)
+    assert blamed(effects) == []
+
+
+@pytest.mark.parametrize("late_rounds", [1, 2])
+def test_a_node_holds_no_more_than_the_rounds_that_count_need(late_rounds: int) -> None:
+    stage = at_work(late_rounds)
+    for _ in range(5):
+        late = late_post(stage, 3)
+        pass_by(stage, without=late.sender)
+        stage.post(late)
+    assert dict(stage.node.sizes())["posts"] == late_rounds
