@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.membership.amendment import AMENDABLE, amendment_of
 from fedchain.chain.membership.change import (
     CHANGES_VERSION,
     TEXT_SIZE_MAX,
     Change,
     ChangeKind,
+    propose_amendment,
     propose_removal,
     sign_change,
     sign_rekey,
@@ -87,6 +89,8 @@ class Desk:
                 return {"said": self._remove(member, reason)}
             case {"ask": "invite", "name": str(name)}:
                 return self._invite(name)
+            case {"ask": "amend", "values": list(values)}:
+                return {"said": self._amend([str(value) for value in values])}
             case {"ask": "leave"}:
                 return {"said": self._change_own(ChangeKind.LEAVE)}
             case {"ask": "back"}:
@@ -98,8 +102,18 @@ class Desk:
         return None
 
     def _approve(self, which: str) -> str:
-        self._expect_a_say()
+        waits = any(change.amendment is not None for change in self._service.node.open_changes())
+        self._expect_a_say(about_members=not waits)
         return self._consent(self._find(which))
+
+    def _amend(self, settings: Sequence[str]) -> str:
+        self._expect_a_say(about_members=False)
+        node, amendment = self._service.node, amendment_of(_read_values(settings))
+        for change in node.open_changes():  # approvals of two amendments would not add up
+            if change.amendment == amendment:
+                return self._consent(change)
+        until = node.head.height + HEIGHTS_VALID
+        return self._consent(propose_amendment(amendment, "", sequence=node.head.amendments.count, until=until))
 
     def _invite(self, name: str) -> dict[str, Any]:
         self._expect_a_say()
@@ -224,16 +238,29 @@ class Desk:
                 f"{CHANGES_VERSION} of the founding document"
             )
 
-    def _expect_a_say(self) -> None:
+    def _expect_a_say(self, *, about_members: bool = True) -> None:
         """Raise NodeConfigError unless this member may approve of changes now."""
         self._expect_records()
         node = self._service.node
-        if self._service.genesis.admission is Admission.CLOSED:
+        if about_members and self._service.genesis.admission is Admission.CLOSED:
             raise NodeConfigError("this federation is closed: nobody joins or is removed")
         if not node.head.roster.is_active(self._key.public_key):
             raise NodeConfigError("this member does not count now, so it approves of nothing")
         if node.is_silent():
             raise NodeConfigError("this node signs nothing yet, as `fedchain node status` says; ask again later")
+
+
+def _read_values(settings: Sequence[str]) -> dict[str, int]:
+    """Read ``NAME=VALUE`` settings; raises NodeConfigError."""
+    values = {}
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in AMENDABLE:
+            raise NodeConfigError(f"{name} cannot be amended, these can: {', '.join(AMENDABLE)}")
+        if not value.isdecimal() or int(value) >= 2**64:
+            raise NodeConfigError(f"{setting!r} is not of the form NAME=NUMBER")
+        values[name] = int(value)
+    return values
 
 
 def _is_called(name: str, key: PublicKey, number: int | None) -> bool:

@@ -70,6 +70,8 @@ class FinalBlocks:
             self._fail(f"validity: height {height} does not re-verify: {error}")
             self.state = apply_block(genesis, before, block)  # report one fault only once
             return
+        # A traitor may take another key by itself, and is the same traitor.
+        self._traitors |= {change.key for change in block.changes if change.key and change.member in self._traitors}
         self._check_electors(height)
         if self._sets is not None:
             self._sets.follow(before, block)

@@ -17,7 +17,7 @@ from fedchain.cli.common.running import run
 from fedchain.cli.common.shared import Sharing
 from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.membership.joining import invite, join
-from fedchain.cli.membership.members import approve, away, back, leave, members, rekey, remove
+from fedchain.cli.membership.members import amend, approve, away, back, leave, members, rekey, remove
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import choose_aggregator
@@ -194,6 +194,7 @@ node_app.command("members")(members)
 node_app.command("invite")(invite)
 node_app.command("join")(join)
 node_app.command("approve")(approve)
+node_app.command("amend")(amend)
 node_app.command("leave")(leave)
 node_app.command("remove")(remove)
 node_app.command("away")(away)

@@ -19,6 +19,7 @@ from tests.support.node.shell import on_trio
 
 QUESTIONS = {
     ("approve", "clinic"): {"ask": "approve", "which": "clinic"},
+    ("amend", "away_after=5", "rounds=9"): {"ask": "amend", "values": ["away_after=5", "rounds=9"]},
     ("leave",): {"ask": "leave"},
     ("away",): {"ask": "away"},
     ("back",): {"ask": "back"},

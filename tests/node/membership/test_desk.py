@@ -171,6 +171,28 @@ def test_another_key_is_asked_for_once_and_both_keys_sign() -> None:
     assert (change.kind, change.key) == (ChangeKind.REKEY, made[0].public_key)
 
 
+@pytest.mark.parametrize("admission", [Admission.QUORUM, Admission.CLOSED])
+def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admission: Admission) -> None:
+    it = office(admission=admission, away_after=3)
+    desk = Desk(it, it.chain.key(it.me), Nobody())
+
+    def ask(*values: str) -> str:
+        answer = desk.answer({"ask": "amend", "values": [*values]})
+        assert answer is not None
+        return str(answer["said"])
+
+    assert "of parameters: 1 of 4 approve" in ask("away_after=5", "phase_timeout_ms=9000")
+    assert ask("phase_timeout_ms=9000", "away_after=5").startswith("it was approved of here before, amend ")
+    (change,) = it.node.open_changes()
+    assert it.ask("approve", which=change.hash.hex()[:8]).startswith("it was approved of here before, amend ")
+    with pytest.raises(NodeConfigError, match="members cannot be amended, these can: away_after, "):
+        ask("members=3")
+    with pytest.raises(NodeConfigError, match="'away_after=-1' is not of the form NAME=NUMBER"):
+        ask("away_after=-1")
+    with pytest.raises(NodeConfigError, match="amendment: "):
+        ask("phase_timeout_ms=0")
+
+
 def test_a_member_goes_away_by_its_own_word() -> None:
     it = office()
     assert it.ask("away").endswith("the member counts no more")

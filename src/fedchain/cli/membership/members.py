@@ -36,6 +36,18 @@ def approve(
         typer.echo(_ask(folder, {"ask": "approve", "which": which})["said"])
 
 
+def amend(
+    folder: Path,
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=NUMBER...", help="Parameters of the founding document, in its units."),
+    ],
+) -> None:
+    """Propose other values of the founding document's parameters, and approve of them; a quorum decides."""
+    with clear_errors():
+        typer.echo(_ask(folder, {"ask": "amend", "values": values})["said"])
+
+
 def leave(folder: Path) -> None:
     """Have this member leave the federation, for good."""
     with clear_errors():
