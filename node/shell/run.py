@@ -302,7 +302,9 @@ def limits_of(genesis: Genesis, rules: Rules) -> Limits:
     may lie. If posts list parts, every node dials all members, since only a part's author and its readers have it, and
     nobody passes it on. There is room for a connection with each member, whichever are up and whoever dials.
     """
-    count = max(len(genesis.members), learning_from_genesis(genesis).clients)  # as many as there may ever be
+    count = len(genesis.members)
+    if genesis.version >= CHANGES_VERSION:  # as many as there may ever be
+        count = max(count, learning_from_genesis(genesis).clients)
     usual, others = Limits(), count - 1
     wanted = min(others, 2 * genesis.fault_model.faulty(count) + 1)
     if lists_parts(genesis, rules):

@@ -86,7 +86,7 @@ class RoundMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in RoundMetrics.__slots__}
 
 
 @dataclass(slots=True)

@@ -116,8 +116,8 @@ def test_a_changed_body_is_refused_also_when_a_member_mines_it(path: Path, data:
 
 
 HEADER = {item.name for item in fields(Header) if item.init}
-FREE = {"miner", "nonce"}
-"""Fields that a miner may choose."""
+FREE = {"miner", "nonce", "members_root"}
+"""Fields that a miner may choose, and the one that version 2 does not write."""
 FITTING = {"transactions_root", "certificate_root", "evidence_root"}
 
 

@@ -40,6 +40,7 @@ CHOSEN: dict[str, tuple[str, str, Any]] = {
     "admission": ("admission", "sponsors", Admission.SPONSORS),
     "sponsors": ("sponsors", "2", 2),
     "away_after": ("away_after", "5", 5),
+    "patience_percent": ("patience_percent", "150", 150),
     "version": ("version", "3", 3),
 }
 """By setting: the field of the document, what is typed, and what comes of it."""

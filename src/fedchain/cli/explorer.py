@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.chain.exceptions import NotFound, StoreError
+from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError
 from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
@@ -105,7 +105,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
         """Show the knowledge that a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
             answer = explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number)
-            _show(answer, as_json, explorer, folder)
+            _show(answer, as_json, explorer.genesis, explorer.numbers, folder)
 
     @app.command()
     def verify(
@@ -131,7 +131,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             folder = _one(places)
         with _store(folder, code_of_damage=1) as store:
             report = audit_store(store, rules_with(method or ())(store.genesis))
-            _show(report, as_json, Explorer(store), folder)
+            _show(report, as_json, store.genesis, _numbers(store), folder)
         raise typer.Exit(0 if report.is_valid else 1)
 
     @app.command()
@@ -283,7 +283,7 @@ def _command(question: Question) -> Callable[..., None]:
             answer = question.ask(explorer, *about.values())
             if isinstance(answer, BlockView | PeerView):
                 answer = _with_observations(answer, folder)
-            _show(answer, as_json, explorer, folder)
+            _show(answer, as_json, store.genesis, explorer.numbers, folder)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("folder", keyword, annotation=Folder)]
@@ -356,9 +356,17 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     return files
 
 
-def _show(answer: Any, as_json: bool, explorer: Explorer, folder: Path) -> None:
+def _numbers(store: Store) -> Mapping[str, int]:
+    """Number of each member by its address; none where the head is damaged, whose state names the members."""
+    try:
+        return Explorer(store).numbers
+    except StoreCorrupt:
+        return {}
+
+
+def _show(answer: Any, as_json: bool, genesis: Genesis, numbers: Mapping[str, int], folder: Path) -> None:
     if as_json:
-        typer.echo(json.dumps(_plain(answer, explorer), indent=2))
+        typer.echo(json.dumps(_plain(answer, numbers), indent=2))
         return
     if isinstance(answer, Genesis):
         for label, text in describe_genesis(answer):
@@ -371,16 +379,16 @@ def _show(answer: Any, as_json: bool, explorer: Explorer, folder: Path) -> None:
     # The texts came from other peers: none of them is markup.
     console = Console()
     is_virtual = scenario_file(folder) is not None
-    for part in render(answer, explorer.genesis, is_virtual=is_virtual, numbers=explorer.numbers):
+    for part in render(answer, genesis, is_virtual=is_virtual, numbers=numbers):
         console.print(part, crop=False)
     if isinstance(answer, TransactionProof):
         typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
 
 
-def _plain(answer: Any, explorer: Explorer) -> Any:
+def _plain(answer: Any, numbers: Mapping[str, int]) -> Any:
     if isinstance(answer, Genesis):
         return plain_genesis(answer)
-    return plain_proof(answer) if isinstance(answer, TransactionProof) else plain(answer, explorer.numbers)
+    return plain_proof(answer) if isinstance(answer, TransactionProof) else plain(answer, numbers)
 
 
 explorer = explorer_app()

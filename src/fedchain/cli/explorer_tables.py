@@ -119,6 +119,8 @@ def _rows(answer: Any, show: "_Format") -> dict[str, str]:
     for item in fields(answer):
         if isinstance(answer, Header) and not answer.writes(item.name):
             continue
+        if isinstance(answer, BlockView) and item.name == "changes" and not answer.header.writes("changes_root"):
+            continue
         value = getattr(answer, item.name)
         if item.name in _INLINE:
             rows |= _rows(value, show)

@@ -5,6 +5,7 @@ from pathlib import Path
 from fedchain.chain.genesis import Genesis
 from fedchain.cli.common.learning_options import NAMED, SETTABLE
 from fedchain.crypto.address import address
+from fedchain.learning.models.weights import hash_file
 from fedchain.node.founding.task import learning_from_genesis
 from tests.support.chain.builders import keys
 from tests.support.cli_node import done
@@ -12,6 +13,8 @@ from tests.support.cli_node import done
 
 def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path) -> None:
     members = [word for key in keys(2) for word in ("--member", address(key.public_key))]
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(b"of a model")
     words = {
         "seed": 3,
         "model": "digits-mlp",
@@ -27,13 +30,17 @@ def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path)
         "augmentation": "none",
         "classes": 8,
         "feature_shift": "none",
+        "weights": str(weights),
+        "weights_head": "new",
     }
     assert set(words) == {*NAMED, *SETTABLE}
     options = [word for name in NAMED for word in (f"--{name}", str(words[name]))]
     options += [word for name in words if name not in NAMED for word in ("--set", f"{name}={words[name]}")]
     done("genesis", "new", tmp_path / "genesis", *members, *options)
     config = learning_from_genesis(Genesis.decode((tmp_path / "genesis").read_bytes()))
-    assert {name: getattr(config, name) for name in words} == words
+    agreed = words | {"weights": ""}  # each member has a path of its own
+    assert {name: getattr(config, name) for name in words} == agreed
+    assert config.weights_hash == hash_file(weights)
     for command in (("genesis", "new"), ("node", "testnet"), ("simulate",)):
         shown, listed = done(*command, "--help"), done(*command, "--settings")
         assert [name for name in NAMED if f" --{name} " not in shown] == []

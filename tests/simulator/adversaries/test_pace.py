@@ -153,7 +153,9 @@ def test_power_that_leaves_takes_the_next_blocks_with_it() -> None:
 @pytest.mark.long
 def test_with_a_difficulty_of_its_own_power_that_leaves_takes_no_blocks_with_it() -> None:
     _, outcome = play("hash-leaver", 50.0, **OWN_DIFFICULTY)
-    assert max(lengths_s(outcome)[20:]) < 30
+    first_s, *others_s = lengths_s(outcome)[20:]
+    assert first_s < 45, "its post is waited for once, for up to the phase timeout of 30 s"
+    assert max(others_s) < 20
 
 
 @pytest.mark.long
