@@ -92,7 +92,9 @@ class _Attention(nn.Module):
         batch, count, width = tokens.shape
         parts = self.qkv(tokens).reshape(batch, count, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)  # (B, H, T, D / H) each
-        found = F.scaled_dot_product_attention(query, key, value)
+        # Written out: torch's fused kernel knows no batches of models, and is not repeatable on every card.
+        shares = (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(dim=-1)  # (B, H, T, T)
+        found = shares @ value
         result: torch.Tensor = self.proj(found.transpose(1, 2).reshape(batch, count, width))
         return result
 
