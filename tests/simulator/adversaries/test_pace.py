@@ -46,6 +46,7 @@ def counted(simulation: Simulation, number: int) -> list[bool]:
     return [member in {post.sender for post in final[0].transactions} for final in finals if final is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_head_start_wins_far_more_blocks_than_its_power_and_makes_rounds_last_their_timeout() -> None:
     _, outcome = play("head-start")
@@ -70,6 +71,7 @@ def test_a_head_start_ends_with_the_patience_that_it_costs() -> None:
     assert sorted(lengths_s(outcome))[15] < 10
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_slow_walk_makes_every_round_last_the_timeout() -> None:
     _, outcome = play("slow-walk")
@@ -87,6 +89,7 @@ def test_a_slow_walk_adds_no_more_than_its_budget() -> None:
     assert sorted(lengths_s(outcome))[rounds // 2] < 10, "in most rounds nobody waits for it for long"
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_graphics_card_leaves_a_punctual_member_out_of_most_rounds() -> None:
     simulation, _ = play("hash-censor", 300.0, rounds=40)
@@ -124,6 +127,7 @@ class Slower(TrivialExecutor):
         return 100 * LOCAL_STEPS if round_number == self._late_round else 16 * LOCAL_STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_slow_member_is_counted_as_often_as_its_budget_lasts_whatever_happened_once() -> None:
     often = []
@@ -158,6 +162,7 @@ def test_with_a_difficulty_of_its_own_power_that_leaves_takes_no_blocks_with_it(
     assert max(others_s) < 20
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_grinder_draws_more_of_its_coalition_than_a_committee_bears() -> None:
     bad = {}
