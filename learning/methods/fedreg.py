@@ -151,11 +151,11 @@ class FedReg(FedAvg):
             unflatten,
             write_vector,
         )
-        from fedchain.learning.training.optimizers import take_sgd_step
+        from fedchain.learning.training.optimizers import open_optimizer
 
         model, common = client.model, read_vector(client.model)  # o, (P,)
         parameters = trained_parameters(model)
-        velocities = [torch.zeros_like(value) for value in parameters]
+        take_step = open_optimizer(client, parameters, schedule)
 
         def step(images: torch.Tensor, labels: torch.Tensor, given: Generated) -> torch.Tensor:
             theta = read_vector(model)
@@ -168,7 +168,7 @@ class FedReg(FedAvg):
                 semantic = gradient_vector(soft_cross_entropy(logits, uniform), model)  # g_gamma(D^s'), section 3.3
                 gradient = gradient - projection(gradient, semantic)
             write_vector(model, theta)
-            take_sgd_step(parameters, velocities, schedule, unflatten(gradient, parameters))
+            take_step(unflatten(gradient, parameters))
             theta = read_vector(model)
 
             write_vector(model, 0.5 * (theta + common))  # theta_beta, of Eqs. 6 and 7
