@@ -88,7 +88,7 @@ class Consensus:
 
     @property
     def members_change(self) -> bool:
-        """Whether members may come and go."""
+        """Whether the founding document lets members change: it is then one of version 3."""
         return asks_for_records(self)
 
     def to_genesis(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Consensus:
             "target_mining_time_ms": round(self.mining_s * 1000),
             "initial_bits": bits_from_attempts(self.mining_attempts),
             "fault_model": FaultModel(self.fault_model),
-            **({"version": CHANGES_VERSION} if self.members_change or self.late_rounds else {}),
+            **({"version": CHANGES_VERSION} if self.members_change else {}),
             "admission": Admission(self.admission),
             **{name: getattr(self, name) for name in ("sponsors", "away_after", "patience_percent")},
         }
@@ -116,7 +116,7 @@ class Consensus:
 
 def asks_for_records(said: Consensus) -> bool:
     """Whether something is asked for that version 3 alone has, whose state has a record of each member."""
-    says_more = said.away_after or said.admission != "closed" or said.patience_percent != 100
+    says_more = said.away_after or said.admission != "closed" or said.patience_percent != 100 or said.late_rounds
     return bool(says_more) or said.version > 2
 
 
