@@ -55,8 +55,9 @@ class Submitting(Protocol):
 class Host(Protocol):
     """Hands out invitations, and keeps requests."""
 
-    def invite(self, name: str) -> Invitation:
-        """Make an invitation for a newcomer of this name. Raises NodeConfigError."""
+    def invite(self, name: str, lost: tuple[PublicKey, int] | None = None) -> Invitation:
+        """Make an invitation for a newcomer of this name, or for the next key of a member, whose key and number of
+        changes are given. Raises NodeConfigError."""
 
     def waiting(self) -> Sequence[Change]:
         """Requests to join that no member approves of yet."""
@@ -89,6 +90,8 @@ class Desk:
                 return {"said": self._remove(member, reason)}
             case {"ask": "invite", "name": str(name)}:
                 return self._invite(name)
+            case {"ask": "recover", "member": str(member), "name": str(name)}:
+                return self._recover(member, name)
             case {"ask": "amend", "values": list(values)}:
                 return {"said": self._amend([str(value) for value in values])}
             case {"ask": "leave"}:
@@ -117,11 +120,25 @@ class Desk:
 
     def _invite(self, name: str) -> dict[str, Any]:
         self._expect_a_say()
-        made = self._host.invite(name)
-        lacks = approvals_required(self._service.genesis, self._service.node.head, ChangeKind.JOIN) - 1
+        return self._hand_out(self._host.invite(name), ChangeKind.JOIN, name)
+
+    def _recover(self, member: str, name: str) -> dict[str, Any]:
+        """Invite the owner of a lost key to come back with another one."""
+        self._expect_a_say()
+        head, number = self._service.node.head, self._number(member)
+        record = head.records[number]
+        if record.key == self._key.public_key:
+            raise NodeConfigError("nobody approves of its own recovery; a member that has its key says: rekey")
+        if record.key in head.roster.culprits or record.standing.is_for_good or record.next is Standing.REMOVED:
+            raise NodeConfigError(f"peer {number} was convicted, or is gone for good: no key brings it back")
+        made = self._host.invite(name, (record.key, record.sequence))
+        return self._hand_out(made, ChangeKind.RECOVER, f"peer {number} from the next height on")
+
+    def _hand_out(self, made: Invitation, kind: ChangeKind, who: str) -> dict[str, Any]:
+        lacks = approvals_required(self._service.genesis, self._service.node.head, kind) - 1
         then = f"it takes {counted(lacks, 'more approval')}" if lacks else "it takes no other approval"
         said = (
-            f"the first key that asks on it is approved of here, as {name}, up to height {made.voucher.until}; {then}. "
+            f"the first key that asks on it is approved of here, as {who}, up to height {made.voucher.until}; {then}. "
             "Keep the file secret until then"
         )
         return {"said": said, "invitation": made.encode().hex()}
@@ -214,7 +231,7 @@ class Desk:
             for change in waiting
             if change.text == which
             or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
-            or _is_called(which, change.member, seats.get(change.member))
+            or _is_called(which, change.key_afterwards, seats.get(change.member))
         ]
         if len(found) != 1:
             kinds = {change.hash.hex()[:8]: printable(change.text) for change in found or waiting}
@@ -275,4 +292,5 @@ def _is_called(name: str, key: PublicKey, number: int | None) -> bool:
 def _subject(shown: Mapping[str, Any]) -> str:
     text = printable(shown["text"])
     who = shown["address"] if shown["number"] is None else f"peer {shown['number']}"
+    who = f"{who}, which gets {shown['key']}" if shown["key"] else who
     return f"{text} ({who})" if shown["kind"] == "join" and text else who

@@ -257,7 +257,8 @@ class Service:
         self.activity.validation_s += time.perf_counter() - begun
         if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
-        joining = tuple(change.member for change in self.node.open_changes() if change.kind is ChangeKind.JOIN)
+        kinds = (ChangeKind.JOIN, ChangeKind.RECOVER)
+        joining = tuple(change.key_afterwards for change in self.node.open_changes() if change.kind in kinds)
         has_moved = self.node.head is not old
         if joining != self._joining or (has_moved and _reachable(self.node.head) != _reachable(old)):
             self._joining = joining

@@ -1,29 +1,32 @@
 """The desk: each question of an operator has one plain answer, and nothing is asked for twice."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import Change, ChangeKind
+from fedchain.chain.membership.change import Change, ChangeKind, propose_removal
 from fedchain.crypto.address import address
-from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.effects import Refuse
 from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.membership.account import account_lines
 from fedchain.node.membership.desk import HEIGHTS_VALID, Desk
-from fedchain.node.membership.invitation import Invitation
+from fedchain.node.membership.invitation import Invitation, read_invitation
 from tests.support.chain.builders import keys
-from tests.support.chain.changes import joining, living_genesis
+from tests.support.chain.changes import approved, joining, living_genesis
+from tests.support.node.inviting import NEWCOMER, Host
 from tests.support.node.stage import Stage
 
 
 class Nobody:
     """Invites nobody, and is asked by nobody."""
 
-    def invite(self, name: str) -> Invitation:
+    def invite(self, name: str, lost: tuple[PublicKey, int] | None = None) -> Invitation:
         raise NodeConfigError(f"{name} is not invited")
 
     def waiting(self) -> tuple[Change, ...]:
@@ -197,3 +200,42 @@ def test_a_member_goes_away_by_its_own_word() -> None:
     it = office()
     assert it.ask("away").endswith("the member counts no more")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.AWAY]
+
+
+def test_a_lost_key_is_replaced_on_an_invitation_and_by_the_others_approval(tmp_path: Path) -> None:
+    desks = [(host, Desk(host, keys(n + 1)[n], host.requests)) for n in (0, 1) for host in [Host(tmp_path / str(n), n)]]
+    (alice, hers), (carol, desk) = desks
+
+    def ask(desk: Desk, **asked: Any) -> dict[str, Any]:
+        answer = desk.answer(asked)
+        assert answer is not None
+        return answer
+
+    (tmp_path / "0").mkdir()
+    answer = ask(hers, ask="recover", member="2", name="bob")
+    assert answer["said"].startswith(
+        "the first key that asks on it is approved of here, as peer 2 from the next height on"
+    )
+    assert "it takes 3 more approvals" in answer["said"]
+    (tmp_path / "it").write_bytes(bytes.fromhex(answer["invitation"]))
+    assert alice.knock(read_invitation(tmp_path / "it"))[1] == "the inviter approves"
+    (change,) = alice.node.open_changes()
+    carol.receive(ChangeMessage(change))
+    new = address(NEWCOMER.public_key)
+    said = ask(desk, ask="approve", which=new)["said"]
+    assert said.startswith(f"approved, recover {change.hash.hex()[:8]} of peer 2, which gets {new}: 2 of 4 approve (")
+    shown = list(account_lines(ask(desk, ask="members")))[-1]
+    assert shown.startswith(f"{change.hash.hex()[:8]}  peer 2 gets another key in place of a lost one, {new} (bob): 2")
+
+
+def test_wrong_recoveries_are_refused_in_words(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    desk = Desk(host, keys(1)[0], host.requests)
+    with pytest.raises(NodeConfigError, match="nobody approves of its own recovery"):
+        desk.answer({"ask": "recover", "member": "0", "name": "me"})
+    with pytest.raises(NodeConfigError, match="7 is no member"):
+        desk.answer({"ask": "recover", "member": "7", "name": "it"})
+    removal = propose_removal(host.genesis.members[1], "silent", sequence=0, until=HEIGHTS_VALID)
+    host.final(host.adopt(host.chain.extend(changes=[approved(host.chain, removal)])))
+    with pytest.raises(NodeConfigError, match="peer 1 was convicted, or is gone for good"):
+        desk.answer({"ask": "recover", "member": "1", "name": "bob"})
