@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA): what becomes of the members' A and B, whose means are not the mean of their products.
+"""Low-rank adapters (LoRA): how one is made of the members' A and B, whose means are not the mean of their products.
 
 FFA-LoRA: Sun et al., "Improving LoRA in Privacy-preserving Federated Learning", ICLR 2024 (arXiv:2403.12313).
 FedEx-LoRA: Singhal et al., "FedEx-LoRA: Exact Aggregation for Federated and Efficient Fine-Tuning of Foundation
@@ -18,8 +18,8 @@ from fedchain.learning.aggregation.low_rank import residual_of_means
 from fedchain.learning.aggregation.mean import round_once
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.late import LateMethod
-from fedchain.learning.models.model_info import LowRank, ModelInfo
-from fedchain.learning.models.parameters import RESIDUAL_PREFIX, combine_parameters, wire_name
+from fedchain.learning.models.model_info import RESIDUAL_PREFIX, LowRank, ModelInfo
+from fedchain.learning.models.parameters import combine_parameters, wire_name
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import ReadPost, Round
 

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.model_info import LowRank, ModelInfo
-from fedchain.learning.models.parameters import RESIDUAL_PREFIX
+from fedchain.learning.models.model_info import RESIDUAL_PREFIX, LowRank, ModelInfo
 from fedchain.learning.round import Tensors
 
 _ORIGINAL = "_original_"

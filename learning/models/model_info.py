@@ -19,6 +19,9 @@ PARAMETER_NAME_BYTES_MAX = 150
 DIMENSIONS_MAX = 16
 """Dimensions of one tensor."""
 
+RESIDUAL_PREFIX = "residual."
+"""Before the name of a frozen tensor in the knowledge: the sum that members add to it (`families/adapters.py`)."""
+
 SCALE_MAX = 1e6
 """Largest factor of a low-rank adapter."""
 

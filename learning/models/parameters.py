@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.mean import moved_mean, weighted_mean
 from fedchain.learning.aggregation.robust import RobustRule
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.model_info import RESIDUAL_PREFIX, ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import ReadPost, Round, Tensors
 
@@ -28,9 +28,6 @@ PREFIX = "model."
 
 BUFFER_PREFIX = "buffer."
 """Before the name of each other tensor of the model's state, such as running means: averaged, but never stepped."""
-
-RESIDUAL_PREFIX = "residual."
-"""Before the name of a frozen tensor: what members add to it (`families/adapters.py`)."""
 
 BUFFER_MAGNITUDE_MAX = 1e12
 """Largest absolute value of those: the running variance of data that nobody scaled is large, and so may counters be."""

@@ -1,4 +1,4 @@
-"""What the product of means lacks of the mean of products."""
+"""The mean of products, and the product of means, which lacks something of it."""
 
 import numpy as np
 import pytest

@@ -136,7 +136,7 @@ def test_a_member_stores_what_may_differ_from_everybody_s() -> None:
         ({"low_rank": [LAYER._replace(down="nowhere")]}, r"adapter nowhere \(\)"),
         ({"low_rank": [LAYER._replace(scale=float("nan"))]}, "has scale nan"),
         ({"low_rank": [LAYER._replace(scale=1e7)]}, "has scale 10000000.0"),
-        ({"low_rank": [LAYER._replace(is_transposed=0)]}, "has scale 2.0 and is_transposed 0"),
+        ({"low_rank": [(*LAYER[:4], 0)]}, "has scale 2.0 and is_transposed 0"),
     ],
 )
 def test_adapters_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

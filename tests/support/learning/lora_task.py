@@ -32,7 +32,8 @@ class LoraLinear(nn.Module):
     def weight(self) -> torch.Tensor:
         """W + scale B A, (out, in), in float64."""
         base = self.base_layer.weight.T if self.fan_in_fan_out else self.base_layer.weight
-        product = self.lora_B["default"].weight.double() @ self.lora_A["default"].weight.double()
+        state = self.state_dict()
+        product = state["lora_B.default.weight"].double() @ state["lora_A.default.weight"].double()
         return (base.double() + self.scaling["default"] * product).detach()
 
 
