@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import Amendment
+from fedchain.chain.membership.amendment import LEARNING, Amendment
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
@@ -64,7 +64,7 @@ def _member(head: State, number: int) -> dict[str, Any]:
 def _amended(amendment: Amendment, reason: str) -> str:
     """The values of an amendment, and why they are proposed."""
     begin = f"from round {amendment.round} on" if amendment.round else "two rounds later"
-    values = ", ".join(f"{name} {value}" for name, value in amendment.values)
+    values = ", ".join(f"{name.removeprefix(LEARNING)} {value}" for name, value in amendment.values)
     return ": ".join(filter(None, (f"{values}, {begin}", reason)))
 
 
