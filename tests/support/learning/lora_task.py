@@ -34,7 +34,8 @@ class LoraLinear(nn.Module):
         base = self.base_layer.weight.T if self.fan_in_fan_out else self.base_layer.weight
         state = self.state_dict()
         product = state["lora_B.default.weight"].double() @ state["lora_A.default.weight"].double()
-        return (base.double() + self.scaling["default"] * product).detach()
+        dense: torch.Tensor = base.double() + self.scaling["default"] * product
+        return dense.detach()
 
 
 class LoraNet(nn.Module):
