@@ -118,6 +118,11 @@ class Change:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hash", sha256(encode(self._signed_fields())))
 
+    @property
+    def key_afterwards(self) -> PublicKey:
+        """32 bytes: the key of its member once it holds; empty if it is about none."""
+        return self.key or self.member
+
     def to_record(self) -> list[Any]:
         """The canonical fields."""
         return [

@@ -110,9 +110,7 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
     members = {change.member for change in changes}
     check(len(members) == count, InvalidChange, "changes", f"{count} changes of {len(members)} members found")
     # A key has one member.
-    keys = [
-        change.key or change.member for change in changes if change.kind.gives_key or change.kind is ChangeKind.JOIN
-    ]
+    keys = [change.key_afterwards for change in changes if change.kind.gives_key or change.kind is ChangeKind.JOIN]
     check(len(set(keys)) == len(keys), InvalidChange, "key", f"{len(keys)} members take {len(set(keys))} keys")
     # Members before and after a round's changes have enough in common to decide alike.
     adds, takes = room_for_changes(genesis, state)

@@ -11,7 +11,7 @@ from fedchain.learning.compression.compressor import Compressor
 from fedchain.learning.compression.int8 import Int8
 from fedchain.learning.compression.top_k import CHUNK, TopK
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.families.late import LateMethod
+from fedchain.learning.families.adapters import AdapterMethod
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import load_parameters, parameter_spec, read_parameters
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParametersMethod(LateMethod):
+class ParametersMethod(AdapterMethod):
     """Clients start each round from the common model, train it on cross-entropy, and post it whole."""
 
     compression: Literal["none", "int8", "topk", "sparse"] = "none"
@@ -92,5 +92,5 @@ class ParametersMethod(LateMethod):
         return parameter_spec(info)
 
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
-        """The model's tensors."""
-        return parameter_spec(info)
+        """The model's tensors, and residuals of frozen ones."""
+        return (*parameter_spec(info), *self.residual_spec(info))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import Amendment
+from fedchain.chain.membership.amendment import LEARNING, Amendment
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
@@ -64,7 +64,7 @@ def _member(head: State, number: int) -> dict[str, Any]:
 def _amended(amendment: Amendment, reason: str) -> str:
     """The values of an amendment, and why they are proposed."""
     begin = f"from round {amendment.round} on" if amendment.round else "two rounds later"
-    values = ", ".join(f"{name} {value}" for name, value in amendment.values)
+    values = ", ".join(f"{name.removeprefix(LEARNING)} {value}" for name, value in amendment.values)
     return ": ".join(filter(None, (f"{values}, {begin}", reason)))
 
 
@@ -79,6 +79,7 @@ def plain_change(genesis: Genesis, head: State, change: Change) -> dict[str, Any
         "kind": change.kind.name.lower(),
         "number": roster.seats.get(change.member),
         "address": address(change.member) if change.member else "parameters",
+        "key": address(change.key) if change.key else "",
         "text": change.text if change.amendment is None else _amended(change.amendment, change.text),
         "until": change.until,
         "required": required,
@@ -122,7 +123,8 @@ def change_line(change: dict[str, Any], numbers: dict[str, int]) -> str:
     """An open change in one line, with its approvals where it needs any."""
     who = change["address"] if change["number"] is None else f"peer {change['number']}"
     text = f" ({printable(change['text'])})" if change["text"] else ""
-    line = f"{who} {PURPOSES[ChangeKind[change['kind'].upper()]]}{text}"
+    key = f", {change['key']}" if change["key"] else ""
+    line = f"{who} {PURPOSES[ChangeKind[change['kind'].upper()]]}{key}{text}"
     return f"{line}: {approvals_text(change, numbers)}" if change["required"] else line
 
 

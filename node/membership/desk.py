@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import AMENDABLE, amendment_of
+from fedchain.chain.membership.amendment import Amendment, amendment_of
 from fedchain.chain.membership.change import (
     CHANGES_VERSION,
     TEXT_SIZE_MAX,
@@ -21,11 +21,15 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required
+from fedchain.chain.state import State
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
+from fedchain.node.founding.amending import amended_values, expect_of_use
+from fedchain.node.founding.task import read_settings
 from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change
 from fedchain.node.membership.invitation import Invitation
 from fedchain.wording import counted, printable
@@ -55,8 +59,9 @@ class Submitting(Protocol):
 class Host(Protocol):
     """Hands out invitations, and keeps requests."""
 
-    def invite(self, name: str) -> Invitation:
-        """Make an invitation for a newcomer of this name. Raises NodeConfigError."""
+    def invite(self, name: str, lost: tuple[PublicKey, int] | None = None) -> Invitation:
+        """Make an invitation for a newcomer of this name, or for the next key of a member, whose key and number of
+        changes are given. Raises NodeConfigError."""
 
     def waiting(self) -> Sequence[Change]:
         """Requests to join that no member approves of yet."""
@@ -89,6 +94,8 @@ class Desk:
                 return {"said": self._remove(member, reason)}
             case {"ask": "invite", "name": str(name)}:
                 return self._invite(name)
+            case {"ask": "recover", "member": str(member), "name": str(name)}:
+                return self._recover(member, name)
             case {"ask": "amend", "values": list(values)}:
                 return {"said": self._amend([str(value) for value in values])}
             case {"ask": "leave"}:
@@ -108,7 +115,7 @@ class Desk:
 
     def _amend(self, settings: Sequence[str]) -> str:
         self._expect_a_say(about_members=False)
-        node, amendment = self._service.node, amendment_of(_read_values(settings))
+        node, amendment = self._service.node, amendment_of(_read_values(self._service.genesis, settings))
         for change in node.open_changes():  # approvals of two amendments would not add up
             if change.amendment == amendment:
                 return self._consent(change)
@@ -117,11 +124,25 @@ class Desk:
 
     def _invite(self, name: str) -> dict[str, Any]:
         self._expect_a_say()
-        made = self._host.invite(name)
-        lacks = approvals_required(self._service.genesis, self._service.node.head, ChangeKind.JOIN) - 1
+        return self._hand_out(self._host.invite(name), ChangeKind.JOIN, name)
+
+    def _recover(self, member: str, name: str) -> dict[str, Any]:
+        """Invite the owner of a lost key to come back with another one."""
+        self._expect_a_say()
+        head, number = self._service.node.head, self._number(member)
+        record = head.records[number]
+        if record.key == self._key.public_key:
+            raise NodeConfigError("nobody approves of its own recovery; a member that has its key says: rekey")
+        if record.key in head.roster.culprits or record.standing.is_for_good or record.next is Standing.REMOVED:
+            raise NodeConfigError(f"peer {number} was convicted, or is gone for good: no key brings it back")
+        made = self._host.invite(name, (record.key, record.sequence))
+        return self._hand_out(made, ChangeKind.RECOVER, f"peer {number} from the next height on")
+
+    def _hand_out(self, made: Invitation, kind: ChangeKind, who: str) -> dict[str, Any]:
+        lacks = approvals_required(self._service.genesis, self._service.node.head, kind) - 1
         then = f"it takes {counted(lacks, 'more approval')}" if lacks else "it takes no other approval"
         said = (
-            f"the first key that asks on it is approved of here, as {name}, up to height {made.voucher.until}; {then}. "
+            f"the first key that asks on it is approved of here, as {who}, up to height {made.voucher.until}; {then}. "
             "Keep the file secret until then"
         )
         return {"said": said, "invitation": made.encode().hex()}
@@ -191,6 +212,8 @@ class Desk:
     def _consent(self, change: Change) -> str:
         """Approve of a change, unless this member did so before; what follows."""
         genesis, node = self._service.genesis, self._service.node
+        if change.amendment is not None:
+            _expect_of_use(genesis, node.head, change.amendment)
         had = any(approval.approver == self._key.public_key for approval in change.approvals)
         if not had:
             self._take(change, approves=True)
@@ -214,7 +237,7 @@ class Desk:
             for change in waiting
             if change.text == which
             or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
-            or _is_called(which, change.member, seats.get(change.member))
+            or _is_called(which, change.key_afterwards, seats.get(change.member))
         ]
         if len(found) != 1:
             kinds = {change.hash.hex()[:8]: printable(change.text) for change in found or waiting}
@@ -250,17 +273,20 @@ class Desk:
             raise NodeConfigError("this node signs nothing yet, as `fedchain node status` says; ask again later")
 
 
-def _read_values(settings: Sequence[str]) -> dict[str, int]:
+def _read_values(genesis: Genesis, settings: Sequence[str]) -> dict[str, int | str]:
     """Read ``NAME=VALUE`` settings; raises NodeConfigError."""
-    values = {}
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        if name not in AMENDABLE:
-            raise NodeConfigError(f"{name} cannot be amended, these can: {', '.join(AMENDABLE)}")
-        if not value.isdecimal() or int(value) >= 2**64:
-            raise NodeConfigError(f"{setting!r} is not of the form NAME=NUMBER")
-        values[name] = int(value)
-    return values
+    try:
+        return amended_values(genesis, read_settings(settings))
+    except ConfigurationError as error:
+        raise NodeConfigError(str(error)) from None
+
+
+def _expect_of_use(genesis: Genesis, head: State, amendment: Amendment) -> None:
+    """Raise NodeConfigError for values that this member's learning method cannot take."""
+    try:
+        expect_of_use(genesis, head.amendments, amendment.values)
+    except ConfigurationError as error:
+        raise NodeConfigError(str(error)) from None
 
 
 def _is_called(name: str, key: PublicKey, number: int | None) -> bool:
@@ -275,4 +301,5 @@ def _is_called(name: str, key: PublicKey, number: int | None) -> bool:
 def _subject(shown: Mapping[str, Any]) -> str:
     text = printable(shown["text"])
     who = shown["address"] if shown["number"] is None else f"peer {shown['number']}"
+    who = f"{who}, which gets {shown['key']}" if shown["key"] else who
     return f"{text} ({who})" if shown["kind"] == "join" and text else who

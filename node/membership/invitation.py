@@ -1,7 +1,8 @@
-"""Invitations: a file by which somebody who is no member yet comes to a federation, and the request that it allows.
+"""Invitations: a file by which a key that has no place yet comes to a federation, and the request that it allows.
 
-A member signs a voucher for a fresh key pair, whose secret half is in the file. The holder of the file shows with it
-that the member vouches for its request. So the file is a secret until it was used: it works once.
+A newcomer asks for a place of its own, and a member that lost its key for the one that it has. A member signs a voucher
+for a fresh key pair, whose secret half is in the file. The holder of the file shows with it that the member vouches for
+its request. So the file is a secret until it was used: it works once.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
-from fedchain.chain.membership.change import TEXT_SIZE_MAX, Change, ChangeKind, sign_change
+from fedchain.chain.membership.change import TEXT_SIZE_MAX, Change, ChangeKind, propose_recovery, sign_change
 from fedchain.chain.validation import validate_claim
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
@@ -46,13 +47,17 @@ class Voucher:
     holder: PublicKey
     """32 bytes: the key whose secret half is in the file."""
     name: str
-    """The newcomer's name, for people."""
+    """The name of the newcomer, or of the member that recovers, for people."""
     until: int
-    """Last height whose block may count the newcomer."""
+    """Last height whose block may count the request."""
     head: Hash
     """32 bytes: the inviter's head, which the newcomer's chain has to contain; the chain id if there was no block."""
     signature: Signature = field(repr=False)
-    """64 bytes: the inviter's, over everything above."""
+    """64 bytes: the inviter's, over everything else."""
+    member: PublicKey = b""
+    """32 bytes: the key of a member that lost it, and gets another one; empty for a newcomer."""
+    sequence: int = 0
+    """Changes of that member that the chain counts."""
 
     def to_record(self) -> list[Any]:
         """The canonical fields."""
@@ -61,13 +66,18 @@ class Voucher:
     @classmethod
     def from_record(cls, value: Any) -> "Voucher":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (bytes, bytes, str, int, bytes, bytes)
-        inviter, holder, name, until, head, signature = expect_record(value, "voucher", kinds)
-        for item, size in ((inviter, PUBLIC_KEY_SIZE), (holder, PUBLIC_KEY_SIZE), (head, HASH_SIZE)):
+        kinds: tuple[type, ...] = (bytes, bytes, str, int, bytes, bytes)
+        recovers = type(value) is list and len(value) > len(kinds)
+        kinds = (*kinds[:-1], bytes, int, bytes) if recovers else kinds
+        inviter, holder, name, until, head, *lost, signature = expect_record(value, "voucher", kinds)
+        keys = [(item, PUBLIC_KEY_SIZE) for item in (inviter, holder, *lost[:1])]
+        for item, size in (*keys, (head, HASH_SIZE)):
             expect_size(item, size, "voucher")
         if len(name.encode()) > TEXT_SIZE_MAX:
             raise InvalidEncoding("voucher name", f"at most {TEXT_SIZE_MAX} bytes are allowed")
-        return cls(inviter, holder, name, until, head, expect_size(signature, SIGNATURE_SIZE, "voucher signature"))
+        return cls(
+            inviter, holder, name, until, head, expect_size(signature, SIGNATURE_SIZE, "voucher signature"), *lost
+        )
 
     def is_signed(self, chain_id: Hash) -> bool:
         """Whether the inviter signed it for this chain."""
@@ -78,12 +88,25 @@ class Voucher:
         return signing_message(chain_id, "invitation", sha256(encode(self._signed())))
 
     def _signed(self) -> list[Any]:
-        return [self.inviter, self.holder, self.name, self.until, self.head]
+        lost = [self.member, self.sequence] if self.member else []
+        return [self.inviter, self.holder, self.name, self.until, self.head, *lost]
 
 
-def vouch(key: PrivateKey, chain_id: Hash, holder: PublicKey, *, name: str, until: int, head: Hash) -> Voucher:
-    """Make a voucher of the member with ``key`` and sign it."""
-    draft = Voucher(key.public_key, holder, name, until, head, bytes(SIGNATURE_SIZE))
+def vouch(
+    key: PrivateKey,
+    chain_id: Hash,
+    holder: PublicKey,
+    *,
+    name: str,
+    until: int,
+    head: Hash,
+    lost: tuple[PublicKey, int] | None = None,
+) -> Voucher:
+    """Make a voucher of the member with ``key`` and sign it.
+
+    ``lost`` is the key of a member that gets another one, and the number of its changes that the chain counts.
+    """
+    draft = Voucher(key.public_key, holder, name, until, head, bytes(SIGNATURE_SIZE), *(lost or ()))
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))
 
 
@@ -107,8 +130,11 @@ class Invitation:
         return 0 if self.head is None else self.head[0].height
 
     def request_of(self, key: PrivateKey) -> Change:
-        """The change by which ``key`` joins on this invitation; the same each time."""
+        """The change by which ``key`` joins, or replaces a lost one, on this invitation; the same each time."""
         said = self.voucher
+        if said.member:
+            chain_id, sequence = self.genesis.chain_id, said.sequence
+            return propose_recovery(said.member, key, chain_id, said.name, sequence=sequence, until=said.until)
         return sign_change(key, self.genesis.chain_id, ChangeKind.JOIN, text=said.name, until=said.until)
 
     def encode(self) -> bytes:
@@ -177,7 +203,7 @@ def _read_place(value: Any) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A newcomer's request for a place: its change, the voucher for it, and the proof that it holds the file."""
+    """A request for a place: its change, the voucher for it, and the proof that whoever asks holds the file."""
 
     voucher: Voucher
     change: Change

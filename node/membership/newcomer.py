@@ -1,4 +1,7 @@
-"""A newcomer: asks on its invitation until its request spreads, says how it stands, and goes on once it has a place."""
+"""A newcomer: asks on its invitation until its request spreads, says how it stands, and goes on once it has a place.
+
+A member that lost its key comes back the same way: it asks for the place that it had.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,6 +11,7 @@ import anyio
 
 from fedchain.chain.encoding import decode, expect_record
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
@@ -72,7 +76,7 @@ class Newcomer:
         record = self._service.node.own_record()
         assert record is not None, "it has a place"
         number = self._service.node.head.roster.seats[self._service.me]
-        self._say(f"this is peer {number} now, and counts from round {record.round} on")
+        self._say(f"this is peer {number} now{_then(record)}")
 
     async def check_chain(self) -> None:
         """Let in the members that the invitation names until our chain knows them, since it is as long as the
@@ -130,3 +134,11 @@ def _read(answer: bytes) -> tuple[int, str]:
     except InvalidEncoding as error:
         raise ConnectionError(str(error)) from None
     return code, printable(text)
+
+
+def _then(record: Member) -> str:
+    """The consequence of having a place: a newcomer counts later, and another key of a member at once."""
+    if record.is_changing:
+        counts = "counts" if record.next is Standing.ACTIVE else "counts no more"
+        return f", and {counts} from round {record.round} on"
+    return ", which is away until `fedchain node back`" if record.standing is Standing.AWAY else ", with another key"

@@ -77,12 +77,15 @@ class Requests:
         self._issued = _read(self._path)  # by the voucher's key: the address of the key that asked on it, or ""
         self._waiting: dict[PublicKey, dict[PublicKey, Change]] = {}  # by inviter and newcomer
 
-    def invite(self, name: str) -> Invitation:
-        """Make an invitation for a newcomer of this name. Raises NodeConfigError."""
+    def invite(self, name: str, lost: tuple[PublicKey, int] | None = None) -> Invitation:
+        """Make an invitation for a newcomer of this name, or for a member's next key. Raises NodeConfigError.
+
+        ``lost`` is the key that the member has, and the number of its changes that the chain counts.
+        """
         node, genesis = self._service.node, self._service.genesis
         if not name.isprintable() or not 0 < len(name.encode()) <= TEXT_SIZE_MAX:
             raise NodeConfigError(f"a name has 1 to {TEXT_SIZE_MAX} printable bytes")
-        if len(node.head.roster) >= self._parts:
+        if lost is None and len(node.head.roster) >= self._parts:
             raise NodeConfigError(
                 f"the data have {self._parts} parts, and each has its member: a federation that is to grow is founded "
                 "with more"
@@ -103,6 +106,7 @@ class Requests:
             name=name,
             until=node.head.height + HEIGHTS_VALID,
             head=node.head.block_hash,
+            lost=lost,
         )
         self._issued[secret.public_key.hex()] = ""
         self._save()
@@ -139,15 +143,17 @@ class Requests:
         except Refused:
             return REFUSED, "this is no request for a place"
         voucher, change = request.voucher, request.change
-        if change.member != peer or change.kind is not ChangeKind.JOIN:
-            return REFUSED, "a request is made by the key that joins, and by no other"
+        kind = ChangeKind.RECOVER if voucher.member else ChangeKind.JOIN
+        if change.key_afterwards != peer or change.kind is not kind:
+            return REFUSED, "a request is made by the key that gets the place, and by no other"
         if genesis.admission is Admission.CLOSED:
             return REFUSED, "this federation is closed: nobody joins"
         if not node.head.roster.is_active(voucher.inviter):
             return LATER, "the member that invites does not count now"
         if not request.is_vouched_for(genesis.chain_id):
             return REFUSED, "the invitation is of another federation, or nobody's"
-        if (change.text, change.until) != (voucher.name, voucher.until):
+        asked = (change.text, change.until, change.member, change.sequence)
+        if asked != (voucher.name, voucher.until, voucher.member or peer, voucher.sequence):
             return REFUSED, "the request is not the one that the invitation allows"
         if peer in node.head.roster.seats:
             return TAKEN, "this key has its place already"
@@ -161,7 +167,7 @@ class Requests:
 
     def _approve(self, request: Request) -> tuple[int, str]:
         """Approve of a request on our own invitation, which is worth one key."""
-        holder, newcomer = request.voucher.holder.hex(), address(request.change.member)
+        holder, newcomer = request.voucher.holder.hex(), address(request.change.key_afterwards)
         if self._issued.get(holder) not in ("", newcomer):
             used = self._issued.get(holder)
             return REFUSED, f"the invitation was used by {used}" if used else "the invitation is not known any more"
@@ -178,12 +184,13 @@ class Requests:
     def _keep(self, request: Request) -> tuple[int, str]:
         """Keep a request on another member's invitation for our operator."""
         change, inviter = request.change, request.voucher.inviter
+        asks = change.key_afterwards
         kept = self._waiting.setdefault(inviter, {})
-        if change.member not in kept and len(kept) >= OPEN_MAX:
+        if asks not in kept and len(kept) >= OPEN_MAX:
             return LATER, f"{OPEN_MAX} others ask on invitations of this member"
-        kept[change.member] = change
+        kept[asks] = change
         self._service.admit("they ask", [newcomer for changes in self._waiting.values() for newcomer in changes])
-        log.info("%s asks for a place, as %s: kept for our operator", address(change.member), printable(change.text))
+        log.info("%s asks for a place, as %s: kept for our operator", address(asks), printable(change.text))
         return TAKEN, "it is shown to the operator of this node"
 
     def _validate(self, change: Change) -> None:

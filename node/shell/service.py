@@ -257,7 +257,8 @@ class Service:
         self.activity.validation_s += time.perf_counter() - begun
         if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
-        joining = tuple(change.member for change in self.node.open_changes() if change.kind is ChangeKind.JOIN)
+        kinds = (ChangeKind.JOIN, ChangeKind.RECOVER)
+        joining = tuple(change.key_afterwards for change in self.node.open_changes() if change.kind in kinds)
         has_moved = self.node.head is not old
         if joining != self._joining or (has_moved and _reachable(self.node.head) != _reachable(old)):
             self._joining = joining
@@ -404,8 +405,10 @@ class Service:
 
     def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> TrainingQuestion:
         """The question to this member for a phase that is open at a state."""
-        roster = state.roster
-        return TrainingQuestion(roster.seats[self.me], phase_name, round_number, knowledge, clients=roster.clients)
+        roster, amended = state.roster, state.amendments.hyperparameters
+        return TrainingQuestion(
+            roster.seats[self.me], phase_name, round_number, knowledge, clients=roster.clients, amended=amended
+        )
 
     async def _train(self, effect: Contribute) -> None:
         begun = time.perf_counter()

@@ -16,7 +16,7 @@ from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.cli.common.running import run
 from fedchain.cli.common.shared import Sharing
 from fedchain.cli.common.start_options import with_node_options
-from fedchain.cli.membership.joining import invite, join
+from fedchain.cli.membership.joining import invite, join, recover
 from fedchain.cli.membership.members import amend, approve, away, back, leave, members, rekey, remove
 from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
@@ -200,3 +200,4 @@ node_app.command("remove")(remove)
 node_app.command("away")(away)
 node_app.command("back")(back)
 node_app.command("rekey")(rekey)
+node_app.command("recover")(recover)

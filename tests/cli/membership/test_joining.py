@@ -1,4 +1,4 @@
-"""``fedchain node invite`` and ``join``: files and folders, and one line for what cannot be."""
+"""``fedchain node invite``, ``recover`` and ``join``: files and folders, and one line for what cannot be."""
 
 import stat
 from pathlib import Path
@@ -42,7 +42,10 @@ class Clerk:
         return {}
 
     def answer(self, asked: Any) -> dict[str, Any]:
-        return {"said": "approved in advance", "invitation": self.host.requests.invite(asked["name"]).encode().hex()}
+        node = self.host.node
+        lost = (node.head.roster.members[int(asked["member"])], 0) if asked["ask"] == "recover" else None
+        made = self.host.requests.invite(asked["name"], lost)
+        return {"said": "approved in advance", "invitation": made.encode().hex()}
 
 
 @on_trio
@@ -52,7 +55,10 @@ async def test_an_invitation_is_written_once_for_its_owner_alone(tmp_path: Path)
         tasks.start_soon(answer_status, tmp_path, clerk, None, clerk)
         while (result := await to_thread.run_sync(run, "invite", tmp_path, file)).exit_code:
             await anyio.sleep(0.01)
+        recovered = await to_thread.run_sync(run, "recover", tmp_path, "1", tmp_path / "bob.invitation")
         tasks.cancel_scope.cancel()
+    assert recovered.stdout == f"{tmp_path}/bob.invitation: approved in advance\n"
+    assert read_invitation(tmp_path / "bob.invitation").voucher.member == clerk.host.genesis.members[1]
     assert result.stdout == f"{file}: approved in advance\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read_invitation(file).voucher.name == "clinic 7"
@@ -61,6 +67,7 @@ async def test_an_invitation_is_written_once_for_its_owner_alone(tmp_path: Path)
 
 def test_what_cannot_be_written_is_not_asked_for(tmp_path: Path) -> None:
     assert refused("invite", tmp_path, tmp_path / "a").startswith("no node answers in ")
+    assert refused("recover", tmp_path, "1", tmp_path / "a").startswith("no node answers in ")
     assert refused("invite", tmp_path, tmp_path / "none" / "a").endswith("its folder does not exist")
 
 

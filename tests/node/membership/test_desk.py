@@ -1,29 +1,36 @@
 """The desk: each question of an operator has one plain answer, and nothing is asked for twice."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import Change, ChangeKind
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, propose_removal
 from fedchain.crypto.address import address
-from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.effects import Refuse
 from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.membership.account import account_lines
 from fedchain.node.membership.desk import HEIGHTS_VALID, Desk
-from fedchain.node.membership.invitation import Invitation
+from fedchain.node.membership.invitation import Invitation, read_invitation
 from tests.support.chain.builders import keys
-from tests.support.chain.changes import joining, living_genesis
+from tests.support.chain.changes import approved, joining, living_genesis
+from tests.support.node.inviting import NEWCOMER, Host
 from tests.support.node.stage import Stage
+
+LEARNING = (("clients", "9"), ("method", '"fedavg"'))
+"""A task whose method lets its step size change."""
 
 
 class Nobody:
     """Invites nobody, and is asked by nobody."""
 
-    def invite(self, name: str) -> Invitation:
+    def invite(self, name: str, lost: tuple[PublicKey, int] | None = None) -> Invitation:
         raise NodeConfigError(f"{name} is not invited")
 
     def waiting(self) -> tuple[Change, ...]:
@@ -173,7 +180,7 @@ def test_another_key_is_asked_for_once_and_both_keys_sign() -> None:
 
 @pytest.mark.parametrize("admission", [Admission.QUORUM, Admission.CLOSED])
 def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admission: Admission) -> None:
-    it = office(admission=admission, away_after=3)
+    it = office(admission=admission, away_after=3, learning=LEARNING)
     desk = Desk(it, it.chain.key(it.me), Nobody())
 
     def ask(*values: str) -> str:
@@ -187,13 +194,79 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
     assert it.ask("approve", which=change.hash.hex()[:8]).startswith("it was approved of here before, amend ")
     with pytest.raises(NodeConfigError, match="members cannot be amended, these can: away_after, "):
         ask("members=3")
-    with pytest.raises(NodeConfigError, match="'away_after=-1' is not of the form NAME=NUMBER"):
+    with pytest.raises(NodeConfigError, match="away_after is -1, a whole number is expected"):
         ask("away_after=-1")
     with pytest.raises(NodeConfigError, match="amendment: "):
         ask("phase_timeout_ms=0")
+
+
+def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_approved_of() -> None:
+    it = office(learning=LEARNING)
+    desk = Desk(it, it.chain.key(it.me), Nobody())
+
+    def ask(*values: str) -> str:
+        answer = desk.answer({"ask": "amend", "values": [*values]})
+        assert answer is not None
+        return str(answer["said"])
+
+    assert "of parameters: 1 of 4 approve" in ask("learning_rate=0.05", "committee_size=4")
+    (change,) = it.node.open_changes()
+    assert change.amendment is not None
+    assert change.amendment.values == (("committee_size", 4), ("hyperparameters.learning_rate", "0.05"))
+    (line,) = [line for line in account_lines(desk.answer({"ask": "members"}) or {}) if change.hash.hex()[:8] in line]
+    assert "(committee_size 4, learning_rate 0.05, two rounds later)" in line
+    with pytest.raises(NodeConfigError, match="local_steps cannot be amended, these can: away_after, "):
+        ask("local_steps=3")
+    with pytest.raises(NodeConfigError, match="learning_rate must lie in"):
+        ask("learning_rate=-1")
+    voucher = next(key for key in keys(5) if key.public_key != it.me)
+    for name, text in (("local_steps", "3"), ("learning_rate", "nan"), ("learning_rate", '"fast"')):
+        other = propose_amendment(amendment_of({f"hyperparameters.{name}": text}), "x", sequence=0, until=9)
+        it.receive(ChangeMessage(other.approved(voucher, it.genesis.chain_id)))
+        with pytest.raises(NodeConfigError, match=name):
+            it.ask("approve", which=other.hash.hex())
 
 
 def test_a_member_goes_away_by_its_own_word() -> None:
     it = office()
     assert it.ask("away").endswith("the member counts no more")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.AWAY]
+
+
+def test_a_lost_key_is_replaced_on_an_invitation_and_by_the_others_approval(tmp_path: Path) -> None:
+    desks = [(host, Desk(host, keys(n + 1)[n], host.requests)) for n in (0, 1) for host in [Host(tmp_path / str(n), n)]]
+    (alice, hers), (carol, desk) = desks
+
+    def ask(desk: Desk, **asked: Any) -> dict[str, Any]:
+        answer = desk.answer(asked)
+        assert answer is not None
+        return answer
+
+    (tmp_path / "0").mkdir()
+    answer = ask(hers, ask="recover", member="2", name="bob")
+    assert answer["said"].startswith(
+        "the first key that asks on it is approved of here, as peer 2 from the next height on"
+    )
+    assert "it takes 3 more approvals" in answer["said"]
+    (tmp_path / "it").write_bytes(bytes.fromhex(answer["invitation"]))
+    assert alice.knock(read_invitation(tmp_path / "it"))[1] == "the inviter approves"
+    (change,) = alice.node.open_changes()
+    carol.receive(ChangeMessage(change))
+    new = address(NEWCOMER.public_key)
+    said = ask(desk, ask="approve", which=new)["said"]
+    assert said.startswith(f"approved, recover {change.hash.hex()[:8]} of peer 2, which gets {new}: 2 of 4 approve (")
+    shown = list(account_lines(ask(desk, ask="members")))[-1]
+    assert shown.startswith(f"{change.hash.hex()[:8]}  peer 2 gets another key in place of a lost one, {new} (bob): 2")
+
+
+def test_wrong_recoveries_are_refused_in_words(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    desk = Desk(host, keys(1)[0], host.requests)
+    with pytest.raises(NodeConfigError, match="nobody approves of its own recovery"):
+        desk.answer({"ask": "recover", "member": "0", "name": "me"})
+    with pytest.raises(NodeConfigError, match="7 is no member"):
+        desk.answer({"ask": "recover", "member": "7", "name": "it"})
+    removal = propose_removal(host.genesis.members[1], "silent", sequence=0, until=HEIGHTS_VALID)
+    host.final(host.adopt(host.chain.extend(changes=[approved(host.chain, removal)])))
+    with pytest.raises(NodeConfigError, match="peer 1 was convicted, or is gone for good"):
+        desk.answer({"ask": "recover", "member": "1", "name": "bob"})

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.chain.encoding import decode, encode
+from fedchain.chain.membership.change import ChangeKind
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.membership.invitation import INVITATION_SIZE_MAX, Invitation, Request, read_invitation, request_on
@@ -33,6 +34,23 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     request = request_on(made, NEWCOMER)
     assert Request.decode(request.encode()) == request
     assert request.is_vouched_for(made.genesis.chain_id)
+
+
+def test_one_for_a_member_without_its_key_names_it(tmp_path: Path) -> None:
+    host, path = Host(tmp_path), tmp_path / "it"
+    made = host.requests.invite("bob", (host.genesis.members[1], 3))
+    path.write_bytes(made.encode())
+    assert read_invitation(path) == made
+    change = made.request_of(NEWCOMER)
+    assert (change.kind, change.member, change.key) == (
+        ChangeKind.RECOVER,
+        host.genesis.members[1],
+        NEWCOMER.public_key,
+    )
+    assert (change.text, change.sequence) == ("bob", 3)
+    for changed in ({"member": host.genesis.members[2]}, {"sequence": 4}, {"member": b""}):
+        forged = replace(made, voucher=replace(made.voucher, **changed))
+        assert refusal(path, forged.encode()) == "its signature is not the inviter's"
 
 
 def test_every_part_is_signed_or_checked(tmp_path: Path) -> None:

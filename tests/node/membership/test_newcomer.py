@@ -16,6 +16,7 @@ from fedchain.node.membership.invitation import Invitation
 from fedchain.node.membership.newcomer import Newcomer
 from fedchain.node.membership.requests import LATER, REFUSED, TAKEN
 from tests.support.chain.builders import keys
+from tests.support.chain.changes import approved
 from tests.support.node.inviting import NEWCOMER, Host
 from tests.support.node.shell import on_trio, until
 
@@ -121,3 +122,15 @@ async def test_a_chain_without_the_inviter_s_block_is_another_one(tmp_path: Path
     node.stage.accept(2)
     with pytest.raises(NodeConfigError, match="block 2 is not the one that the invitation names"):
         await Newcomer(node, NEWCOMER, elsewhere, Doors().knock).check_chain()
+
+
+@on_trio
+async def test_a_member_with_another_key_is_told_that_it_counts_again(tmp_path: Path) -> None:
+    node, host = Coming(tmp_path / "n"), Host(tmp_path)
+    invitation = host.requests.invite("bob", (host.genesis.members[1], 0))
+    it = Newcomer(node, NEWCOMER, invitation, Doors().knock)
+    chain = node.stage.chain
+    change = approved(chain, invitation.request_of(NEWCOMER))
+    node.stage.final(node.stage.adopt(chain.extend(changes=[change])))
+    await it.run()
+    assert it.standing == "this is peer 1 now, with another key"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.chain.encoding import decode
+from fedchain.chain.encoding import decode, signing_message
 from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import sign_change
+from fedchain.chain.membership.change import ChangeKind, propose_recovery, sign_change
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
@@ -56,6 +56,31 @@ def test_another_member_s_node_keeps_a_request_for_its_operator(tmp_path: Path) 
     assert other.requests.waiting() == ()
 
 
+def test_a_lost_key_s_place_is_asked_for_on_its_own_invitation_alone(tmp_path: Path) -> None:
+    host, other = Host(tmp_path), Host(tmp_path / "other", 1)
+    lost = host.genesis.members[2], 0
+    invitation, newcomer = host.requests.invite("bob", lost), host.requests.invite("clinic")
+    assert other.knock(invitation) == (TAKEN, "it is shown to the operator of this node")
+    assert other.admitted == {"they ask": [NEWCOMER.public_key]}
+    assert host.knock(invitation) == (TAKEN, "the inviter approves")
+    (change,) = host.node.open_changes()
+    assert (change.kind, change.member, change.key) == (ChangeKind.RECOVER, lost[0], NEWCOMER.public_key)
+    thief = PrivateKey(bytes(range(32)))
+    assert host.knock(invitation, thief)[1].startswith("the invitation was used by ")
+    mixed = request_on(replace(invitation, secret=newcomer.secret), thief)
+    assert decode_answer(host.requests.take(thief.public_key, replace(mixed, voucher=newcomer.voucher).encode())) == (
+        REFUSED,
+        "a request is made by the key that gets the place, and by no other",
+    )
+    elsewhere = propose_recovery(
+        host.genesis.members[3], thief, host.genesis.chain_id, "bob", sequence=0, until=HEIGHTS_VALID
+    )
+    holder = replace(invitation, genesis=host.genesis)
+    proof = holder.secret.sign(signing_message(host.genesis.chain_id, "request", elsewhere.hash))
+    said = host.requests.take(thief.public_key, Request(invitation.voucher, elsewhere, proof).encode())
+    assert decode_answer(said) == (REFUSED, "the request is not the one that the invitation allows")
+
+
 def test_one_member_s_invitations_fill_no_memory(tmp_path: Path) -> None:
     inviter, other = Host(tmp_path), Host(tmp_path / "other", 1)
     many = [inviter.requests.invite(f"clinic {number}") for number in range(OPEN_MAX + 1)]
@@ -81,7 +106,7 @@ def test_nothing_else_is_a_request(tmp_path: Path) -> None:
         REFUSED,
         "this is no request for a place",
     )
-    assert "by the key that joins" in answer(request, stranger), "overheard, and said by another"
+    assert "by the key that gets the place" in answer(request, stranger), "overheard, and said by another"
     own = request_on(replace(invitation, secret=stranger), NEWCOMER)
     assert "nobody's" in answer(own), "the voucher was overheard, the secret is not known"
     forged = vouch(stranger, chain_id, holder.public_key, name="clinic", until=HEIGHTS_VALID, head=head)

@@ -1,7 +1,8 @@
-"""``fedchain node invite`` and ``fedchain node join``: how somebody who is no member yet comes to a federation."""
+"""``fedchain node invite``, ``recover`` and ``join``: how a newcomer, or a member without its key, comes in."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,18 +16,36 @@ def invite(
 ) -> None:
     """Write an invitation for one newcomer, of which this member approves with it."""
     with clear_errors():
-        from fedchain.crypto.durable import write_file
-        from fedchain.node.config import NodeConfigError
-        from fedchain.node.operating.status import ask
+        _write(folder, file, {"ask": "invite", "name": file.stem})
 
-        if file.exists():
-            raise NodeConfigError(f"{file} exists already; each newcomer has an invitation of its own")
-        if not file.absolute().parent.is_dir():
-            raise NodeConfigError(f"{file} cannot be written: its folder does not exist")
-        if (answer := ask(folder, {"ask": "invite", "name": file.stem})) is None:
-            raise NodeConfigError(f"no node answers in {folder}; is it running?")
-        write_file(file, bytes.fromhex(answer["invitation"]))
-        typer.echo(f"{file}: {answer['said']}")
+
+def recover(
+    folder: Path,
+    member: Annotated[str, typer.Argument(help="Number or address of the member.")],
+    file: Annotated[Path, typer.Argument(help="File to write; its name without the ending is shown with the change.")],
+) -> None:
+    """Write an invitation for a member whose key was lost or stolen, of whose next key this member approves with it.
+
+    The member's owner uses it with `fedchain node join`, in a new folder.
+    """
+    with clear_errors():
+        _write(folder, file, {"ask": "recover", "member": member, "name": file.stem})
+
+
+def _write(folder: Path, file: Path, question: Mapping[str, Any]) -> None:
+    """Have the node that runs in a folder make an invitation; raises NodeConfigError."""
+    from fedchain.crypto.durable import write_file
+    from fedchain.node.config import NodeConfigError
+    from fedchain.node.operating.status import ask
+
+    if file.exists():
+        raise NodeConfigError(f"{file} exists already; each newcomer has an invitation of its own")
+    if not file.absolute().parent.is_dir():
+        raise NodeConfigError(f"{file} cannot be written: its folder does not exist")
+    if (answer := ask(folder, question)) is None:
+        raise NodeConfigError(f"no node answers in {folder}; is it running?")
+    write_file(file, bytes.fromhex(answer["invitation"]))
+    typer.echo(f"{file}: {answer['said']}")
 
 
 def join(
@@ -34,7 +53,7 @@ def join(
     folder: Path,
     setting: Set = None,
 ) -> None:
-    """Join a federation on an invitation: make key and folder, ask for a place, and run the node.
+    """Join a federation on an invitation, or come back with another key: make key and folder, ask, and run the node.
 
     Ctrl-C stops it, and the same command goes on. Once there is a place, so does `fedchain node start
     FOLDER/node.toml`.
