@@ -243,11 +243,14 @@ class Run:
         add_origins(files, config, self._genesis.chain_id, outcome)
 
     def _open_chain(self, folder: Path) -> Store:
-        """Create the store of the chain; a resumed run replaces it, as it replays the chain from its first block."""
+        """Create the store of the chain; a resumed run replaces it, as it replays the chain from its first block.
+
+        So it need not be durable, as a node's is.
+        """
         with STARTING:
             if self._record.resumptions:
                 shutil.rmtree(folder, ignore_errors=True)
-            store = Store.create(folder, self._genesis)
+            store = Store.create(folder, self._genesis, is_durable=False)
         self._opened.callback(store.close)
         return store
 
