@@ -341,7 +341,8 @@ class Learner:
         A method that trains local models leaves each client another one; with a method that exchanges parameters, after
         a round it is the model that the client trained and posted.
         """
-        path.write_bytes(write_model(state_of(self._clients.get(index).model)))
+        client = self._clients.get(index)
+        path.write_bytes(write_model(state_of(client.model, client.info)))
 
     def _side_by_side(
         self, indices: Sequence[int], work: Callable[[Client], Contribution]

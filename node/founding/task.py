@@ -51,6 +51,7 @@ LATER_HYPERPARAMETERS = frozenset(
     | {"late_exponent", "late_weighting"}
     | {"adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"}
     | {"schedule", "schedule_decay", "schedule_rounds", "warmup_rounds"}
+    | {"adapters"}
 )
 """Hyper-parameters of methods to which the same applies."""
 
