@@ -33,7 +33,7 @@ class ParametersMethod(AdapterMethod):
     """Form of posts from the first common model on: none (whole models), or by how much they change it: int8 (a byte
     a number), topk (the compression_k largest of each 4,096 changes) or sparse (those, with 2 bits each)."""
 
-    compression_k: int = 64
+    compression_k: int = 256
     """topk and sparse: changes that are posted of each 4,096."""
 
     uses_embedding: ClassVar[bool] = False
