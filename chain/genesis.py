@@ -307,7 +307,8 @@ def _validate(genesis: Genesis) -> None:
         f"proof_function is {g.proof_function!r}, not {list(PROOF_FUNCTIONS)}",
     )
     _expect(is_canonical_bits(g.initial_bits), f"initial_bits is {g.initial_bits:#x}, not a compact target")
-    _expect_range(g, "committee_size", 0, count)
+    # Where members come, a committee may be larger than the founders; with as many members or fewer, all vote.
+    _expect_range(g, "committee_size", 0, count if g.version < CHANGES_VERSION else 2**32)
     participants = len(g.participants)
     _expect_range(g, "contributors_per_round", 0, participants)
     contributors = g.contributors_per_round or participants

@@ -127,7 +127,9 @@ class State:
     def member_set(self) -> MemberSet:
         """The members that may vote on the next block, before electors are drawn from them."""
         active = tuple(member for member in self.roster.members if self.roster.is_active(member))
-        return MemberSet(active, tuple(self.roster.seats[member] for member in active))
+        amended = dict(self.amendments.in_force).get("committee_size")
+        size = amended if isinstance(amended, int) else None
+        return MemberSet(active, tuple(self.roster.seats[member] for member in active), size)
 
     def bits_of(self, miner: PublicKey) -> int:
         """Difficulty of an active member's next block, in compact form; without records it is the common one."""

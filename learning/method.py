@@ -116,6 +116,10 @@ class Method(ABC):
     needs_pooling: ClassVar[bool] = False
     """Whether a model must end with a mean over the pixels, and let something else take that mean's place."""
 
+    amendable: ClassVar[frozenset[str]] = frozenset()
+    """Hyper-parameters that members may change while a federation runs: what clients do in a round follows from them,
+    but no shape, no phase, and nothing that `aggregate` or `check` computes."""
+
     def __post_init__(self) -> None:
         self.validate()
         _validate_phases(self)

@@ -31,6 +31,11 @@ def derive(root: int, *labels: str | int) -> int:
     return int.from_bytes(digest.digest()[:8], "big") >> (64 - SEED_BITS)
 
 
+def initial_seed(root: int, client: int, *, shared_init: bool) -> int:
+    """Return the seed of a client's initial model, and of the draw of its own examples, from the root seed."""
+    return derive(root, "model", "shared" if shared_init else client)
+
+
 def numpy_generator(root: int, *labels: str | int) -> np.random.Generator:
     """Return numpy's generator for the stream that `labels` name."""
     return np.random.Generator(np.random.PCG64(derive(root, *labels)))

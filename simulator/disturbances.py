@@ -68,8 +68,9 @@ class MemberChange:
     """Peer numbers, from 0. Those that join have the numbers after the founders', in the order in which they join."""
     reason: str = ""
     """Name of a newcomer, or reason of what others approve of, for people."""
-    values: Mapping[str, int] = field(default_factory=dict)
-    """For amend: other values of the founding document's parameters, by name."""
+    values: Mapping[str, int | float] = field(default_factory=dict)
+    """For amend: other values, by name, of the founding document's parameters, or of the method's hyper-parameters that
+    may change."""
     begin: Annotated[int, Range(0, 1_000_000)] = 0
     """For amend: round from which on they hold; 0: the second one after it is counted."""
 

@@ -15,7 +15,7 @@ from fedchain.chain.membership.amendment import AMENDABLE
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.registry import FILE_SUFFIX, agreed_name
+from fedchain.learning.registry import FILE_SUFFIX, agreed_name, load_method
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.founding.aggregator import choose_aggregator, count_members
 from fedchain.node.founding.consensus import Blocks, Consensus, Timeout, asks_for_records
@@ -183,8 +183,10 @@ class Scenario(Consensus):
         for place, row in enumerate(self.changes):
             if bool(row.values) != (row.kind == "amend") or bool(row.peers) == (row.kind == "amend"):
                 raise ScenarioError(f"changes[{place}]: amend has values, and every other kind has peers")
-            if unknown := sorted(row.values.keys() - set(AMENDABLE)):
-                raise ScenarioError(f"changes[{place}]: {unknown[0]} is none of {', '.join(AMENDABLE)}")
+            if unknown := row.values.keys() - set(AMENDABLE):
+                known = (*AMENDABLE, *sorted(load_method(self.method).amendable))
+                if unknown := unknown - set(known):
+                    raise ScenarioError(f"changes[{place}]: {min(unknown)} is none of {', '.join(known)}")
             low, high = (self.members, self.everybody) if row.kind == "join" else (0, self.everybody)
             for number in row.peers:
                 _expect_range(f"changes[{place}] peers", number, low, high - 1)

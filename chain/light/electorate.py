@@ -74,5 +74,6 @@ def named_by_header(genesis: Genesis, block: LightBlock, below: Header | None) -
     expect(found == root.hex(), "member set", f"{found} found with height {header.height}", root.hex())
     assert members is not None  # or its root would be another one
     keys, places = members.members, dict(zip(members.members, members.places, strict=True))
-    electors = draw(keys, genesis.committee_size, parent + b"committee", places)
+    size = genesis.committee_size if members.committee_size is None else members.committee_size
+    electors = draw(keys, size, parent + b"committee", places)
     return Electorate(keys, frozenset(), electors, genesis.fault_model.faulty(len(keys)))

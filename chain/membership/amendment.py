@@ -1,6 +1,8 @@
 """Amendments: other values of the founding document's parameters, from a round on. The document stays what it was.
 
-Members, phases, the chain id and the encodings are no parameters: they decide the meaning of older blocks.
+Members, phases, the chain id and the encodings are no parameters: they decide the meaning of older blocks. The chain
+carries a method's hyper-parameters, and never reads them: which of them may change, and to what, each member's program
+says before its operator approves.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,8 +15,12 @@ from fedchain.chain.exceptions import InvalidEncoding
 VERSION = "version"
 """Name of the protocol's version among the values: nodes that do not know one stop before it."""
 
+LEARNING = "hyperparameters."
+"""Names of values that the learning method reads begin so; its own name for one follows. They are JSON texts."""
+
 AMENDABLE = (
     "away_after",
+    "committee_size",
     "contribution_quorum",
     "contributors_per_round",
     "inline_size_max",
@@ -27,10 +33,16 @@ AMENDABLE = (
     VERSION,
     "vote_timeout_ms",
 )
-"""Parameters that may change, in the order of their names. Light clients draw committees by the document's size."""
+"""Parameters of the chain that may change, in the order of their names."""
 
-Values = tuple[tuple[str, int], ...]
-"""(name, value) pairs, sorted by name."""
+TEXT_SIZE_MAX = 64
+"""Bytes of a hyper-parameter's name, and of its value, at most."""
+
+VALUES_MAX = 32
+"""Values of one amendment, at most."""
+
+Values = tuple[tuple[str, int | str], ...]
+"""(name, value) pairs, sorted by name: an integer for a parameter of the chain, JSON text for a hyper-parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,8 @@ class Amendment:
         if type(value) is not list or len(value) < 3:
             raise InvalidEncoding("amendment", "no list of a round and at least one value found")
         (round_number,) = expect_record(value[:1], "amendment round", (int,))
+        if len(value) > 1 + 2 * VALUES_MAX:
+            raise InvalidEncoding("amendment", f"{len(value) // 2} values found, at most {VALUES_MAX} are allowed")
         return cls(round_number, _from_record(value[1:]))
 
 
@@ -65,6 +79,13 @@ class Amendments:
     """Those that have not begun, in the order in which they begin."""
     count: int = 0
     """Number of all: an old proposal cannot be used again."""
+
+    @property
+    def hyperparameters(self) -> tuple[tuple[str, str], ...]:
+        """Values in force that the learning method reads, under its own names, as JSON texts."""
+        return tuple(
+            (name.removeprefix(LEARNING), str(text)) for name, text in self.in_force if name.startswith(LEARNING)
+        )
 
     def with_one(self, amendment: Amendment) -> "Amendments":
         """These and one more, whose round is known."""
@@ -96,20 +117,30 @@ NO_AMENDMENTS = Amendments()
 """A federation whose rules are as they were founded."""
 
 
-def amendment_of(values: Mapping[str, int], round_number: int = 0) -> Amendment:
+def amendment_of(values: Mapping[str, int | str], round_number: int = 0) -> Amendment:
     """An amendment by its values; see :class:`Amendment`."""
     return Amendment(round_number, tuple(sorted(values.items())))
 
 
-def _to_record(values: Iterable[tuple[str, int]]) -> list[Any]:
+def is_amendable(name: str, value: object) -> bool:
+    """Whether an amendment may have this value, as far as its form goes."""
+    if name.startswith(LEARNING):
+        own = name.removeprefix(LEARNING)
+        is_short = isinstance(value, str) and len(value.encode()) <= TEXT_SIZE_MAX >= len(own)
+        return is_short and own.isascii() and own.isidentifier()
+    return name in AMENDABLE and type(value) is int
+
+
+def _to_record(values: Iterable[tuple[str, int | str]]) -> list[Any]:
     """Name and value by turns: a list for each would be too deep in a block."""
     return [part for pair in values for part in pair]
 
 
 def _from_record(record: list[Any]) -> Values:
-    parts = expect_record(record, "amendment values", [str, int] * (-(-len(record) // 2)))
-    names = parts[::2]
-    if names != sorted(set(names)) or not set(names) <= set(AMENDABLE):
-        expected = f"some of {', '.join(AMENDABLE)} in order expected"
+    kinds = [int if type(value) is int else str for value in record[1::2]]
+    parts = expect_record(record, "amendment values", [kind for value in kinds for kind in (str, value)])
+    names, values = parts[::2], parts[1::2]
+    if names != sorted(set(names)) or not all(map(is_amendable, names, values)):
+        expected = f"some of {', '.join(AMENDABLE)} or {LEARNING}…, with values of their kinds, in order expected"
         raise InvalidEncoding("amendment", f"{', '.join(names)} found, {expected}")
-    return tuple(zip(names, parts[1::2], strict=True))
+    return tuple(zip(names, values, strict=True))

@@ -1,19 +1,24 @@
 """The rules in force: the founding document with the values of all amendments that have begun."""
 
 from dataclasses import replace
+from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.amendment import VERSION, Amendment, Amendments, Values
+from fedchain.chain.membership.amendment import LEARNING, VERSION, Amendment, Amendments, Values
 
 
 def rules_of(genesis: Genesis, values: Values) -> Genesis:
-    """The founding document with other values, and with its own chain id. Raises InvalidGenesis."""
+    """The founding document with other values, and with its own chain id. Raises InvalidGenesis.
+
+    A method's hyper-parameters stand in ``learning`` beside what was founded, under their names here.
+    """
     if not values:
         return genesis
-    parameters = dict(values)
+    parameters: dict[str, Any] = {name: value for name, value in values if not name.startswith(LEARNING)}
     version = parameters.pop(VERSION, genesis.version)
-    rules = replace(genesis, **parameters)  # type: ignore[arg-type]
+    learning = dict(genesis.learning) | {name: str(value) for name, value in values if name.startswith(LEARNING)}
+    rules = replace(genesis, learning=tuple(sorted(learning.items())), **parameters)
     object.__setattr__(rules, "chain_id", genesis.chain_id)
     object.__setattr__(rules, "version", version)
     return rules
@@ -27,12 +32,18 @@ def validate_amendment(genesis: Genesis, known: Amendments, amendment: Amendment
         known: those that the chain counts.
         amendment: one more, whose round is known.
     """
-    now, values = dict(known.in_force), dict(amendment.values)
-    version = max([now.get(VERSION, genesis.version), *(dict(item.values).get(VERSION, 0) for item in known.coming)])
-    if values.get(VERSION, version + 1) <= version:
-        raise InvalidGenesis(f"version is {values[VERSION]}, after {version} comes a later one")
+    before = (known.in_force, *(item.values for item in known.coming))
+    version = max(genesis.version, *(_version_of(values) for values in before))
+    if 0 < (asked := _version_of(amendment.values)) <= version or (VERSION, 0) in amendment.values:
+        raise InvalidGenesis(f"version is {asked}, after {version} comes a later one")
     following = known.with_one(amendment)
     for item in following.coming:
         rules = rules_of(genesis, following.at(item.round).in_force)
         if 0 < rules.rounds < item.round:  # the last round would be over
             raise InvalidGenesis(f"rounds is {rules.rounds}, an amendment begins with round {item.round}")
+
+
+def _version_of(values: Values) -> int:
+    """The protocol's version among values; 0 if it is not."""
+    found = dict(values).get(VERSION, 0)
+    return found if isinstance(found, int) else 0

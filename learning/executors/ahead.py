@@ -8,6 +8,8 @@ decided, the work was in vain, and nothing is left of it.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fedchain.learning.amended import Amended
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.executor import Question, QuestionId
 from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.worker.contribution import Contribution
@@ -23,8 +25,8 @@ class _Made:
     """A forecast that is held."""
 
     number: int
-    question: tuple[QuestionId, int]
-    """The question that it answers: its identity, and the number of members with data."""
+    question: tuple[QuestionId, int, Amended]
+    """The question that it answers: its identity, the number of members with data, and amended values."""
     foreseen: Foreseen
     was_awaited: bool
     """Whether it was under way when it was asked for."""
@@ -57,7 +59,7 @@ class Forecasts:
             question: what may be asked.
             is_asked: whether by now somebody waits for a client's contribution; called when the work is done.
         """
-        client, key = question.client, (question.id, question.clients)
+        client, key = question.client, (question.id, question.clients, question.amended)
         held = self._made.get(client)
         if held is not None and held.question == key:
             self.on_end(number, Outcome.OVERTAKEN)
@@ -65,6 +67,11 @@ class Forecasts:
         self.drop(client)
         if self._size >= self._size_max:
             self.on_end(number, Outcome.OVERTAKEN)
+            return
+        try:
+            self._learner.amend(question.amended)
+        except ConfigurationError:  # asked in earnest, the client tells
+            self.on_end(number, Outcome.REFUSED)
             return
         foreseen = self._learner.foresee(
             client,
@@ -89,7 +96,7 @@ class Forecasts:
         made = self._made.get(question.client)
         if made is None:
             return None
-        if made.question != (question.id, question.clients):
+        if made.question != (question.id, question.clients, question.amended):
             self.drop(question.client)
             return None
         self._forget(made, Outcome.RUNNING if made.was_awaited else Outcome.READY)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.learning.amended import Amended
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.outcomes import Counts
 from fedchain.learning.training.measured import Evaluation
@@ -69,6 +70,8 @@ class Question:
     clients: int = 0
     """Number of members with data when the phase is open; 0: as many as at the founding. On one chain, the round and
     the phase determine it."""
+    amended: Amended = ()
+    """Hyper-parameters that the members have changed since the founding. The same determines them."""
 
     @property
     def id(self) -> QuestionId:

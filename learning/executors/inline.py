@@ -117,6 +117,7 @@ def answer(learner: Learner, question: Question, state: Path | None, made: Answe
             raise made
         if made is not None:
             return made
+        learner.amend(question.amended)
         return learner.contribute(
             question.client,
             question.phase,

@@ -112,6 +112,9 @@ class LocalSgdMethod(Method):
     sgd_alone: ClassVar[str] = ""
     """The reason for which it takes no other optimizer than sgd. Empty: it takes any."""
 
+    amendable: ClassVar[frozenset[str]] = frozenset({"learning_rate"})
+    """See `Method.amendable`. A class whose `aggregate` reads the step size has none."""
+
     alone: ClassVar[str] = ""
     """The reason for which clients are trained one by one. Empty: many can be trained as one batch of models, a cohort,
     since all their steps are those of `train`. It needs nothing else of a class: `update` is the same."""

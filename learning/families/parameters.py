@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from fedchain.learning.families.late import LateMethod
+from fedchain.learning.families.adapters import AdapterMethod
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import load_parameters, parameter_spec, read_parameters
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParametersMethod(LateMethod):
+class ParametersMethod(AdapterMethod):
     """Clients start each round from the common model, train it on cross-entropy, and post it whole."""
 
     uses_embedding: ClassVar[bool] = False
@@ -61,5 +61,5 @@ class ParametersMethod(LateMethod):
         return parameter_spec(info)
 
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
-        """The model's tensors."""
-        return parameter_spec(info)
+        """The model's tensors, and residuals of frozen ones."""
+        return (*parameter_spec(info), *self.residual_spec(info))

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from fedchain.learning.families.parameters import ParametersMethod
 from fedchain.learning.method import Phase
-from fedchain.learning.models.parameters import combine_parameters
 from fedchain.learning.round import Round, Tensors
 
 
@@ -19,7 +18,8 @@ class BladeFl(ParametersMethod):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_fedex: ClassVar[str] = ""
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- 1/K sum_k w_k, every client counting the same, or the robust rule."""
-        return combine_parameters(self.robust_rule, round, lambda post: 1)
+        return self.combine(round, lambda post: 1)

@@ -97,6 +97,7 @@ class DemLearn(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its groups are made of one round's models"
+    beyond_fedex: ClassVar[str] = "its groups have models of their own"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train near the group's model; post the parameters. Buffers, such as running means, stay local."""
@@ -124,7 +125,7 @@ class DemLearn(FedAvg):
         state = client.state(DemLearnState)
         places = np.flatnonzero(round.knowledge["fingerprints"] == state.posted)
         group = int(round.knowledge["parents"][places[0]]) if len(places) else 0
-        names = [GROUP + name for name, _ in client.model.named_parameters()]
+        names = [GROUP + name for name, value in client.model.named_parameters() if value.requires_grad]
         parent = flatten(torch.from_numpy(np.array(round.knowledge[name][group])) for name in names)  # (P,)
         write_vector(client.model, (1 - self.blend) * read_vector(client.model) + self.blend * parent)
         state.group = parent

@@ -43,6 +43,7 @@ class FedAdam(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its server takes one round's mean for a gradient"
+    beyond_fedex: ClassVar[str] = "its server takes a step from the last model instead of the mean"
 
     @property
     def setup(self) -> tuple[Phase, ...]:

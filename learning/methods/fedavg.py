@@ -15,7 +15,7 @@ from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.families.parameters import ParametersMethod
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.parameters import combine_parameters, read_parameters
+from fedchain.learning.models.parameters import read_parameters
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import ReadPost, Round, Tensors
 
@@ -37,6 +37,7 @@ class FedAvg(ParametersMethod):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_fedex: ClassVar[str] = ""
 
     def initial_model(self, client: Client, round: Round) -> Tensors:
         """Post the model as it is: the setup of methods that have one (`INITIAL_MODEL`)."""
@@ -44,7 +45,7 @@ class FedAvg(ParametersMethod):
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- sum_k n_k / n * w_k (Algorithm 1, server), late models by what they changed, or the robust rule."""
-        return combine_parameters(self.robust_rule, round, self.weight)
+        return self.combine(round, self.weight)
 
     def post_model(self, client: Client) -> dict[str, NDArray[Any]]:
         """Return the client's parameters and n_k."""

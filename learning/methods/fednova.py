@@ -58,6 +58,7 @@ class FedNova(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its server divides by the steps of one round"
+    beyond_fedex: ClassVar[str] = "its server takes a step from the last model instead of the mean"
     sgd_alone: ClassVar[str] = "||a_k||_1 counts how often each gradient of SGD enters the model (section 4)"
 
     def correction(self, client: Client) -> Correction | None:

@@ -32,6 +32,7 @@ class FedProx(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_fedex: ClassVar[str] = ""
 
     def correction(self, client: Client) -> Correction:
         """The gradient of the proximal term of h_k, of which clients take their steps (Algorithm 2)."""

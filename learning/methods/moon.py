@@ -60,6 +60,7 @@ class Moon(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its clients remember the model that they posted"
+    beyond_fedex: ClassVar[str] = "its clients remember the model that they posted"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""

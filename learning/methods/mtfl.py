@@ -28,6 +28,7 @@ class Mtfl(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_fedex: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train all parameters; post the public ones and n_k (Algorithm 1)."""

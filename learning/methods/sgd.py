@@ -19,6 +19,7 @@ class Sgd(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_fedex: ClassVar[str] = ""
 
     batch_size: int = 1 << 20
     """Examples per minibatch; the default is more than any client has, so that a step sees all of them."""

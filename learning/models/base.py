@@ -66,6 +66,22 @@ def trainable_names(model: nn.Module) -> frozenset[str]:
     return frozenset(key for key, value in model.named_parameters() if value.requires_grad)
 
 
+def frozen_names(model: nn.Module) -> frozenset[str]:
+    """Return the names in the model's state of its frozen parameters; one that has two names counts by both."""
+    return frozenset(key for key, value in model.named_parameters(remove_duplicate=False) if not value.requires_grad)
+
+
+def hold_back(model: nn.Module, names: frozenset[str]) -> None:
+    """Have these tensors be in no post: every member has the same ones, and nobody trains them."""
+    vars(model)["held_back"] = names
+
+
+def exchanged_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the model's state without the tensors that are held back; they share memory with the model's."""
+    held_back: frozenset[str] = getattr(model, "held_back", frozenset())
+    return {name: value for name, value in model.state_dict().items() if name not in held_back}
+
+
 def normalization_names(model: nn.Module) -> frozenset[str]:
     """Return the names of the tensors of batch normalization."""
     norms = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _BatchNorm)]

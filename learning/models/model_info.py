@@ -1,6 +1,7 @@
 """The shapes of a model, by which payloads are judged. As a genesis document has them: read, bounded, compared."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import zip_longest
@@ -18,10 +19,19 @@ PARAMETER_NAME_BYTES_MAX = 150
 DIMENSIONS_MAX = 16
 """Dimensions of one tensor."""
 
-NAME_SETS = ("trainable", "normalization")
+RESIDUAL_PREFIX = "residual."
+"""Before the name of a frozen tensor in the knowledge: the sum that members add to it (`families/adapters.py`)."""
+
+SCALE_MAX = 1e6
+"""Largest factor of a low-rank adapter."""
+
+NAME_SETS = ("trainable", "normalization", "frozen")
 """Fields of :class:`ModelInfo` that a document holds as sorted lists."""
 
-OPTIONAL: Mapping[str, Any] = MappingProxyType({"feature_shape": None, "input_type": "float32", "input_fields": ()})
+OPTIONAL: Mapping[str, Any] = MappingProxyType(
+    {"feature_shape": None, "input_type": "float32", "input_fields": ()}
+    | {"frozen": frozenset(), "frozen_hash": "", "low_rank": ()}
+)
 """Fields that a document holds only where they say something else than this."""
 
 INPUT_TYPES = ("float32", "int64")
@@ -39,6 +49,25 @@ class InputField(NamedTuple):
 
     type: str
     """One of `INPUT_TYPES`."""
+
+
+class LowRank(NamedTuple):
+    """A layer with a low-rank adapter: its weight is W + scale B A, in LoRA's letters."""
+
+    base: str
+    """Name of W, (out, in), which is frozen."""
+
+    down: str
+    """Name of A, (r, in)."""
+
+    up: str
+    """Name of B, (out, r)."""
+
+    scale: float
+    """Factor of their product."""
+
+    is_transposed: bool
+    """Whether W is stored as (in, out)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +101,24 @@ class ModelInfo:
     input_fields: tuple[InputField, ...] = ()
     """Where a model takes several inputs by name: which, and how they lie side by side in `input_shape`."""
 
+    frozen: frozenset[str] = frozenset()
+    """Names of the parameters that no post holds: nobody trains them, and every member has the same. Empty in documents
+    of methods that exchange no parameters, and in older ones, whose members post them among the buffers."""
+
+    frozen_hash: str = ""
+    """SHA-256 of their values, in hexadecimal; empty where all are those of the file of `weights_hash`."""
+
+    low_rank: tuple[LowRank, ...] = ()
+    """The layers with adapters, where more is done with these than to average them (`families/adapters.py`)."""
+
+    @property
+    def stored(self) -> frozenset[str]:
+        """Names of the tensors that a member's own model differs in: all but the frozen ones, of which those of
+        adapters, and those that residuals are added to, count as its own."""
+        kept = {name for layer in self.low_rank for name in (layer.down, layer.up)}
+        kept |= {layer.base for layer in self.low_rank if layer.down in self.trainable}
+        return frozenset(name for name, _ in self.parameters if name not in self.frozen or name in kept)
+
     @property
     def parameter_count(self) -> int:
         """Number of scalars that training moves, P."""
@@ -84,7 +131,7 @@ def write_model_info(info: ModelInfo) -> dict[str, Any]:
     for name, unsaid in OPTIONAL.items():
         if values[name] == unsaid:
             del values[name]
-    return values | {name: sorted(values[name]) for name in NAME_SETS}
+    return values | {name: sorted(values[name]) for name in NAME_SETS if name in values}
 
 
 def read_model_info(value: Any) -> ModelInfo:
@@ -93,8 +140,8 @@ def read_model_info(value: Any) -> ModelInfo:
     if not isinstance(value, dict) or sorted(value.keys() - OPTIONAL.keys()) != sorted(expected):
         raise ConfigurationError(f"shapes must hold {', '.join(expected)}, and may hold {', '.join(OPTIONAL)}")
     parameters = tuple((name, tuple(shape)) for name, shape in value["parameters"])
-    names = {name: frozenset(value[name]) for name in NAME_SETS}
-    if any(sorted(names[name]) != value[name] for name in NAME_SETS):
+    names = {name: frozenset(value[name]) for name in NAME_SETS if name in value}
+    if any(sorted(names[name]) != value[name] for name in names):
         raise ConfigurationError(f"{' and '.join(NAME_SETS)} must be sorted and without repetition")
     input_shape = None if value["input_shape"] is None else tuple(value["input_shape"])
     shapes: dict[str, Any] = {"parameters": parameters, "input_shape": input_shape}
@@ -104,6 +151,8 @@ def read_model_info(value: Any) -> ModelInfo:
         shapes["input_fields"] = tuple(
             InputField(name, tuple(shape), kind) for name, shape, kind in value["input_fields"]
         )
+    if "low_rank" in value:
+        shapes["low_rank"] = tuple(LowRank(*layer) for layer in value["low_rank"])
     info = ModelInfo(**(value | names | shapes))
     validate_bounds(info)
     return info
@@ -115,10 +164,17 @@ def validate_same(info: ModelInfo, agreed: ModelInfo) -> None:
         if ours != theirs:
             found, expected = (f"{name} {shape}".strip() for name, shape in (ours, theirs))
             raise ConfigurationError(f"tensor {place} of the model is {found}, but in the genesis it is {expected}")
-    for name in NAME_SETS:
+    is_older = bool(info.frozen) and not agreed.frozen  # and has them posted
+    for name in NAME_SETS[:2] if is_older else NAME_SETS:
         if different := getattr(info, name) ^ getattr(agreed, name):
             raise ConfigurationError(f"{min(different)} is {name} in the model or in the genesis, but not in both")
-    for name in ("embedding_size", "classes", "input_shape", "feature_shape", "input_type", "input_fields"):
+    if agreed.frozen and info.frozen_hash != agreed.frozen_hash:
+        raise ConfigurationError(
+            f"the model's {len(info.frozen)} frozen tensors have SHA-256 {info.frozen_hash or '(that of weights)'}, "
+            f"but in the genesis it is {agreed.frozen_hash or '(that of weights)'}: nobody posts them, so all members "
+            "need the same; load them from one file"
+        )
+    for name in ("embedding_size", "classes", "input_shape", "feature_shape", "input_type", "input_fields", "low_rank"):
         found, expected = getattr(info, name), getattr(agreed, name)
         if found != expected:
             raise ConfigurationError(f"{name} of the model is {found}, but in the genesis it is {expected}")
@@ -138,15 +194,38 @@ def validate_bounds(info: ModelInfo) -> None:
     sizes = (info.embedding_size, info.classes, *(size for shape in shapes for size in shape))
     if not all(type(size) is int and 0 <= size <= PARAMETERS_MAX for size in sizes):
         raise ConfigurationError(f"a tensor's sizes must be integers from 0 to {PARAMETERS_MAX}")
-    total = sum(math.prod(shape) for _, shape in info.parameters)
+    bases = {layer.base for layer in info.low_rank}  # a federation may keep what is added to them
+    total = sum(math.prod(shape) for name, shape in info.parameters if name not in info.frozen or name in bases)
     largest = max(total, info.embedding_size * info.classes, math.prod(info.feature_shape or ()))
     if largest > PARAMETERS_MAX:
         raise ConfigurationError(f"the model has {largest:,} scalars, at most {PARAMETERS_MAX:,} can be exchanged")
     _validate_inputs(info)
     if info.embedding_size < 1 or info.classes < 1:
         raise ConfigurationError(f"embedding_size is {info.embedding_size}, classes is {info.classes}, less than 1")
-    if not (info.trainable | info.normalization) <= {*names}:
-        raise ConfigurationError("a name is trainable or of normalization, but there is no such tensor")
+    if not (info.trainable | info.normalization | info.frozen) <= {*names}:
+        raise ConfigurationError("a name is trainable, of normalization or frozen, but there is no such tensor")
+    if both := info.trainable & info.frozen:
+        raise ConfigurationError(f"{min(both)} is trainable and frozen")
+    if info.frozen_hash and (not info.frozen or re.fullmatch("[0-9a-f]{64}", info.frozen_hash) is None):
+        raise ConfigurationError(f"frozen_hash must be the SHA-256 of frozen tensors, not {info.frozen_hash!r}")
+    for layer in info.low_rank:
+        _validate_low_rank(layer, info)
+    if len(bases) < len(info.low_rank):
+        raise ConfigurationError(f"{len(info.low_rank)} adapters are of {len(bases)} layers")
+
+
+def _validate_low_rank(layer: LowRank, info: ModelInfo) -> None:
+    shapes = dict(info.parameters)
+    down, up, base = (shapes.get(name, ()) for name in (layer.down, layer.up, layer.base))
+    product = (up[:1] + down[1:])[:: -1 if layer.is_transposed else 1]
+    fits = len(down) == len(up) == 2 and down[0] == up[1] and base == product
+    if not fits or layer.base not in info.frozen or {layer.down, layer.up} - info.trainable - info.frozen:
+        raise ConfigurationError(
+            f"adapter {layer.down} {down}, {layer.up} {up} is none of the frozen {layer.base} {base}"
+        )
+    if type(layer.is_transposed) is not bool or type(layer.scale) is not float or not abs(layer.scale) <= SCALE_MAX:
+        found = f"has scale {layer.scale} and is_transposed {layer.is_transposed}"
+        raise ConfigurationError(f"adapter {layer.down} {found}; a number and a truth value were expected")
 
 
 def _validate_inputs(info: ModelInfo) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.mean import moved_mean, weighted_mean
 from fedchain.learning.aggregation.robust import RobustRule
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.model_info import RESIDUAL_PREFIX, ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import ReadPost, Round, Tensors
 
@@ -37,19 +37,22 @@ _POSITIVE = ("running_var", "num_batches_tracked")
 
 
 def parameter_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
-    """State the tensors of the model's state."""
-    return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters)
+    """State the tensors of the model's state, but for the frozen ones that every member has."""
+    return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters if name not in info.frozen)
 
 
 def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
-    """Return copies of the model's tensors as float32 arrays."""
+    """Return copies of the model's tensors as float32 arrays, without those that it holds back."""
     return {name: value.numpy().astype(np.float32, copy=True) for name, value in _named_tensors(model)}
 
 
 def load_parameters(model: Model, tensors: Tensors) -> None:
-    """Overwrite those of the model's tensors that are given."""
+    """Overwrite those of the model's tensors that are given, and add residuals to frozen ones."""
     import torch
 
+    from fedchain.learning.models.low_rank import add_residuals
+
+    add_residuals(model, tensors)
     with torch.no_grad():
         for name, value in _named_tensors(model):
             if name in tensors:
@@ -59,10 +62,14 @@ def load_parameters(model: Model, tensors: Tensors) -> None:
 def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[Any]]:
     """Return the model that the knowledge is, float32, under the names that the module itself gives its tensors.
 
-    They are all tensors of the module's state, in its order. Raises `ConfigurationError` where the knowledge is no
-    whole model: prototypes, or parameters of which some are every member's own.
+    They are all tensors of the module's state, in its order, but for the frozen ones that members have. Raises
+    `ConfigurationError` where the knowledge is no whole model: prototypes, parameters of which some are every member's
+    own, or residuals of frozen ones.
     """
-    wire = {name: wire_name(name, name in info.trainable) for name, _ in info.parameters}
+    if residual := next((name for name in knowledge if name.startswith(RESIDUAL_PREFIX)), ""):
+        frozen = residual.removeprefix(RESIDUAL_PREFIX)
+        raise ConfigurationError(f"the knowledge holds what members add to their {frozen}; ask for a member's model")
+    wire = {name: wire_name(name, name in info.trainable) for name, _ in info.parameters if name not in info.frozen}
     missing = [name for name in wire if wire[name] not in knowledge]
     if missing:
         found = f"{len(wire) - len(missing)} of the model's {len(wire)} tensors, without {missing[0]}"
@@ -127,7 +134,7 @@ def _tensor_spec(name: str, shape: tuple[int, ...], info: ModelInfo) -> TensorSp
 
 
 def _named_tensors(model: Model) -> list[tuple[str, torch.Tensor]]:
-    from fedchain.learning.models.base import trainable_names
+    from fedchain.learning.models.base import exchanged_state, trainable_names
 
     trainable = trainable_names(model)
-    return [(wire_name(name, name in trainable), value) for name, value in model.state_dict().items()]
+    return [(wire_name(name, name in trainable), value) for name, value in exchanged_state(model).items()]

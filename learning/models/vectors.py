@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
+from fedchain.learning.models.base import exchanged_state
+
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that training moves, in the model's order."""
@@ -40,14 +42,17 @@ def write_vector(model: nn.Module, vector: torch.Tensor) -> None:
 
 
 def read_state(model: nn.Module) -> torch.Tensor:
-    """Return a copy of the whole state, buffers such as running means included, as one float32 vector."""
-    return flatten(value.float() for value in model.state_dict().values())
+    """Return a copy of the whole state, buffers such as running means included, as one float32 vector.
+
+    Tensors that no post holds are not in it.
+    """
+    return flatten(value.float() for value in exchanged_state(model).values())
 
 
 @torch.no_grad()
 def write_state(model: nn.Module, vector: torch.Tensor) -> None:
     """Overwrite the whole state with a vector that `read_state` returned."""
-    values = list(model.state_dict().values())
+    values = list(exchanged_state(model).values())
     for value, part in zip(values, unflatten(vector, values), strict=True):
         value.copy_(part)
 

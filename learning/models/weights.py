@@ -1,6 +1,7 @@
 """Weights that models begin with, from a safetensors file by the model's own names, such as torchvision's or timm's."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
@@ -24,6 +25,16 @@ def hash_file(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ConfigurationError(f"weights {path} cannot be read: {error.strerror}") from error
+
+
+def hash_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the SHA-256 of tensors, in hexadecimal: of their names, types, shapes and values, by name."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def load_weights(model: nn.Module, path: Path, *, new_head: bool) -> None:

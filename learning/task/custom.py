@@ -24,11 +24,13 @@ from torch import nn
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.device import DEVICE
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
-from fedchain.learning.models.base import Model, normalization_names, trainable_names
-from fedchain.learning.models.model_info import InputField, ModelInfo, validate_bounds, validate_same
+from fedchain.learning.models.base import Model, frozen_names, hold_back, normalization_names, trainable_names
+from fedchain.learning.models.low_rank import find_low_rank, freeze_down, keep_originals
+from fedchain.learning.models.model_info import InputField, LowRank, ModelInfo, validate_bounds, validate_same
 from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.registry import import_file, import_module, is_file_path, load_method
-from fedchain.learning.seeding import seeded
+from fedchain.learning.models.weights import hash_tensors, head_names
+from fedchain.learning.registry import build_method, import_file, import_module, is_file_path, load_method
+from fedchain.learning.seeding import initial_seed, seeded
 from fedchain.learning.task.adapter import EMBEDDING_NAMES, Output, adapt
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share, WeightedDataSource
@@ -61,6 +63,8 @@ class CustomDataSource:
         made = call_task(config, self._task, client, seed, like, self._read.get((client, seed)))
         with _named(self._task):
             validate_same(made.info, agreed)
+        hold_back(made.module, agreed.frozen)
+        keep_originals(made.module, agreed)
         self._read[client, seed] = made.sets
         return made.share()
 
@@ -107,7 +111,7 @@ def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
     may fail for members whose data are elsewhere: they are taken to have the first one's model, and if one of them has
     another, its own process says so when it starts.
     """
-    info = call_task(config, task, client=0, seed=0).info
+    info = call_task(config, task, client=0, seed=_seed(config, 0)).info
     infos = [info]
     if load_method(config.method).mixes_models:
         infos += [_describe_other(config, task, client, info) for client in range(1, config.clients)]
@@ -117,9 +121,14 @@ def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
 
 def _describe_other(config: LearningConfig, task: TaskFunction, client: int, first: ModelInfo) -> ModelInfo:
     try:
-        return call_task(config, task, client, seed=0, like=first).info
+        return call_task(config, task, client, _seed(config, client), like=first).info
     except ConfigurationError:
         return first
+
+
+def _seed(config: LearningConfig, client: int) -> int:
+    method = build_method(config.method, dict(config.hyperparameters))
+    return initial_seed(config.seed, client, shared_init=method.shared_init)
 
 
 def load_task(name: str) -> TaskFunction:
@@ -161,14 +170,15 @@ def call_task(
             module = _build(model)
             inputs = sets.train.inputs[:2] if like is None else _zeros(like)
             info = _adopt(module, inputs, sets.train.fields, load_method(config.method).uses_embedding)
+            info = _freeze(module, info, config)
         validate_labels("train set", sets.train.labels, info.classes)
         validate_labels("test set", sets.test.labels, info.classes)
     return Made(module, info, sets)
 
 
-def build_own_module(config: LearningConfig, task: TaskFunction, client: int, seed: int = 0) -> nn.Module:
-    """Return the function's module for a client as the user made it, with its own `forward`."""
-    with _named(task), seeded(seed):
+def build_own_module(config: LearningConfig, task: TaskFunction, client: int) -> nn.Module:
+    """Return the function's module for a client as the user made it, with its own `forward`, and untrained."""
+    with _named(task), seeded(_seed(config, client)):
         model, _, _ = _call_function(config, task, client)
         return _build(model)
 
@@ -289,11 +299,42 @@ def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tu
     return sizes[0][1:]
 
 
+def _freeze(module: nn.Module, info: ModelInfo, config: LearningConfig) -> ModelInfo:
+    """Add what a method that exchanges parameters has to know of those that it does not: frozen ones, and adapters.
+
+    Under FFA-LoRA each adapter's A is frozen here.
+    """
+    method = build_method(config.method, dict(config.hyperparameters))
+    if method.mixes_models:
+        return info
+    low_rank: tuple[LowRank, ...] = ()
+    if (adapters := getattr(method, "adapters", "mean")) != "mean":
+        low_rank = find_low_rank(module)
+        if adapters == "ffa":
+            freeze_down(module)
+    frozen = frozen_names(module)
+    if not frozen:
+        return info
+    if config.weights_head == "new" and not frozen.isdisjoint(head_names(module)):
+        raise ConfigurationError(
+            "weights_head is new, but the last layer is frozen: it would never be more than random"
+        )
+    of_file = bool(config.weights or config.weights_hash)
+    values = {} if of_file else {name: value for name, value in module.state_dict().items() if name in frozen}
+    found = hash_tensors(values) if values else ""
+    info = replace(info, trainable=info.trainable - frozen, frozen=frozen, frozen_hash=found, low_rank=low_rank)
+    validate_bounds(info)
+    return info
+
+
 def _describe(
     module: nn.Module, embedding_size: int, classes: int, inputs: torch.Tensor, fields: tuple[InputField, ...]
 ) -> ModelInfo:
     state = module.state_dict()
+    frozen = frozen_names(module)
     for name, value in state.items():
+        if name in frozen and isinstance(value, torch.Tensor):
+            continue  # of any type: nobody posts it
         kind = value.dtype if isinstance(value, torch.Tensor) else None
         if kind is None or (kind != torch.float32 and (kind.is_floating_point or kind.is_complex)):
             found = kind or type(value).__name__

@@ -15,8 +15,12 @@ ClientState = dict[str, torch.Tensor]
 
 
 def copy_state(client: Client) -> ClientState:
-    """Copy the client's model and the methods' state of it; later training does not change the copy."""
-    model = {MODEL_PREFIX + name: value.detach().clone() for name, value in client.model.state_dict().items()}
+    """Copy the client's model and the methods' state of it; later training does not change the copy.
+
+    Frozen tensors, which are everybody's, are not in it.
+    """
+    stored, own = client.info.stored, client.model.state_dict()
+    model = {MODEL_PREFIX + name: value.detach().clone() for name, value in own.items() if name in stored}
     records = client.saved | {name: write_record(record) for name, record in client.states.items()}
     return model | {
         f"{_STATE}{record}.{name}": value for record, written in records.items() for name, value in written.items()
@@ -25,7 +29,7 @@ def copy_state(client: Client) -> ClientState:
 
 def restore_state(client: Client, state: ClientState) -> None:
     """Put the client back to a state set aside."""
-    client.model.load_state_dict(_part(state, MODEL_PREFIX))
+    client.model.load_state_dict(_part(state, MODEL_PREFIX), strict=not client.info.frozen)
     client.states, client.saved = {}, {}
     for name, value in _part(state, _STATE).items():
         record, _, field = name.partition(".")
@@ -44,8 +48,8 @@ def load_state(client: Client, data: bytes) -> None:
     except safetensors.SafetensorError as error:
         raise ConfigurationError(f"checkpoint of client {client.index} is no safetensors file: {error}") from error
     shapes = {name: tuple(value.shape) for name, value in _part(state, MODEL_PREFIX).items()}
-    if shapes != dict(client.info.parameters):
-        expected = dict(client.info.parameters)
+    expected = {name: shape for name, shape in client.info.parameters if name in client.info.stored}
+    if shapes != expected:
         raise ConfigurationError(f"checkpoint of client {client.index} must hold {expected}, not {shapes}")
     restore_state(client, state)
 

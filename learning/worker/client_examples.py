@@ -12,7 +12,7 @@ from fedchain.learning.datasets.load import forget_datasets
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.seeding import derive
+from fedchain.learning.seeding import initial_seed
 from fedchain.learning.task.data_source import DataSource, Share
 
 
@@ -56,7 +56,7 @@ class ClientExamples:
 
     def _seed(self, client: int) -> int:
         """Seed of a client's initial model, and of the draw of its examples."""
-        return derive(self._config.seed, "model", "shared" if self._shared_init else client)
+        return initial_seed(self._config.seed, client, shared_init=self._shared_init)
 
 
 def as_seen(model: Model, images: torch.Tensor) -> torch.Tensor:

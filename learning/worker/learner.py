@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.amended import Amended, amended_config
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, as_training, find_device
@@ -90,6 +91,7 @@ class Learner:
         opened = partial(open_data_source, config, task) if source is None else lambda: source
         self._examples = ClientExamples(config, shared_init=self._method.shared_init, open_source=opened)
         self._measuring = Measuring(self._method, self._examples, self._info.classes, test_local=test_local)
+        self._test_local, self._amended = test_local, Amended()
         self._place = Place(config, self._infos, tuple(members), chain_id)
         self._contributing = Contributing(self._method, self._place, self._parts_of, self._measuring)
         self._clients = Clients(self._build_client)
@@ -120,6 +122,19 @@ class Learner:
     def replace_source(self, replacement: Callable[[DataSource], DataSource]) -> None:
         """Put something between the learner and where its examples come from, before the first client is built."""
         self._examples.replace_source(replacement)
+
+    def amend(self, amended: Amended) -> None:
+        """Work with these values of hyper-parameters from now on; all others are the task's.
+
+        Raises `ConfigurationError` for values that the method cannot have.
+        """
+        if amended == self._amended:
+            return
+        config = amended_config(self._config, amended)
+        method = build_method(config.method, dict(config.hyperparameters))
+        self._measuring = Measuring(method, self._examples, self._info.classes, test_local=self._test_local)
+        self._contributing = Contributing(method, self._place, self._parts_of, self._measuring)
+        self._method, self._amended = method, amended
 
     def release_examples(self) -> None:
         """Let go of the data sets that this process has read. Clients that were built keep their examples; for anything
@@ -326,7 +341,8 @@ class Learner:
         A method that trains local models leaves each client another one; with a method that exchanges parameters, after
         a round it is the model that the client trained and posted.
         """
-        path.write_bytes(write_model(state_of(self._clients.get(index).model)))
+        client = self._clients.get(index)
+        path.write_bytes(write_model(state_of(client.model, client.info)))
 
     def _side_by_side(
         self, indices: Sequence[int], work: Callable[[Client], Contribution]

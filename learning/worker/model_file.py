@@ -24,9 +24,13 @@ ModelState = dict[str, torch.Tensor]
 """A module's state by the module's own names, as `state_dict` has it: parameters and buffers."""
 
 
-def state_of(module: nn.Module) -> ModelState:
-    """Return copies of a module's state; no two share memory, and later training changes none."""
-    return {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
+def state_of(module: nn.Module, info: ModelInfo) -> ModelState:
+    """Return copies of a module's state but for frozen tensors that every member has.
+
+    No two share memory, and later training changes none.
+    """
+    own = module.state_dict()
+    return {name: value.detach().clone().contiguous() for name, value in own.items() if name in info.stored}
 
 
 def state_of_checkpoint(data: bytes) -> ModelState:
@@ -56,14 +60,17 @@ def read_model(data: bytes) -> ModelState:
         raise ConfigurationError(f"{len(data)} bytes are no safetensors file: {error}") from error
 
 
-def load_model(module: nn.Module, state: ModelState, whose: str) -> None:
-    """Give a module another state. Raises `ConfigurationError`, and changes nothing, if it does not fit."""
+def load_model(module: nn.Module, state: ModelState, whose: str, frozen: frozenset[str] = frozenset()) -> None:
+    """Give a module another state, which may lack frozen tensors.
+
+    Raises `ConfigurationError`, and changes nothing, if it does not fit.
+    """
     expected, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
     for name in (*expected, *found):
-        if found.get(name) != expected.get(name):
+        if found.get(name) != expected.get(name) and not (name in frozen and name not in found):
             ours, theirs = found.get(name, "no such tensor"), expected.get(name, "no such tensor")
             raise ConfigurationError(f"{name} of the model: {theirs} expected, as {whose} model has it, found {ours}")
-    module.load_state_dict(state)
+    module.load_state_dict(state, strict=not frozen)
 
 
 @contextmanager
@@ -71,7 +78,12 @@ def lent_model(client: Client, state: ModelState) -> Iterator[None]:
     """Give a client's model another state; afterwards the client is as it was. Raises as `load_model`."""
     before = copy_state(client)
     try:
-        load_model(client.model, state, f"member {client.index}'s")
+        own, frozen = client.model.state_dict(), client.info.frozen - client.info.stored
+        for name in frozen & state.keys():
+            if not torch.equal(state[name], own[name]):
+                raise ConfigurationError(f"{name} of the model is frozen, and the file has other values of it")
+        kept = {name: value for name, value in state.items() if name not in frozen}
+        load_model(client.model, kept, f"member {client.index}'s", client.info.frozen)
         yield
     finally:
         restore_state(client, before)

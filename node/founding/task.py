@@ -15,8 +15,10 @@ from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
+from fedchain.chain.membership.amendment import LEARNING, Amendments
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.amended import amended_config
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, LearningError
@@ -49,6 +51,7 @@ LATER_HYPERPARAMETERS = frozenset(
     | {"late_exponent", "late_weighting"}
     | {"adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"}
     | {"schedule", "schedule_decay", "schedule_rounds", "warmup_rounds"}
+    | {"adapters"}
 )
 """Hyper-parameters of methods to which the same applies."""
 
@@ -87,11 +90,13 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
 def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "", weights: str = "") -> LearningConfig:
     """Read the learning configuration of a federation, and add this peer's own choices.
 
+    The rules in force, see :func:`fedchain.chain.membership.in_force.rules_of`, have its values in force.
+
     Raises:
         InvalidGenesis: the document's learning part is not one that this program knows.
     """
     try:
-        values = {name: json.loads(text) for name, text in genesis.learning}
+        values = {name: json.loads(text) for name, text in genesis.learning if not name.startswith(LEARNING)}
         values["hyperparameters"] = tuple((name, value) for name, value in values.get("hyperparameters", ()))
         values["material"] = tuple((name, bytes.fromhex(text)) for name, text in values.get("material", ()))
         if "shapes" in values:
@@ -99,6 +104,7 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "", 
         values["more_shapes"] = tuple(read_model_info(value) for value in values.get("more_shapes", ()))
         config = LearningConfig(data_dir=data_dir, task=task, weights=weights, **values)
         config.validate()
+        config = amended_config(config, Amendments(tuple(genesis.learning)).hyperparameters)
         count, may_grow = len(genesis.participants), genesis.version >= CHANGES_VERSION
         if config.clients < count or (config.clients > count and not may_grow):
             raise ConfigurationError(f"clients is {config.clients}, but {count} members have data")

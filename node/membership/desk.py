@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import AMENDABLE, amendment_of
+from fedchain.chain.membership.amendment import Amendment, amendment_of
 from fedchain.chain.membership.change import (
     CHANGES_VERSION,
     TEXT_SIZE_MAX,
@@ -21,11 +21,15 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required
+from fedchain.chain.state import State
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
+from fedchain.node.founding.amending import amended_values, expect_of_use
+from fedchain.node.founding.task import read_settings
 from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change
 from fedchain.node.membership.invitation import Invitation
 from fedchain.wording import counted, printable
@@ -111,7 +115,7 @@ class Desk:
 
     def _amend(self, settings: Sequence[str]) -> str:
         self._expect_a_say(about_members=False)
-        node, amendment = self._service.node, amendment_of(_read_values(settings))
+        node, amendment = self._service.node, amendment_of(_read_values(self._service.genesis, settings))
         for change in node.open_changes():  # approvals of two amendments would not add up
             if change.amendment == amendment:
                 return self._consent(change)
@@ -208,6 +212,8 @@ class Desk:
     def _consent(self, change: Change) -> str:
         """Approve of a change, unless this member did so before; what follows."""
         genesis, node = self._service.genesis, self._service.node
+        if change.amendment is not None:
+            _expect_of_use(genesis, node.head, change.amendment)
         had = any(approval.approver == self._key.public_key for approval in change.approvals)
         if not had:
             self._take(change, approves=True)
@@ -267,17 +273,20 @@ class Desk:
             raise NodeConfigError("this node signs nothing yet, as `fedchain node status` says; ask again later")
 
 
-def _read_values(settings: Sequence[str]) -> dict[str, int]:
+def _read_values(genesis: Genesis, settings: Sequence[str]) -> dict[str, int | str]:
     """Read ``NAME=VALUE`` settings; raises NodeConfigError."""
-    values = {}
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        if name not in AMENDABLE:
-            raise NodeConfigError(f"{name} cannot be amended, these can: {', '.join(AMENDABLE)}")
-        if not value.isdecimal() or int(value) >= 2**64:
-            raise NodeConfigError(f"{setting!r} is not of the form NAME=NUMBER")
-        values[name] = int(value)
-    return values
+    try:
+        return amended_values(genesis, read_settings(settings))
+    except ConfigurationError as error:
+        raise NodeConfigError(str(error)) from None
+
+
+def _expect_of_use(genesis: Genesis, head: State, amendment: Amendment) -> None:
+    """Raise NodeConfigError for values that this member's learning method cannot take."""
+    try:
+        expect_of_use(genesis, head.amendments, amendment.values)
+    except ConfigurationError as error:
+        raise NodeConfigError(str(error)) from None
 
 
 def _is_called(name: str, key: PublicKey, number: int | None) -> bool:

@@ -405,8 +405,10 @@ class Service:
 
     def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> TrainingQuestion:
         """The question to this member for a phase that is open at a state."""
-        roster = state.roster
-        return TrainingQuestion(roster.seats[self.me], phase_name, round_number, knowledge, clients=roster.clients)
+        roster, amended = state.roster, state.amendments.hyperparameters
+        return TrainingQuestion(
+            roster.seats[self.me], phase_name, round_number, knowledge, clients=roster.clients, amended=amended
+        )
 
     async def _train(self, effect: Contribute) -> None:
         begun = time.perf_counter()

@@ -145,8 +145,9 @@ class Order:
     @classmethod
     def read(cls, frame: Sequence[Any], member: int) -> Self:
         """The order in a frame."""
-        is_ahead, phase, round_number, knowledge, clients = frame
-        question = Question(member, phase, round_number, knowledge, clients=clients)
+        is_ahead, phase, round_number, knowledge, clients, pairs = frame
+        amended = tuple((name, text) for name, text in pairs)
+        question = Question(member, phase, round_number, knowledge, clients=clients, amended=amended)
         return cls(FORESEE if is_ahead else CONTRIBUTE, question)
 
     @property

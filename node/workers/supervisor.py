@@ -302,7 +302,8 @@ def _log_lines(worker: str, reader: int) -> None:
 
 def _order(question: Question, *, is_ahead: bool = False) -> list[Any]:
     """The frame of a question."""
-    return [int(is_ahead), question.phase, question.round, question.knowledge, question.clients]
+    amended = [list(pair) for pair in question.amended]
+    return [int(is_ahead), question.phase, question.round, question.knowledge, question.clients, amended]
 
 
 def _result(answer: list[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from fedchain.chain.state import State
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.founding.amending import amended_values
 from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.engine.peer import SimulatedPeer
 
@@ -91,7 +92,8 @@ class MembershipChanges:
     def _amend(self, row: MemberChange, head: State) -> None:
         """Have all members' operators approve of other values."""
         said = {"sequence": head.amendments.count, "until": head.height + HEIGHTS_VALID}
-        change = propose_amendment(amendment_of(row.values, row.begin), row.reason, **said)
+        values = amended_values(head.rules, row.values)
+        change = propose_amendment(amendment_of(values, row.begin), row.reason, **said)
         for peer in self._peers:
             if peer.node is not None and head.roster.is_active(peer.public_key):
                 peer.handle(ChangeSubmitted(change, approves=True))

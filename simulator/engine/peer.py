@@ -470,7 +470,8 @@ class SimulatedPeer:
     def _question(self, phase_name: str, round_number: int, knowledge: bytes, state: State) -> Question:
         """The question to this peer's client for a phase that is open at a state."""
         evaluate_test = self._around.evaluates(round_number)
-        return Question(self.number, phase_name, round_number, knowledge, evaluate_test, state.roster.clients)
+        clients, amended = state.roster.clients, state.amendments.hyperparameters
+        return Question(self.number, phase_name, round_number, knowledge, evaluate_test, clients, amended)
 
     def _contributed(self, life: int, effect: Contribute, job: Job[Answer]) -> None:
         """Take the result of training: wait for it in real time, never in virtual time, even if it is dropped then."""

@@ -5,6 +5,7 @@ has its line. The sets that a state draws from places, contributors and electors
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -40,8 +41,8 @@ class Sets:
 
     genesis: Genesis
     _places: list[_Place] = field(init=False)
-    _rules: dict[str, int] = field(init=False)
-    _coming: list[tuple[int, dict[str, int]]] = field(init=False, default_factory=list)
+    _rules: dict[str, Any] = field(init=False)
+    _coming: list[tuple[int, dict[str, int | str]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._places = [_Place([key], True) for key in genesis_state(self.genesis).roster.members]
@@ -66,9 +67,9 @@ class Sets:
         if tuple(place.keys[-1] for place in self._places) != state.roster.members:
             found.append("places have other keys")
         return found + [
-            f"{name} is {getattr(state.rules, name)}, {value} is in force"
+            f"{name} is {said}, {value} is in force"
             for name, value in self._rules.items()
-            if getattr(state.rules, name) != value
+            if (said := _said(state.rules, name)) != value
         ]
 
     def _hear(self, before: State, block: Block, certificate: Certificate | None) -> None:
@@ -126,3 +127,8 @@ class Sets:
         silent = [place for place in active if place.due is None and place.silent >= patience > 0]
         for place in sorted(silent, key=lambda place: -place.silent)[:room]:
             place.counts, place.silent = False, 0
+
+
+def _said(rules: Genesis, name: str) -> Any:
+    """The value that rules have for a name of an amendment."""
+    return getattr(rules, name) if name in AMENDABLE else dict(rules.learning).get(name)

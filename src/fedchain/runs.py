@@ -42,7 +42,7 @@ from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
 from fedchain.learning.worker.building import PlannedLearner
-from fedchain.learning.worker.model_file import ModelState, read_model, state_of_knowledge
+from fedchain.learning.worker.model_file import ModelState, load_model, read_model, state_of_knowledge
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.choices import PROCESSES, Training
@@ -174,7 +174,8 @@ class Run:
             module = build_own_module(config, self._task or load_task(config.task), who)
         else:
             module = build_model(config.model_of(who), 0, **config.dataset_info.model_shape)
-        module.load_state_dict(state, strict=True)
+        infos = infos_of(config)
+        load_model(module, state, f"member {who}'s", infos[config.architecture_of(who, len(infos))].frozen)
         return module.eval()
 
 

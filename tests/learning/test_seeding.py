@@ -1,7 +1,7 @@
 from multiprocessing.reduction import ForkingPickler
 
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.seeding import derive, numpy_generator
+from fedchain.learning.seeding import derive, initial_seed, numpy_generator
 
 
 def test_a_seed_never_changes() -> None:
@@ -27,3 +27,8 @@ def test_the_error_of_a_diverged_client_survives_pickling() -> None:
     error = ForkingPickler.loads(ForkingPickler.dumps(TrainingDiverged(3, 7, 11, float("inf"))))
     assert (error.client, error.round_number, error.step, error.loss) == (3, 7, 11, float("inf"))
     assert str(error).startswith("peer 3, round 7: the loss is inf at step 11")
+
+
+def test_clients_draw_one_initial_model_or_each_its_own() -> None:
+    assert initial_seed(5, 0, shared_init=True) == initial_seed(5, 3, shared_init=True) == derive(5, "model", "shared")
+    assert initial_seed(5, 3, shared_init=False) == derive(5, "model", 3)

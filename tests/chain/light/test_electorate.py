@@ -19,14 +19,15 @@ from fedchain.chain.light.verification import (
     verify_adjacent,
     verify_skipping,
 )
-from fedchain.chain.membership.change import sign_rekey
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment, sign_rekey
 from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.state import genesis_state
 from fedchain.chain.transition import judge_final
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, keys
-from tests.support.chain.changes import joining, living, own
+from tests.support.chain.changes import UNTIL, approved, joining, living, own
 from tests.support.chain.light import Server, light, renewed_chain
 
 FAULTY = FaultModel.BYZANTINE.faulty
@@ -66,6 +67,24 @@ def test_the_set_of_each_height_is_the_one_that_replay_has() -> None:
         before = CHAIN.states[CHAIN.blocks[block_hash].header.parent_hash]
         assert (trusted.members, trusted.deciders) == (before.member_set.members, before.roster.electors)
     assert set(trusted.members) == {key.public_key for key in keys(9)[1:]}
+
+
+def test_committees_of_an_amended_size_are_followed_and_skipped_to() -> None:
+    chain = living(8, committee_size=6)
+    values = approved(chain, propose_amendment(amendment_of({"committee_size": 7}), "", sequence=0, until=UNTIL))
+    chain.extend(changes=[values])
+    chain.extend_many(4)
+    assert [len(chain.states[block].deciders) for block in _hashes(chain)] == [6, 6, 7, 7, 7]
+    reached = walked(chain, 5)
+    assert reached == verify_skipping(
+        chain.genesis, trust_genesis(chain.genesis), Server(chain).light_block(5, with_proof=True), is_valid_signature
+    )
+    block = Server(chain).light_block(5, with_proof=False)
+    assert block.members is not None
+    forged = replace(block, members=replace(block.members, committee_size=4))
+    with pytest.raises(InvalidBlock, match="member set: "):
+        verify_adjacent(chain.genesis, walked(chain, 4), forged, is_valid_signature)
+    assert LightBlock.decode(block.encode(), 2**20) == block
 
 
 def test_a_trusted_block_may_be_one_of_another_set_than_the_founders() -> None:

@@ -16,7 +16,7 @@ from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.changes import UNTIL, approved, living
 
 
-def amend(chain: ChainBuilder, begin: int = 0, approvers: int | None = None, **values: int) -> Change:
+def amend(chain: ChainBuilder, begin: int = 0, approvers: int | None = None, **values: Any) -> Change:
     said: dict[str, Any] = {"sequence": chain.state.amendments.count, "until": UNTIL}
     return approved(chain, propose_amendment(amendment_of(values, begin), "better", **said), approvers)
 
@@ -103,6 +103,11 @@ def test_the_rules_make_sense_in_every_round() -> None:
         [0, "rounds", 1, "rounds", 2],
         [0, "rounds", 1, "away_after", 2],
         [0, "members", 3],
+        [0, "rounds", "3"],
+        [0, "hyperparameters.learning_rate", 1],
+        [0, "hyperparameters.two words", "1"],
+        [0, "hyperparameters.learning_rate", "1" * 65],
+        [0, *(part for number in range(33) for part in (f"hyperparameters.a{number:02}", "1"))],
         ["0", "rounds", 1],
     ],
 )
@@ -119,6 +124,37 @@ def test_changes_survive_being_encoded_and_only_an_amendment_has_values() -> Non
     record[6] = []
     with pytest.raises(InvalidEncoding, match="change amendment"):
         Change.from_record(record)
+
+
+def test_a_hyper_parameter_stands_among_what_the_method_reads_from_its_round_on() -> None:
+    chain, name = living(rounds=9), "hyperparameters.learning_rate"
+    founded = chain.genesis.learning
+    first: dict[str, Any] = {name: "0.05", "rounds": 12}
+    second: dict[str, Any] = {name: "0.01"}
+    play(chain, changes=[amend(chain, **first)])
+    assert (chain.state.rules.learning, chain.state.amendments.hyperparameters) == (founded, ())
+    play(chain)
+    assert dict(chain.state.rules.learning) == dict(founded) | {name: "0.05"}
+    assert chain.state.amendments.hyperparameters == (("learning_rate", "0.05"),)
+    play(chain, changes=[amend(chain, **second)])
+    play(chain)
+    assert (dict(chain.state.rules.learning)[name], chain.state.rules.rounds) == ("0.01", 12)
+
+
+def drawn(chain: ChainBuilder) -> tuple[int, int | None]:
+    """The number of electors, and the size that the set names."""
+    return len(chain.state.roster.electors), chain.state.member_set.committee_size
+
+
+def test_a_committee_is_drawn_by_another_size_and_headers_say_so() -> None:
+    chain = living(5)
+    assert drawn(chain) == (5, None)
+    play(chain, changes=[amend(chain, committee_size=3)])
+    play(chain)
+    assert drawn(chain) == (3, 3)
+    play(chain, changes=[amend(chain, committee_size=99)])
+    play(chain)
+    assert drawn(chain) == (5, 99)
 
 
 def test_a_federation_ends_later_or_earlier() -> None:

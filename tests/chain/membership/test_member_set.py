@@ -52,6 +52,13 @@ def test_a_set_has_one_form() -> None:
     assert MemberSet(KEYS, (0, 1, 2, 3, 5)).root != members.root
 
 
+def test_a_set_names_how_many_of_it_are_drawn_if_that_was_amended() -> None:
+    members = MemberSet(KEYS, PLACES, 0)
+    assert MemberSet.from_record(members.to_record()) == members
+    assert members.to_record() == [[0], *MemberSet(KEYS, PLACES).to_record()]
+    assert len({MemberSet(KEYS, PLACES, size).root for size in (None, 0, 3)}) == 3
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [
@@ -61,6 +68,9 @@ def test_a_set_has_one_form() -> None:
         ([[0, KEYS[0]], [1, 7]], "field 1 is int"),
         ([KEYS[0]], "bytes found"),
         ([[0, b"x"]], "1 bytes found"),
+        ([[3]], "0 keys"),
+        ([[0, KEYS[0]], [3]], "1 fields"),
+        ([[b"x"], [0, KEYS[0]]], "field 0 is bytes"),
     ],
 )
 def test_what_is_no_set_is_refused(record: list[Any], words: str) -> None:

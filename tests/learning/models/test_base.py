@@ -3,7 +3,14 @@
 import torch
 from torch import nn
 
-from fedchain.learning.models.base import LayeredModel, normalization_names, trainable_names
+from fedchain.learning.models.base import (
+    LayeredModel,
+    exchanged_state,
+    frozen_names,
+    hold_back,
+    normalization_names,
+    trainable_names,
+)
 
 
 class Two(LayeredModel):
@@ -36,3 +43,12 @@ def test_what_is_frozen_is_not_trained_and_norms_are_known_with_their_buffers() 
     assert normalization_names(model) == {
         f"norm.{name}" for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     }
+
+
+def test_a_frozen_tensor_with_two_names_counts_by_both_and_what_is_held_back_is_not_exchanged() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+    model[2].weight = model[0].weight.requires_grad_(False)
+    assert frozen_names(model) == {"0.weight", "2.weight"}
+    assert exchanged_state(model).keys() == model.state_dict().keys()
+    hold_back(model, frozen_names(model))
+    assert exchanged_state(model).keys() == model.state_dict().keys() - {"0.weight", "2.weight"}

@@ -1,5 +1,6 @@
 """The shapes of a user's model come from a document that anybody may have written."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import (
     PARAMETERS_MAX,
+    LowRank,
     ModelInfo,
     read_model_info,
+    validate_bounds,
     validate_same,
     write_model_info,
 )
@@ -86,3 +89,73 @@ def test_the_first_difference_is_named(other: ModelInfo, message: str) -> None:
     validate_same(INFO, INFO)
     with pytest.raises(ConfigurationError, match=message):
         validate_same(other, INFO)
+
+
+# --- frozen weights and adapters
+
+LAYER = LowRank("fc.base", "fc.A", "fc.B", 2.0, False)
+
+ADAPTED = ModelInfo(
+    (("fc.base", (3, 2)), ("fc.A", (1, 2)), ("fc.B", (3, 1)), ("other", (9,))),
+    embedding_size=2,
+    classes=3,
+    trainable=frozenset({"fc.A", "fc.B"}),
+    normalization=frozenset(),
+    input_shape=(2,),
+    frozen=frozenset({"fc.base", "other"}),
+    frozen_hash="ab" * 32,
+    low_rank=(LAYER,),
+)
+
+
+def test_frozen_tensors_and_adapters_stand_in_a_document_where_there_are_any() -> None:
+    assert not {"frozen", "frozen_hash", "low_rank"} & write_model_info(INFO).keys()
+    assert read_model_info(json.loads(json.dumps(write_model_info(ADAPTED)))) == ADAPTED
+
+
+def test_a_member_stores_what_may_differ_from_everybody_s() -> None:
+    assert INFO.stored == {"fc.weight", "fc.bias"}
+    assert ADAPTED.stored == {"fc.A", "fc.B", "fc.base"}, "residuals are added to the base"
+    ffa = replace(ADAPTED, trainable=frozenset({"fc.B"}), frozen=ADAPTED.frozen | {"fc.A"})
+    assert ffa.stored == {"fc.A", "fc.B"}
+    assert replace(ADAPTED, low_rank=()).stored == {"fc.A", "fc.B"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"frozen": ["other", "fc.base"]}, "must be sorted"),
+        ({"frozen": ["fc.base", "what"]}, "but there is no such tensor"),
+        ({"frozen": ["fc.A", "fc.base"]}, "fc.A is trainable and frozen"),
+        ({"frozen_hash": "AB" * 32}, "frozen_hash must be the SHA-256"),
+        ({"frozen": [], "low_rank": []}, "frozen_hash must be the SHA-256 of frozen tensors"),
+        ({"low_rank": [LAYER, LAYER]}, "2 adapters are of 1 layers"),
+        ({"low_rank": [LAYER._replace(is_transposed=True)]}, r"fc.B \(3, 1\) is none of the frozen fc.base \(3, 2\)"),
+        ({"low_rank": [LAYER._replace(base="other")]}, r"is none of the frozen other \(9,\)"),
+        ({"low_rank": [LAYER._replace(base="fc.A")]}, "is none of the frozen fc.A"),
+        ({"low_rank": [LAYER._replace(down="nowhere")]}, r"adapter nowhere \(\)"),
+        ({"low_rank": [LAYER._replace(scale=float("nan"))]}, "has scale nan"),
+        ({"low_rank": [LAYER._replace(scale=1e7)]}, "has scale 10000000.0"),
+        ({"low_rank": [(*LAYER[:4], 0)]}, "has scale 2.0 and is_transposed 0"),
+    ],
+)
+def test_adapters_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_model_info(write_model_info(ADAPTED) | changes)
+
+
+def test_frozen_scalars_count_only_where_something_is_added_to_them() -> None:
+    large = replace(ADAPTED, parameters=(*ADAPTED.parameters[:3], ("other", (PARAMETERS_MAX,))))
+    validate_bounds(large)
+    with pytest.raises(ConfigurationError, match="scalars, at most"):
+        validate_bounds(replace(large, frozen=frozenset({"fc.base"})))
+
+
+def test_members_need_the_frozen_tensors_of_the_document_but_for_an_older_one() -> None:
+    validate_same(ADAPTED, ADAPTED)
+    with pytest.raises(ConfigurationError, match=r"2 frozen tensors have SHA-256 abab.* in the genesis it is cdcd"):
+        validate_same(ADAPTED, replace(ADAPTED, frozen_hash="cd" * 32))
+    with pytest.raises(ConfigurationError, match="other is frozen in the model or in the genesis, but not in both"):
+        validate_same(replace(ADAPTED, frozen=frozenset({"fc.base"})), ADAPTED)
+    older = replace(ADAPTED, frozen=frozenset(), frozen_hash="", low_rank=())
+    validate_same(replace(ADAPTED, low_rank=()), older)

@@ -1,6 +1,8 @@
 import pytest
 import torch
+from torch import nn
 
+from fedchain.learning.models.base import hold_back
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.vectors import (
     flatten,
@@ -45,3 +47,15 @@ def test_a_vector_that_was_read_is_a_copy() -> None:
 def test_the_gradient_has_zeros_where_the_loss_does_not_depend() -> None:
     model = torch.nn.Linear(2, 1)
     assert torch.equal(gradient_vector(3 * model.bias.sum(), model), torch.tensor([0.0, 0.0, 3.0]))
+
+
+def test_the_whole_state_leaves_out_what_is_held_back() -> None:
+    first = nn.Linear(2, 3)
+    model = nn.Sequential(first, nn.BatchNorm1d(3))
+    hold_back(model, frozenset({"0.weight"}))
+    state = read_state(model)
+    assert len(state) == 3 + 4 * 3 + 1
+    frozen = first.weight.clone()
+    write_state(model, state + 1)
+    assert torch.equal(read_state(model), state + 1)
+    assert torch.equal(first.weight, frozen)

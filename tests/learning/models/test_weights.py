@@ -9,7 +9,7 @@ import torch
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.registry import build_model
-from fedchain.learning.models.weights import hash_file, head_names, load_weights, validate_file
+from fedchain.learning.models.weights import hash_file, hash_tensors, head_names, load_weights, validate_file
 
 State = dict[str, torch.Tensor]
 
@@ -115,3 +115,12 @@ def test_the_head_is_the_last_linear_layer() -> None:
     assert head_names(build_model("mlp", 0)) == {"fc.weight", "fc.bias"}
     assert head_names(build_model("vit-tiny", 0)) == {"head.weight", "head.bias"}
     assert head_names(torch.nn.Conv2d(1, 1, 1)) == frozenset()
+
+
+def test_the_hash_of_tensors_is_that_of_names_types_shapes_and_values_in_any_order() -> None:
+    tensors = {"a": torch.zeros(2, 3), "b": torch.ones((), dtype=torch.bfloat16)}
+    digest = hash_tensors(tensors)
+    assert hash_tensors(dict(reversed(tensors.items()))) == digest
+    assert hash_tensors(tensors | {"a": torch.zeros(3, 2).T}) == digest, "whatever the layout in memory"
+    others = [{"a": torch.zeros(3, 2)}, {"a": -torch.zeros(2, 3)}, {"b": torch.ones(())}, {"c": torch.zeros(0)}]
+    assert len({digest, *(hash_tensors(tensors | other) for other in others)}) == 5

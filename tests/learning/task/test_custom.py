@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -19,11 +21,24 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.round import OffChain
 from fedchain.learning.task.custom import build_own_module, describe_task, load_task, open_data_source
+from fedchain.learning.worker.checkpoint import MODEL_PREFIX
 from fedchain.learning.worker.learner import Learner
-from tests.support.learning.federation import check
+from tests.support.learning.federation import Federation, check, read_payload
 from tests.support.learning.own_task import Net, config, load, points
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
+
+
+class Half(Net):
+    """With frozen numbers of half the size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen.to(torch.bfloat16)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        embedding = torch.relu(self.norm(self.hidden(x + self.frozen(x.to(torch.bfloat16)).float())))
+        return embedding, self.head(embedding)
 
 
 class Plain(Net):
@@ -110,6 +125,71 @@ def test_frozen_parameters_stay() -> None:
     learner.contribute(0, "update", 1, b"")
     assert torch.equal(model.frozen.weight, frozen)
     assert not torch.equal(model.hidden.weight, trained)
+
+
+FROZEN = {"frozen.weight", "frozen.bias"}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "blade-fl", "scaffold", "fedadam", "moon", "demlearn", "mtfl"])
+def test_frozen_parameters_are_in_no_post_no_knowledge_and_no_checkpoint(method: str) -> None:
+    federation = Federation(config(method), task=load)
+    (made, *_) = federation.play(2)
+    assert federation.rules.info.frozen == FROZEN
+    named = [*read_payload(federation.rules, made.payload), *federation.known()]
+    named += load_tensors(federation.learner.checkpoint(1))
+    assert not [name for name in named if "frozen" in name]
+    assert [name for name in named if "hidden.weight" in name]
+
+
+def test_a_document_from_before_has_frozen_parameters_posted_as_buffers() -> None:
+    shapes = Federation(config("fedavg"), task=load).rules.info
+    older = Federation(config("fedavg", shapes=replace(shapes, frozen=frozenset(), frozen_hash="")), task=load)
+    (made, *_) = older.play()
+    assert "buffer.frozen.weight" in read_payload(older.rules, made.payload)
+    assert MODEL_PREFIX + "frozen.weight" in load_tensors(older.learner.checkpoint(1))
+
+
+def with_other(member: int) -> Any:
+    model = Net()
+    if member == 1:
+        torch.nn.init.zeros_(model.frozen.bias)
+    return model, points(60), points(20)
+
+
+def test_members_with_other_frozen_parameters_never_post_beside_each_other() -> None:
+    federation = Federation(config("fedavg"), task=with_other)
+    federation.learner.prepare(0)
+    with pytest.raises(ConfigurationError, match=r"2 frozen tensors have SHA-256 [0-9a-f]{64}, but in the genesis it"):
+        federation.learner.prepare(1)
+    Federation(config("dfpl"), task=with_other).play()  # it exchanges no parameters
+    with pytest.raises(ConfigurationError, match="2 frozen tensors have SHA-256"):
+        Federation(config("fedavg", hyperparameters={"shared_init": False}), task=load).play()
+
+
+def test_frozen_parameters_may_be_of_any_type() -> None:
+    federation = Federation(config("fedavg"), task=returns((Half, points(60), points(20))))
+    federation.play(2)
+    restored = federation.new_learner()
+    restored.restore(0, federation.learner.checkpoint(0))
+    assert restored.checkpoint(0) == federation.learner.checkpoint(0)
+
+
+def test_frozen_parameters_of_a_file_are_bound_by_its_hash(tmp_path: Path) -> None:
+    path = tmp_path / "net.safetensors"
+    save_file(Net().state_dict(), path)
+    federation = Federation(config("fedavg", weights=str(path)), task=load)
+    assert federation.rules.info.frozen == FROZEN
+    assert federation.rules.info.frozen_hash == ""
+    federation.play()
+    assert torch.equal(federation.client(1).model.state_dict()["frozen.bias"], load_file(path)["frozen.bias"])
+
+    def frozen_head() -> Any:
+        model = Net()
+        model.head.requires_grad_(False)
+        return model, points(60), points(20)
+
+    with pytest.raises(ConfigurationError, match="weights_head is new, but the last layer is frozen"):
+        describe_task(config("fedavg", weights=str(path), weights_head="new"), frozen_head)
 
 
 def build_first(member: int) -> Any:

@@ -46,6 +46,18 @@ def play(
     return history, knowledge
 
 
+@pytest.mark.parametrize("method", ["dfpl", "fedavg"])
+def test_amended_values_train_as_if_they_had_been_founded_from_then_on(method: str) -> None:
+    learner, other = Learner(config(method)), Learner(config(method, learning_rate=0.05))
+    learner.amend((("learning_rate", "0.05"),))
+    assert learner.contribute(1, "update", 1, b"") == other.contribute(1, "update", 1, b"")
+    learner.amend(())
+    usual = Learner(config(method))
+    assert learner.contribute(2, "update", 1, b"") == usual.contribute(2, "update", 1, b"")
+    with pytest.raises(ConfigurationError, match="local_steps of"):
+        learner.amend((("local_steps", "3"),))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "chosen",

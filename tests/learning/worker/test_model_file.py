@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.base import trainable_names
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.worker.model_file import (
     read_model,
@@ -13,6 +15,8 @@ from fedchain.learning.worker.model_file import (
     write_model,
 )
 from tests.support.learning.federation import Federation, config, with_norm
+from tests.support.learning.lora_task import load
+from tests.support.learning.own_task import config as own_config
 
 
 def test_a_checkpoint_holds_the_model_under_its_own_names() -> None:
@@ -50,7 +54,14 @@ def test_a_state_is_a_copy_and_survives_the_file() -> None:
     first, last = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
     last.weight = first.weight  # tied
     module = torch.nn.Sequential(first, torch.nn.BatchNorm1d(3), last)
-    state = state_of(module)
+    info = ModelInfo(
+        tuple((name, tuple(value.shape)) for name, value in module.state_dict().items()),
+        3,
+        3,
+        trainable_names(module),
+        frozenset(),
+    )
+    state = state_of(module, info)
     read = read_model(write_model(state, {"round": "3"}))
     assert {name: (value.dtype, value.tolist()) for name, value in read.items()} == {
         name: (value.dtype, value.tolist()) for name, value in module.state_dict().items()
@@ -60,3 +71,38 @@ def test_a_state_is_a_copy_and_survives_the_file() -> None:
     assert not torch.equal(state["0.weight"], first.weight)
     with pytest.raises(ConfigurationError, match="4 bytes are no safetensors file"):
         read_model(b"what")
+
+
+@pytest.mark.parametrize("adapters", ["mean", "ffa", "fedex"])
+def test_a_member_s_model_is_measured_without_the_frozen_tensors_that_all_have(adapters: str) -> None:
+    federation = Federation(own_config("fedavg", hyperparameters={"local_steps": 5, "adapters": adapters}), task=load)
+    made = federation.play(2)
+    state, learner = state_of_checkpoint(federation.learner.checkpoint(1)), federation.new_learner()
+    assert "first.base_layer.bias" not in state
+    assert ("first.base_layer.weight" in state) == (adapters == "fedex"), "its residual is the run's own"
+    assert made[1].trained is not None
+    assert learner.measure(state, 1, [1])[0].local_accuracy == made[1].trained.local_accuracy
+    whole = federation.client(1).model.state_dict()
+    assert learner.measure(whole, 1, [1])[0].local_accuracy == made[1].trained.local_accuracy
+    with pytest.raises(ConfigurationError, match=r"first.base_layer.bias of the model is frozen, .* other values"):
+        learner.measure(whole | {"first.base_layer.bias": torch.zeros(6)}, 1, [1])
+    del state["head.bias"]
+    with pytest.raises(ConfigurationError, match=r"head.bias of the model: \(3,\) expected"):
+        learner.measure(state, 1, [1])
+
+
+@pytest.mark.parametrize("adapters", ["mean", "ffa"])
+def test_the_common_adapters_are_measured_on_a_member_s_frozen_model(adapters: str) -> None:
+    federation = Federation(own_config("fedavg", hyperparameters={"local_steps": 5, "adapters": adapters}), task=load)
+    federation.play(2)
+    received = federation.learner.evaluate_received(1, 3, federation.knowledge)
+    assert received is not None
+    state = state_of_knowledge(federation.known(), federation.rules.info)
+    assert federation.new_learner().measure(state, 1, [1])[0].local_accuracy == received.local_accuracy
+
+
+def test_a_common_model_with_residuals_is_no_file() -> None:
+    federation = Federation(own_config("fedavg", hyperparameters={"local_steps": 5, "adapters": "fedex"}), task=load)
+    federation.play()
+    with pytest.raises(ConfigurationError, match=r"what members add to their first\.base_layer\.weight; ask for a"):
+        state_of_knowledge(federation.known(), federation.rules.info)

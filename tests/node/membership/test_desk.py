@@ -7,7 +7,8 @@ import pytest
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import Change, ChangeKind, propose_removal
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, propose_removal
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import ChangeMessage
@@ -21,6 +22,9 @@ from tests.support.chain.builders import keys
 from tests.support.chain.changes import approved, joining, living_genesis
 from tests.support.node.inviting import NEWCOMER, Host
 from tests.support.node.stage import Stage
+
+LEARNING = (("clients", "9"), ("method", '"fedavg"'))
+"""A task whose method lets its step size change."""
 
 
 class Nobody:
@@ -176,7 +180,7 @@ def test_another_key_is_asked_for_once_and_both_keys_sign() -> None:
 
 @pytest.mark.parametrize("admission", [Admission.QUORUM, Admission.CLOSED])
 def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admission: Admission) -> None:
-    it = office(admission=admission, away_after=3)
+    it = office(admission=admission, away_after=3, learning=LEARNING)
     desk = Desk(it, it.chain.key(it.me), Nobody())
 
     def ask(*values: str) -> str:
@@ -190,10 +194,37 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
     assert it.ask("approve", which=change.hash.hex()[:8]).startswith("it was approved of here before, amend ")
     with pytest.raises(NodeConfigError, match="members cannot be amended, these can: away_after, "):
         ask("members=3")
-    with pytest.raises(NodeConfigError, match="'away_after=-1' is not of the form NAME=NUMBER"):
+    with pytest.raises(NodeConfigError, match="away_after is -1, a whole number is expected"):
         ask("away_after=-1")
     with pytest.raises(NodeConfigError, match="amendment: "):
         ask("phase_timeout_ms=0")
+
+
+def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_approved_of() -> None:
+    it = office(learning=LEARNING)
+    desk = Desk(it, it.chain.key(it.me), Nobody())
+
+    def ask(*values: str) -> str:
+        answer = desk.answer({"ask": "amend", "values": [*values]})
+        assert answer is not None
+        return str(answer["said"])
+
+    assert "of parameters: 1 of 4 approve" in ask("learning_rate=0.05", "committee_size=4")
+    (change,) = it.node.open_changes()
+    assert change.amendment is not None
+    assert change.amendment.values == (("committee_size", 4), ("hyperparameters.learning_rate", "0.05"))
+    (line,) = [line for line in account_lines(desk.answer({"ask": "members"}) or {}) if change.hash.hex()[:8] in line]
+    assert "(committee_size 4, learning_rate 0.05, two rounds later)" in line
+    with pytest.raises(NodeConfigError, match="local_steps cannot be amended, these can: away_after, "):
+        ask("local_steps=3")
+    with pytest.raises(NodeConfigError, match="learning_rate must lie in"):
+        ask("learning_rate=-1")
+    voucher = next(key for key in keys(5) if key.public_key != it.me)
+    for name, text in (("local_steps", "3"), ("learning_rate", "nan"), ("learning_rate", '"fast"')):
+        other = propose_amendment(amendment_of({f"hyperparameters.{name}": text}), "x", sequence=0, until=9)
+        it.receive(ChangeMessage(other.approved(voucher, it.genesis.chain_id)))
+        with pytest.raises(NodeConfigError, match=name):
+            it.ask("approve", which=other.hash.hex())
 
 
 def test_a_member_goes_away_by_its_own_word() -> None:

@@ -431,7 +431,7 @@ def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Pa
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
         write_frame(orders, [[], []])
         assert read_frame(answers) == ["ready"]
-        write_frame(orders, [0, "no such phase", 1, b"", 0])
+        write_frame(orders, [0, "no such phase", 1, b"", 0, []])
         assert read_frame(answers) == ["failed", "KeyError: 'no such phase'"]
         assert process.wait(TIMEOUT_S) == 1, "a signal would be below 0"
 
@@ -442,7 +442,7 @@ def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) 
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
         write_frame(orders, [[], []])  # it was dealt nothing, and the members are the founders
         assert read_frame(answers) == ["ready"]
-        write_frame(orders, [0, "update", 1, b"", 0])
+        write_frame(orders, [0, "update", 1, b"", 0, []])
         orders.close()
         assert process.wait(TIMEOUT_S) == 0
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]

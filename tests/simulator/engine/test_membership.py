@@ -3,15 +3,20 @@
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
+import fedchain
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.membership.member import Standing
+from fedchain.learning.round import OffChain
+from fedchain.learning.worker.learner import Learner
 from fedchain.network.messages import FinalMessage
 from fedchain.node.core.effects import Stop
 from fedchain.node.core.events import Tick
 from fedchain.node.core.parts import Conduct
+from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.disturbances import Fault, MemberChange
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
@@ -132,6 +137,25 @@ def test_parameters_change_while_the_federation_goes_on() -> None:
     assert node is not None
     assert (node.head.rules.omission_slack_ms, node.head.rules.rounds) == (3_000, 12)
     assert (node.genesis.rounds, len(simulation.recorder.rows)) == (10, 12)
+
+
+def test_an_amended_step_size_trains_everybody_from_its_round_on() -> None:
+    """As a plain loop does that takes the other step size from round 4 on."""
+    slower = MemberChange(round=2, kind="amend", values={"learning_rate": 0.01}, reason="it diverges")
+    said: dict[str, Any] = {"peers": 3, "rounds": 5, "admission": "quorum", "hyperparameters": {"local_steps": 2}}
+    run = fedchain.simulate("fedavg", changes=(slower,), keep_models=False, **said)
+    assert run.violations == ()
+    config, rules = learning_from_genesis(run.chain.genesis), run.chain.rules
+    members = run.chain.genesis.members
+    learner, knowledge = Learner(config), b""
+    for number in range(1, 6):
+        learner.amend((("learning_rate", "0.01"),) if number >= 4 else ())
+        posts = [(members[client], learner.contribute(client, "update", number, knowledge)) for client in range(3)]
+        occasion = OffChain("update", number, members)
+        knowledge = rules.aggregate(occasion, knowledge, sorted((member, made.payload) for member, made in posts))
+        found, expected = run.chain.tensors(number), rules.read_knowledge(knowledge)
+        assert expected is not None
+        assert all(np.array_equal(found[name], expected[name]) for name in expected), f"round {number}"
 
 
 def test_nodes_that_do_not_know_a_version_stop_before_its_first_round(monkeypatch: pytest.MonkeyPatch) -> None:

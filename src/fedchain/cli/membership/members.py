@@ -40,10 +40,12 @@ def amend(
     folder: Path,
     values: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=NUMBER...", help="Parameters of the founding document, in its units."),
+        typer.Argument(
+            metavar="NAME=VALUE...", help="Parameters of the founding document, in its units; or learning_rate."
+        ),
     ],
 ) -> None:
-    """Propose other values of the founding document's parameters, and approve of them; a quorum decides."""
+    """Propose other values of what was founded, and approve of them; a quorum decides."""
     with clear_errors():
         typer.echo(_ask(folder, {"ask": "amend", "values": values})["said"])
 

@@ -152,9 +152,12 @@
       root = hex(below.items[HEADER.members].value);
     }
     expect(await sha256(set.raw) === root, "the members that came with it are not those that the header below names");
-    const members = set.items.map((item) => hex(item.items[1].value));
-    const places = set.items.map((item) => join(new Uint8Array(4), placeOf(item.items[0].value)));
-    const electors = await electorsOf(members, rules.committee, parent, places);
+    const isAmended = set.items[0]?.items.length === 1; // the committee's size, before the members
+    const committee = isAmended ? set.items[0].items[0].value : rules.committee;
+    const pairs = set.items.slice(isAmended ? 1 : 0);
+    const members = pairs.map((item) => hex(item.items[1].value));
+    const places = pairs.map((item) => join(new Uint8Array(4), placeOf(item.items[0].value)));
+    const electors = await electorsOf(members, committee, parent, places);
     return { members, active: members, convicted: new Set(), electors };
   };
 

@@ -1,0 +1,48 @@
+"""Values of amendments: from the names that people use to those of the chain, and whether the method can take them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.amendment import AMENDABLE, LEARNING, TEXT_SIZE_MAX, Amendments
+from fedchain.learning.amended import amended_config
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.registry import load_method
+from fedchain.node.founding.task import learning_from_genesis
+
+NUMBER_MAX = 2**64 - 1
+"""Largest number that the chain writes."""
+
+
+def amended_values(genesis: Genesis, named: Mapping[str, Any]) -> dict[str, int | str]:
+    """The values of an amendment: parameters of the chain are whole numbers, all others are the method's.
+
+    Raises ConfigurationError for a name or a value that cannot be amended.
+    """
+    values: dict[str, int | str] = {}
+    asks = named.keys() - set(AMENDABLE)
+    allowed = load_method(learning_from_genesis(genesis).method).amendable if asks else frozenset[str]()
+    for name, value in named.items():
+        if name in allowed:
+            values[LEARNING + name] = json.dumps(value)
+        elif name not in AMENDABLE:
+            known = ", ".join((*AMENDABLE, *sorted(allowed)))
+            raise ConfigurationError(f"{name} cannot be amended, these can: {known}")
+        elif type(value) is not int or not 0 <= value <= NUMBER_MAX:
+            raise ConfigurationError(f"{name} is {value!r}, a whole number is expected")
+        else:
+            values[name] = value
+    if long := [name for name, value in values.items() if isinstance(value, str) and len(value) > TEXT_SIZE_MAX]:
+        raise ConfigurationError(f"{long[0].removeprefix(LEARNING)} has more than {TEXT_SIZE_MAX} characters")
+    return values
+
+
+def expect_of_use(genesis: Genesis, known: Amendments, values: Iterable[tuple[str, int | str]]) -> None:
+    """Raise ConfigurationError if the method cannot take these values of its hyper-parameters, where there are any.
+
+    A quorum approves, so that an honest member's program has looked: the chain itself does not know the method.
+    """
+    own = Amendments(tuple(values)).hyperparameters
+    if own:
+        amended_config(learning_from_genesis(genesis), (dict(known.hyperparameters) | dict(own)).items())
