@@ -49,6 +49,9 @@ CRIME_SIZE_MAX = 512
 NUMBER_MAX = 2**62
 """Largest height, round or time in a state that is fetched: later values have to fit into 64 bits, too."""
 
+APPLIED_MAX = 8
+"""Most states that are remembered with the block that led to each."""
+
 WORK_SIZE = 40
 """Bytes of the accumulated work, which exceeds 64 bits: a block adds at most 2²⁵⁵."""
 
@@ -100,9 +103,11 @@ class State:
     """The rules in force: the founding document with the amendments that have begun, and with its own chain id."""
     root: Hash = field(init=False, compare=False)
     """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
+    _encoded: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "root", sha256(self.encode()))
+        object.__setattr__(self, "_encoded", self._written())
+        object.__setattr__(self, "root", sha256(self._encoded))
 
     def owed_to(self, post: PostKey) -> Owed | None:
         """The phase of an earlier round that a post is owed to; None if it is not owed."""
@@ -140,10 +145,15 @@ class State:
         return weigh(self.bits, self.records[roster.seats[miner]].weight, weights)
 
     def encode(self) -> bytes:
-        """The canonical bytes of the state, without the parts that follow from them and the genesis document."""
-        roster, deciders = self.roster, bytearray(len(self.roster))
-        for place, key in enumerate(_keys_at(self.records, self.height) or roster.members):
-            deciders[place] = key in self.deciders
+        """The canonical bytes of the state, without the parts that follow from them and the genesis document.
+
+        They are one object for all that hold the state.
+        """
+        return self._encoded
+
+    def _written(self) -> bytes:
+        roster = self.roster
+        deciders = bytes(map(self.deciders.__contains__, _keys_at(self.records, self.height) or roster.members))
         members = [record.to_record() for record in self.records] if self.records else b"".join(roster.members)
         owed = [[item.to_record() for item in self.owed]] if self.records else []
         return encode(
@@ -163,7 +173,7 @@ class State:
                 members,
                 self.punctuality,
                 [crime.to_record() for crime in self.convicted],
-                bytes(deciders),
+                deciders,
                 *([self.amendments.to_record()] if self.records else []),
                 *owed,
             ]
@@ -301,7 +311,35 @@ def genesis_state(genesis: Genesis) -> State:
 
 
 def apply_block(genesis: Genesis, state: State, block: Block) -> State:
-    """The state after a valid ``block`` on top of ``state``."""
+    """The state after a valid ``block`` on top of ``state``.
+
+    The newest ones are remembered: a block is judged more than once, and in a simulation by many peers, which then
+    share the state after it.
+    """
+    return _applied(_Step(genesis, state, block))
+
+
+class _Step:
+    """A block to apply. It equals another one of the same block object on an equal state."""
+
+    __slots__ = ("block", "genesis", "state")
+
+    def __init__(self, genesis: Genesis, state: State, block: Block) -> None:
+        self.genesis, self.state, self.block = genesis, state, block
+
+    def __hash__(self) -> int:
+        return hash((id(self.block), self.state.root))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Step):
+            return NotImplemented
+        is_same = self.block is other.block and self.genesis is other.genesis
+        return is_same and self.state.root == other.state.root
+
+
+@lru_cache(maxsize=APPLIED_MAX)
+def _applied(step: _Step) -> State:
+    genesis, state, block = step.genesis, step.state, step.block
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
     records = succeed(state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase)

@@ -28,6 +28,7 @@ from fedchain.learning.payload.part_folder import PARTS
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.training.measured import Measurements
 from fedchain.learning.worker.building import PlannedLearner, build_learner
 from fedchain.learning.worker.plan import LearnerPlan, Named
 from fedchain.node.custody.dealing import deal_keys, share_bytes
@@ -243,11 +244,14 @@ class Run:
         add_origins(files, config, self._genesis.chain_id, outcome)
 
     def _open_chain(self, folder: Path) -> Store:
-        """Create the store of the chain; a resumed run replaces it, as it replays the chain from its first block."""
+        """Create the store of the chain; a resumed run replaces it, as it replays the chain from its first block.
+
+        So it need not be durable, as a node's is.
+        """
         with STARTING:
             if self._record.resumptions:
                 shutil.rmtree(folder, ignore_errors=True)
-            store = Store.create(folder, self._genesis)
+            store = Store.create(folder, self._genesis, is_durable=False)
         self._opened.callback(store.close)
         return store
 
@@ -312,7 +316,7 @@ def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> Planne
     flippers = sorted({peer for row in scenario.adversaries if row.behaviour == "label-flipper" for peer in row.peers})
     plan = LearnerPlan(
         config=config,
-        test_local=scenario.test_local,
+        measurements=Measurements(scenario.evaluate_every, scenario.rounds, scenario.test_local),
         device=scenario.device,
         vectorize_clients=scenario.vectorize_clients,
         members=tuple(key.public_key for key in simulation_keys(scenario)),

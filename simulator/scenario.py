@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _UNSAID = MappingProxyType(
     {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 2, "weights": "", "weights_head": "file"}
-    | {"late_rounds": 0}
+    | {"late_rounds": 0, "evaluate_every": 1}
 )
 """Settings that a file leaves out at these values, as before there were such settings."""
 
@@ -94,6 +94,9 @@ class Scenario(Consensus):
     and executor decide. On the processor that is done for small models without convolutions alone, which gain by it."""
     train_ahead: bool = True
     """Peers train on a candidate's knowledge while it is voted on; that changes the speed and nothing else."""
+    evaluate_every: Annotated[int, Range(0, 1_000_000)] = 1
+    """Rounds between measurements of models on their clients' own test sets; the last round always is. A measurement on
+    the whole test set includes one. 0: none but those."""
     test_every: Annotated[int, Range(0, 1_000_000)] = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""
     test_local: bool = True

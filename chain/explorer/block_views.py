@@ -3,6 +3,7 @@
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
+from fedchain.chain.explorer.founding import plain_values
 from fedchain.chain.explorer.history import Entry
 from fedchain.chain.explorer.views import (
     BlockSummary,
@@ -135,14 +136,19 @@ def view_places(state: State) -> tuple[PlaceView, ...]:
     )
 
 
+def _begin(change: Change, round_number: int) -> int:
+    return (change.amendment.round if change.amendment is not None else 0) or round_number + ROUNDS_AHEAD
+
+
 def _change(change: Change, round_number: int) -> ChangeView:
     return ChangeView(
         kind=change.kind.name.lower(),
-        member=address(change.member),
+        member=address(change.member) if change.member else "",
         text=change.text,
         key=address(change.key) if change.key else "",
-        round=None if change.key else round_number + ROUNDS_AHEAD,
+        round=None if change.key else _begin(change, round_number),
         until=change.until,
+        values=() if change.amendment is None else plain_values(change.amendment.values),
         approvals=tuple(address(approval.approver) for approval in change.approvals),
     )
 

@@ -24,8 +24,9 @@ from fedchain.chain.explorer.block_views import (
     view_post,
 )
 from fedchain.chain.explorer.columns import Columns
+from fedchain.chain.explorer.founding import view_rules
 from fedchain.chain.explorer.held import HeldChain
-from fedchain.chain.explorer.history import Entry
+from fedchain.chain.explorer.history import Entry, follow
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
@@ -48,6 +49,7 @@ from fedchain.chain.explorer.views import (
     PlaceView,
     Recomputation,
     RoundView,
+    RulesView,
     TransactionProof,
     TransactionView,
 )
@@ -200,12 +202,30 @@ class Explorer:
 
     def places(self, height: int | None = None) -> tuple[PlaceView, ...]:
         """All places at a height, or at the open one; none where members are the same for ever. Raises NotFound."""
+        return view_places(self._below(height))
+
+    def rules(self, height: int | None = None) -> RulesView:
+        """The values of amendments in place of founded ones at a height, or at the open one. Raises NotFound."""
+        return view_rules(self.genesis, self._below(height))
+
+    def counted(self, first: int, last: int) -> Iterator[tuple[int, frozenset[int]]]:
+        """The places that count at each height from one to another, by height; none where members never change."""
+        state = self._store.state_before(first) if self.state.records else None
+        for entry in self._chain.entries(first, last) if state is not None else ():
+            if state is None:
+                return
+            active = filter(state.roster.is_active, state.roster.members)
+            yield entry.block.header.height, frozenset(map(state.roster.seats.__getitem__, active))
+            state = follow(self.genesis, state, entry.block)
+
+    def _below(self, height: int | None) -> State:
+        """The state that a height, or the open one, stands on. Raises NotFound."""
         if height is None or height == self.state.height + 1:
-            return view_places(self.state)
+            return self.state
         before = self._store.state_before(height) if height in self.held else None
         if before is None:
             raise NotFound(f"the members at height {height} are not known here")
-        return view_places(before)
+        return before
 
     @property
     def numbers(self) -> dict[str, int]:

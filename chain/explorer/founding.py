@@ -1,4 +1,5 @@
-"""The genesis document as an answer: the founding document of a federation, height 0 of its chain."""
+"""The genesis document as an answer: the founding document of a federation, height 0 of its chain; and what amendments
+put in its place."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +7,10 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
+from fedchain.chain.explorer.views import AmendmentView, ParameterView, RulesView
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.amendment import LEARNING, Values
+from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.wording import printable
 
@@ -40,6 +44,34 @@ def plain_genesis(genesis: Genesis) -> dict[str, Any]:
         else:
             found[name] = value.value if isinstance(value, Enum) else value
     return found
+
+
+def view_rules(genesis: Genesis, state: State) -> RulesView:
+    """The parameters that have another value behind a state than in the founding document."""
+    in_force = state.amendments.in_force
+    found = [
+        ParameterView(short, founded(genesis, name), value)
+        for (name, _), (short, value) in zip(in_force, plain_values(in_force), strict=True)
+    ]
+    coming = tuple(AmendmentView(item.round, plain_values(item.values)) for item in state.amendments.coming)
+    return RulesView(state.height + 1, state.round, tuple(found), coming)
+
+
+def plain_values(values: Values) -> tuple[tuple[str, Any], ...]:
+    """An amendment's values by the names that people use."""
+    return tuple(
+        (name.removeprefix(LEARNING), _parse(str(value)) if name.startswith(LEARNING) else value)
+        for name, value in values
+    )
+
+
+def founded(genesis: Genesis, name: str) -> Any:
+    """The founding document's value for a name of an amendment; None if it says none."""
+    if not name.startswith(LEARNING):
+        return getattr(genesis, name)
+    pairs = _parse(dict(genesis.learning).get("hyperparameters", ""))
+    known = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2] if isinstance(pairs, list) else []
+    return next((value for own, value in known if own == name.removeprefix(LEARNING)), None)
 
 
 def _settings(genesis: Genesis) -> list[tuple[str, Any]]:

@@ -5,6 +5,7 @@ table.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from fedchain.chain.block import Header
 from fedchain.chain.merkle import MerkleProof, is_in_tree
@@ -190,7 +191,7 @@ class ChangeView:
     kind: str
     """The way in which the membership changes: join, leave, remove, back, and so on."""
     member: str
-    """Address of the member that it is about, or of the key that joins."""
+    """Address of the member that it is about, or of the key that joins; empty if it is about parameters."""
     text: str
     """A name or a reason, for people."""
     key: str
@@ -199,8 +200,46 @@ class ChangeView:
     """Round from which on it holds; None for another key, which holds at the next height."""
     until: int
     """Last height whose block could count it."""
+    values: tuple[tuple[str, int | str], ...]
+    """Names and values of parameters; none if it is about a member."""
     approvals: tuple[str, ...]
     """Addresses of the members that approved of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterView:
+    """A parameter that an amendment changed."""
+
+    name: str
+    """Its name in the founding document, or in the learning method."""
+    founded: Any
+    """The founding document's value; None if it does not say one."""
+    value: Any
+    """The value in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class AmendmentView:
+    """An amendment that the chain counts, and that does not hold yet."""
+
+    round: int
+    """The round from which on it holds."""
+    values: tuple[tuple[str, int | str], ...]
+    """Names and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulesView:
+    """The amended values at one height, in place of the founding document's, and those on their way."""
+
+    height: int
+    """The height that is decided by them."""
+    round: int
+    """Its round."""
+    amended: tuple[ParameterView, ...]
+    """Parameters with an amended value, by name."""
+    coming: tuple[AmendmentView, ...]
+    """Amendments on their way, the next one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +354,8 @@ class RoundPart:
     round: int
     """The round."""
     state: str
-    """``posted``, ``late``, ``lost`` (its post is in no block), ``absent``, ``refused`` or ``aggregator``."""
+    """``posted``, ``late``, ``lost`` (its post is in no block), ``absent``, ``outside`` (it did not count),
+    ``refused`` or ``aggregator``."""
     height: int
     """Block that counts its post, or lacks it."""
     reason: str

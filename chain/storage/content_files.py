@@ -26,17 +26,18 @@ def make_folder(folder: Path) -> None:
     folder.chmod(FOLDER_MODE)  # it may have existed
 
 
-def write_content(folder: Path, content: Content) -> None:
+def write_content(folder: Path, content: Content, *, is_durable: bool = True) -> None:
     """Write a file that appears under its name complete and on disk, or not at all. The caller holds the lock.
 
-    A file of the right size is left as it is: one that is known to be damaged was deleted before.
+    A file of the right size is left as it is: one that is known to be damaged was deleted before. A content that
+    need not be durable may be lost with the machine's power, and is written faster.
     """
     path, root = content_path(folder, content.hash), folder / CONTENTS
     if path.exists() and path.stat().st_size == len(content.data):
         return
     root.mkdir(mode=FOLDER_MODE, exist_ok=True)
     path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    if next(path.parent.iterdir(), None) is None:  # new, or a crash came before its name was durable
+    if is_durable and next(path.parent.iterdir(), None) is None:  # new, or a crash came before its name was durable
         sync_folder(root)
         sync_folder(folder)
     # There is one writer and it writes one file at a time, so one temporary name does and never piles up.
@@ -44,10 +45,12 @@ def write_content(folder: Path, content: Content) -> None:
     temporary.unlink(missing_ok=True)
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb") as file:
         file.write(content.data)
-        file.flush()
-        os.fsync(file.fileno())
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
     temporary.replace(path)
-    sync_folder(path.parent)
+    if is_durable:
+        sync_folder(path.parent)
 
 
 def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:

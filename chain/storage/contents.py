@@ -31,8 +31,10 @@ faster than a file. Larger ones would bloat the database, which the log copies o
 class Contents:
     """The contents of a folder. A damaged one is logged once and counts as not held until it is written again."""
 
-    def __init__(self, folder: Path, reader: sqlite3.Connection, writer: sqlite3.Connection) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, reader: sqlite3.Connection, writer: sqlite3.Connection, *, is_durable: bool = True
+    ) -> None:
+        self._folder, self._is_durable = folder, is_durable
         self._reader = reader
         self._writer = writer
         self._damaged: set[Hash] = set()
@@ -86,7 +88,7 @@ class Contents:
         """Write the files before the rows: a crash between the two leaves files without rows, which nobody reads."""
         for content in contents:
             if len(content.data) > ROW_SIZE_MAX:
-                write_content(self._folder, content)
+                write_content(self._folder, content, is_durable=self._is_durable)
 
     def delete_damaged_files(self) -> frozenset[Hash]:
         """Delete the files of damaged contents, before their rows; return the hashes of all damaged contents."""

@@ -54,19 +54,21 @@ class Store(Records):
         writer: sqlite3.Connection | None,
         genesis: Genesis,
         lock: int | None,
+        *,
+        is_durable: bool = True,
     ) -> None:
         """Use :meth:`create` or :meth:`open`."""
         super().__init__(folder, genesis, reader)
         self._writer = reader if writer is None else writer
         self._lock = lock
-        self._contents = Contents(folder, reader, self._writer)
+        self._contents = Contents(folder, reader, self._writer, is_durable=is_durable)
         self._base = 1  # a read-only store looks it up each time: the writer goes on
         if writer is not None:
             self._recover()
 
     @classmethod
-    def create(cls, folder: Path, genesis: Genesis) -> Self:
-        """Make ``folder`` if needed and begin a chain in it.
+    def create(cls, folder: Path, genesis: Genesis, *, is_durable: bool = True) -> Self:
+        """Make ``folder`` if needed and begin a chain in it. For ``is_durable`` see :meth:`open`.
 
         Raises:
             StoreError: there is a chain already, another process writes there, or the disk refuses.
@@ -82,14 +84,17 @@ class Store(Records):
                 sync_folder(folder.parent)
             finally:
                 os.close(lock)
-        return cls.open(folder, genesis)
+        return cls.open(folder, genesis, is_durable=is_durable)
 
     @classmethod
-    def open(cls, folder: Path, genesis: Genesis | None = None, *, read_only: bool = False) -> Self:
+    def open(
+        cls, folder: Path, genesis: Genesis | None = None, *, read_only: bool = False, is_durable: bool = True
+    ) -> Self:
         """Open the chain in ``folder``; if ``genesis`` is given, it must be the chain that this document founded.
 
         A chain that is opened to write is first made one that can be continued: see
-        :mod:`fedchain.chain.storage.recovery`.
+        :mod:`fedchain.chain.storage.recovery`. One that could be made again need not be durable: nothing waits for the
+        disk, and what was written last may be lost with the machine's power, though not with the process.
 
         Raises:
             NotFound: no chain there.
@@ -111,7 +116,9 @@ class Store(Records):
                 writer = connect(folder / DATABASE, read_only=False)
                 undo.callback(writer.close)
                 writer.execute("PRAGMA temp_store = MEMORY")
-            store = cls(folder, reader, writer, found, lock)
+                if not is_durable:
+                    writer.execute("PRAGMA synchronous = OFF")
+            store = cls(folder, reader, writer, found, lock, is_durable=is_durable)
             undo.pop_all()
             return store
 

@@ -1,4 +1,4 @@
-"""How good a model was found to be: numbers, which processes that hold no model read, too."""
+"""How good a model was found to be, and when that is looked at: plain values for processes that hold no model, too."""
 
 from dataclasses import dataclass
 
@@ -30,3 +30,25 @@ class Evaluation:
 
     test_loss: float | None = None
     """Mean cross-entropy on the whole test set, in nats; None if not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """When models are measured on their clients' own test sets, and which are measured on the whole one."""
+
+    every: int = 1
+    """Rounds between measurements on the own test sets; 0: none but those that one on the whole test set includes."""
+
+    last: int = 0
+    """The last round, which is measured unless none is, as are those after it."""
+
+    test_local: bool = True
+    """Whether models that nobody shares may be measured on the whole test set, too."""
+
+    def is_due(self, round_number: int) -> bool:
+        """Whether a round's models are measured, whatever is asked for beside it."""
+        return self.every > 0 and (round_number % self.every == 0 or round_number >= self.last > 0)
+
+
+IN_EVERY_ROUND = Measurements()
+"""All models are measured in every round, and on the whole test set as well where that is asked for."""

@@ -35,7 +35,7 @@ class PlannedLearner(Learner):
             plan.config,
             task,
             source=source,
-            test_local=plan.test_local,
+            measurements=plan.measurements,
             members=plan.members,
             chain_id=plan.chain_id,
             stores=Stores(_resolved(plan.secrets), _resolved(plan.ledger), _resolved(plan.parts)),

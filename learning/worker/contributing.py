@@ -20,7 +20,7 @@ from fedchain.learning.seeding import derive
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.checkpoint import copy_state, restore_state
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.learning.worker.measuring import Measuring, has_test_set
+from fedchain.learning.worker.measuring import Measuring
 from fedchain.learning.worker.stores import PartsOf
 
 
@@ -86,8 +86,7 @@ class Contributing:
             received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
             posted = self._method.work(phase)(client, round)
             payload = self._encode(posted, phase, client, round_number)
-            is_measured = phase.trains and has_test_set(client)
-            local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if is_measured else None
+            local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if phase.trains else None
             epsilon = self._epsilon(client)
         written, scalars = () if bulk is None else tuple(bulk.written), _count_scalars(posted)
         parts, addressed = tuple(ref.hash for ref in written), address_bytes(payload, written)

@@ -30,7 +30,7 @@ from fedchain.learning.round import NO_CHAIN
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import open_data_source
 from fedchain.learning.task.data_source import DataSource
-from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.training.measured import IN_EVERY_ROUND, Evaluation, Measurements
 from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.worker.client_examples import ClientExamples, client_of
 from fedchain.learning.worker.clients import Clients
@@ -56,8 +56,7 @@ class Learner:
         task: where the clients' data are their own, the function that returns (model, train set, test set); without
             it, the one that the configuration names.
         source: where the clients' examples come from, if it is open already, as for several learners of one process.
-        test_local: whether models that nobody shares may be measured on the whole test set, too, which would cost more
-            than their training.
+        measurements: when models are measured, and on what: on the whole test set it may cost more than their training.
         members: public keys in the order of the partition, for methods that ask who is who; one more than clients
             where there is a dedicated aggregator.
         chain_id: identifier of the federation, to which proofs are bound.
@@ -70,7 +69,7 @@ class Learner:
         task: TaskFunction | None = None,
         *,
         source: DataSource | None = None,
-        test_local: bool = True,
+        measurements: Measurements = IN_EVERY_ROUND,
         members: Sequence[bytes] = (),
         chain_id: bytes = NO_CHAIN,
         stores: Stores = NO_STORES,
@@ -90,8 +89,8 @@ class Learner:
         self._places = config.clients + (len(members) > config.clients if members else aggregates)
         opened = partial(open_data_source, config, task) if source is None else lambda: source
         self._examples = ClientExamples(config, shared_init=self._method.shared_init, open_source=opened)
-        self._measuring = Measuring(self._method, self._examples, self._info.classes, test_local=test_local)
-        self._test_local, self._amended = test_local, Amended()
+        self._measuring = Measuring(self._method, self._examples, self._info.classes, measurements)
+        self._measurements, self._amended = measurements, Amended()
         self._place = Place(config, self._infos, tuple(members), chain_id)
         self._contributing = Contributing(self._method, self._place, self._parts_of, self._measuring)
         self._clients = Clients(self._build_client)
@@ -132,7 +131,7 @@ class Learner:
             return
         config = amended_config(self._config, amended)
         method = build_method(config.method, dict(config.hyperparameters))
-        self._measuring = Measuring(method, self._examples, self._info.classes, test_local=self._test_local)
+        self._measuring = Measuring(method, self._examples, self._info.classes, self._measurements)
         self._contributing = Contributing(method, self._place, self._parts_of, self._measuring)
         self._method, self._amended = method, amended
 

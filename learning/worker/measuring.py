@@ -13,7 +13,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training.evaluation import evaluate_local
-from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.training.measured import Evaluation, Measurements
 from fedchain.learning.worker.client_examples import ClientExamples, as_seen
 
 
@@ -24,25 +24,29 @@ class Measuring:
         method: of the task.
         examples: of the clients.
         classes: number of classes C.
-        test_local: whether models that nobody shares may be measured on the whole test set, too.
+        measurements: when they are measured, and on what.
     """
 
-    def __init__(self, method: Method, examples: ClientExamples, classes: int, *, test_local: bool) -> None:
-        self._method, self._examples, self._classes, self._test_local = method, examples, classes, test_local
+    def __init__(self, method: Method, examples: ClientExamples, classes: int, measurements: Measurements) -> None:
+        self._method, self._examples, self._classes, self._measurements = method, examples, classes, measurements
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
         self._shared: tuple[bytes, Evaluation | None] | None = None  # the last shared model's, by hash
 
     def received(self, client: Client, round: Round, knowledge: bytes, *, evaluate_test: bool) -> Evaluation | None:
-        """Measure the model that a client has just received; None if it is no shared one."""
+        """Measure the model that a client has just received; None if it is no shared one, or nothing is measured."""
         if not self._method.shares_model or round.knowledge is None or not has_test_set(client):
+            return None
+        if not (evaluate_test or self._measurements.is_due(round.number)):
             return None
         result = self._on_own(client, round)
         return _with_test(result, self._of_shared(client, knowledge)) if evaluate_test else result
 
-    def trained(self, client: Client, round: Round, *, evaluate_test: bool) -> Evaluation:
-        """Measure the client's model after a phase that trained it."""
+    def trained(self, client: Client, round: Round, *, evaluate_test: bool) -> Evaluation | None:
+        """Measure the client's model after a phase that trained it; None if nothing is measured."""
+        if not has_test_set(client) or not (evaluate_test or self._measurements.is_due(round.number)):
+            return None
         local = self._on_own(client, round)
-        if evaluate_test and self._test_local:
+        if evaluate_test and self._measurements.test_local:
             return _with_test(local, self.on_all(client.model, round.knowledge))
         return local
 

@@ -18,6 +18,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.round import NO_CHAIN
+from fedchain.learning.training.measured import IN_EVERY_ROUND, Measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class LearnerPlan:
     chain_id: bytes = NO_CHAIN
     """Identifier of the federation, to which proofs are bound."""
 
-    test_local: bool = True
-    """Whether models that nobody shares may be measured on the whole test set, too."""
+    measurements: Measurements = IN_EVERY_ROUND
+    """When models are measured, and on what."""
 
     secrets: Named | None = None
     """(client) -> its secrets; None: there are none."""
@@ -90,7 +91,7 @@ class LearnerPlan:
             config=LearningConfig(**config | {"shapes": shapes, "more_shapes": more_shapes}),
             members=tuple(record["members"]),
             chain_id=record["chain_id"],
-            test_local=record["test_local"],
+            measurements=Measurements(**record["measurements"]),
             device=record["device"],
             vectorize_clients=record["vectorize_clients"],
             **named,

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from fedchain.chain.explorer.founding import plain_values, view_rules
+from fedchain.chain.explorer.plain import plain
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import LEARNING, Amendment
+from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
@@ -42,6 +44,7 @@ def account(genesis: Genesis, head: State, changes: Sequence[Change], requests: 
         "admission": genesis.admission.value,
         "sponsors": genesis.sponsors,
         "away_after": head.rules.away_after,
+        "amended": plain(view_rules(genesis, head)),
         "members": [_member(head, number) for number in range(len(head.roster))],
         "changes": [plain_change(genesis, head, change) for change in changes],
         "requests": [plain_change(genesis, head, change) for change in requests],
@@ -64,7 +67,7 @@ def _member(head: State, number: int) -> dict[str, Any]:
 def _amended(amendment: Amendment, reason: str) -> str:
     """The values of an amendment, and why they are proposed."""
     begin = f"from round {amendment.round} on" if amendment.round else "two rounds later"
-    values = ", ".join(f"{name.removeprefix(LEARNING)} {value}" for name, value in amendment.values)
+    values = ", ".join(f"{name} {value}" for name, value in plain_values(amendment.values))
     return ": ".join(filter(None, (f"{values}, {begin}", reason)))
 
 
@@ -98,6 +101,11 @@ def account_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"{'members':12}{found['active']} of {count} count, a quorum is {found['quorum']}"
     yield f"{'admission':12}{admission_text(found['admission'], found['sponsors'], found['quorum'])}"
     yield f"{'away':12}{f'after {away}' if found['away_after'] else 'never'}"
+    for item in found["amended"]["amended"]:
+        yield f"{'amended':12}{item['name']} {item['value']}, founded with {item['founded']}"
+    for item in found["amended"]["coming"]:
+        values = ", ".join(f"{name} {value}" for name, value in item["values"])
+        yield f"{'amended':12}{values}, from round {item['round']} on"
     for member in found["members"]:
         then = f", {member['next']} from round {member['next_round']} on" if member["next"] else ""
         yield f"{member['number']:>4}  {member['address']}  {member['standing']}{then}"

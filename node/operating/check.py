@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.explorer.founding import view_rules
 from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
@@ -95,10 +97,14 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     yield _try("libraries", partial(_check_libraries, 0 if genesis is None else len(genesis.members)))
     yield _try("clock", _check_clock)
     yield finding
+    head = None if genesis is None else _head_of(folder, genesis)
+    if genesis is not None and head is not None and (found := view_rules(genesis, head)).amended:
+        amended = ", ".join(f"{item.name} {item.value} in place of {item.founded}" for item in found.amended)
+        yield Finding(Outcome.OK, "rules", f"at height {found.height}: {amended}")
     keys: list[PrivateKey] = []
-    yield from _check_key(config, unlock, genesis, keys, is_running)
+    yield from _check_key(config, unlock, genesis, head, keys, is_running)
     yield _try("folder", partial(_check_folder, folder, Path(config.genesis), genesis, is_running))
-    yield _try("disk", partial(_check_space, folder, genesis))
+    yield _try("disk", partial(_check_space, folder, genesis if head is None else head.rules))
     if not is_running:
         yield _try("port", partial(_check_port, config.listen))
     if config.metrics and not is_running:
@@ -106,8 +112,9 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     if config.announce:
         yield _try("announce", partial(_check_announced, config.announce))
     yield from _check_bootstrap(config, genesis, timeout_s)
-    if genesis is not None and keys and keys[0].public_key in genesis.index:
-        yield _try("data", partial(_check_data, config, genesis.index[keys[0].public_key], genesis))
+    seats = {} if genesis is None else genesis.index if head is None else head.roster.seats
+    if genesis is not None and keys and (member := seats.get(keys[0].public_key)) is not None:
+        yield _try("data", partial(_check_data, config, member, genesis))
     else:
         yield Finding(Outcome.WARN, "data", "not checked: without genesis document and key the member is not known")
 
@@ -173,7 +180,12 @@ def _read_genesis(path: Path) -> tuple[Genesis | None, Finding]:
 
 
 def _check_key(
-    config: NodeConfig, unlock: Unlock, genesis: Genesis | None, keys: "list[PrivateKey]", is_running: bool
+    config: NodeConfig,
+    unlock: Unlock,
+    genesis: Genesis | None,
+    head: State | None,
+    keys: "list[PrivateKey]",
+    is_running: bool,
 ) -> Iterator[Finding]:
     """Check key, membership, journal and a dealt share. A key that opens is added to ``keys``."""
     passphrases: list[str | None] = []
@@ -188,14 +200,17 @@ def _check_key(
 
     yield _try("key", look)
     if keys and genesis is not None:
-        yield _try("member", partial(_check_membership, config, keys[0], genesis))
+        yield _try("member", partial(_check_membership, config, keys[0], genesis, head))
         if not is_running:
             yield _try("journal", partial(_check_journal, config, keys[0], genesis))
         yield from _check_share(config, keys[0], passphrases[0], genesis)
 
 
-def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> str:
+def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, head: State | None) -> str:
     place = genesis.index.get(key.public_key)
+    if head is not None and (number := head.roster.seats.get(key.public_key)) is not None and place is None:
+        standing = head.records[number].standing.name.lower()
+        return f"peer {number} of {len(head.roster)}, counted from 0, {standing} at height {head.height}"
     if place is None and genesis.version >= CHANGES_VERSION and (Path(config.data) / INVITATION_FILE).exists():
         read_invitation(Path(config.data) / INVITATION_FILE)
         return f"{address(key.public_key)} is no founder; it comes, or came, on the invitation in {config.data}"
@@ -268,6 +283,20 @@ def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None, is_
     except NotFound:
         return f"{folder} is free for a new chain"
     return f"{folder} has this federation's chain, height {0 if head is None else head.block.header.height}"
+
+
+def _head_of(folder: Path, genesis: Genesis) -> State | None:
+    """The newest state of a chain whose members may change; None if none is held here."""
+    from fedchain.chain.explorer.explorer import Explorer
+    from fedchain.chain.storage.sqlite import Store
+
+    if genesis.version < CHANGES_VERSION:
+        return None
+    try:
+        with Store.open(folder / CHAIN_FOLDER, genesis, read_only=True) as store:
+            return Explorer(store).state
+    except ChainError:  # the check of the folder says it
+        return None
 
 
 def _check_space(folder: Path, genesis: Genesis | None) -> Finding | str:

@@ -135,7 +135,8 @@ class SimulatedNetwork:
         self._on_delivery, self._on_link, self._on_ban = watch.on_delivery, watch.on_link, watch.on_ban
         self._share = share
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
-        self._memberships = [Membership(members[:founders]) for _ in members]
+        first = frozenset(members[:founders])
+        self._memberships = [Membership(first) for _ in members]
         self.gates = Gates(members, self._memberships, loop.time, self._cut)
         self.bans: list[tuple[int, int]] = []
         """(peer that banned, peer that it banned), in order."""
@@ -143,6 +144,8 @@ class SimulatedNetwork:
         pairs = {(one, other) for one in later for other in range(len(members)) if one != other}
         # Pairs that a ban or the membership keeps apart, both ways round.
         self._broken = pairs | {(other, one) for one, other in pairs}
+        self.attached: set[int] = set()
+        """Peers that are up."""
         self._receivers: list[Receiver | None] = [None] * len(members)
         self._takers: list[Taker | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
@@ -187,6 +190,7 @@ class SimulatedNetwork:
         If many parcels arrive in one millisecond, ``taker`` is called first with the posts.
         """
         self._receivers[number], self._takers[number] = receiver, taker
+        (self.attached.discard if receiver is None else self.attached.add)(number)
 
     def track(self, number: int, height: int, members: Collection[PublicKey]) -> None:
         """Take the members by which a peer admits others from now on; it keeps no connection to anybody else."""

@@ -318,7 +318,9 @@ class Simulation:
         self._on_round(row, self.witness)
 
     def _measure_final_models(self) -> None:
-        """Have every peer receive the last round's knowledge, and measure that model too."""
+        """Have every peer receive the last round's knowledge, and measure that model too, unless none is measured."""
+        if not (self._scenario.evaluate_every or self._scenario.test_every):
+            return
         rounds = self.checker.finals.state.rules.rounds
         dedicated = self._founders - len(self._genesis.participants)
         clients = self.peers[: len(self.peers) - dedicated]

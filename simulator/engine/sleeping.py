@@ -85,4 +85,4 @@ class Shifts:
                 awake[number] = peer
 
     def _awake(self) -> list[SimulatedPeer]:
-        return [peer for peer in self._peers if peer.node is not None]
+        return [self._peers[number] for number in sorted(self._network.attached)]

@@ -11,11 +11,13 @@ from rich.table import Table
 
 from tests.bench.processes import Cost, Mark, measure, warning
 
-CNN = {"dataset": "fashion-mnist", "peers": 20, "rounds": 20, "test_every": 0}
-"""A network of 21,840 parameters, 20 steps of 32 images an update. Nothing is measured on the whole test set: that
-would be most of the work of both sides, and hide what the system costs."""
+UNMEASURED = {"test_every": 0, "evaluate_every": 0}
+"""No model is measured, as in the bare loops: on the whole test set that would be most of the work of both sides."""
 
-DIGITS = {"dataset": "digits", "method": "fedavg", "peers": 20, "rounds": 10, "test_every": 0}
+CNN = {"dataset": "fashion-mnist", "peers": 20, "rounds": 20, **UNMEASURED}
+"""A network of 21,840 parameters, 20 steps of 32 images an update."""
+
+DIGITS = {"dataset": "digits", "method": "fedavg", "peers": 20, "rounds": 10, **UNMEASURED}
 """Training that is little work: what processes import weighs as much as their steps."""
 
 LOGISTIC = {
@@ -30,10 +32,9 @@ LOGISTIC = {
     "committee_size": 10,
     "idle_sleep": True,
     "proof_function": "sha256d",
-    "test_every": 0,
+    **UNMEASURED,
 }
-"""Small models, of clients that are drawn from many; the others sleep. Clients' own test sets are measured by the
-simulation alone."""
+"""Small models, of clients that are drawn from many; the others sleep."""
 
 WARM_FROM = 2
 """Rounds before those that count as warm."""

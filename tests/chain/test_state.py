@@ -84,6 +84,19 @@ def test_a_state_follows_from_its_block() -> None:
     assert before == genesis_state(builder.genesis)  # untouched
 
 
+def test_a_block_is_applied_once_on_equal_states() -> None:
+    builder = ChainBuilder(genesis(4))
+    before = builder.state
+    block = builder.extend(posts=builder.posts(members=MEMBERS[:3]))
+    same = decode_state(builder.genesis, before.encode())
+    after = apply_block(builder.genesis, before, block)
+    assert same is not before
+    assert apply_block(builder.genesis, same, block) is after
+    assert after.encode() is after.encode()
+    assert apply_block(builder.genesis, before, replace(block)) == after
+    assert apply_block(builder.genesis, replace(before, bits=before.bits - 1), block) != after
+
+
 def _steps(builder: ChainBuilder, count: int) -> list[tuple[int, int]]:
     steps = []
     for _ in range(count):

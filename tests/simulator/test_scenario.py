@@ -28,6 +28,12 @@ def test_a_file_says_where_nothing_is_trained_ahead() -> None:
     assert not scenario_from_dict(named.to_dict()).train_ahead
 
 
+def test_a_file_says_how_often_models_are_measured_on_their_own_test_sets() -> None:
+    assert "evaluate_every" not in Scenario().to_dict()
+    named = scenario_from_dict({"evaluate_every": 3})
+    assert scenario_from_dict(named.to_dict()).evaluate_every == 3
+
+
 def test_a_file_names_the_device_where_it_is_no_processor() -> None:
     assert "device" not in Scenario().to_dict()
     named = scenario_from_dict({"device": "cuda:1"})
@@ -107,6 +113,7 @@ def test_an_integer_stands_for_a_float() -> None:
         ("workers", 65),
         ("seed", -1),
         ("test_every", -1),
+        ("evaluate_every", -1),
         ("iteration_s", -0.1),
         ("iteration_s", float("nan")),
         ("mining_s", 0.0),

@@ -40,6 +40,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "tx/{name}": lambda chain, reading, request: blocks.find_transaction(reading, request.path_params["name"]),
         "members": _members,
         "places": _places,
+        "rules": _rules,
         "member/{name}": _member,
         "round/{name}": _round,
         "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
@@ -107,6 +108,11 @@ def _members(chain: Chain, reading: Reading, request: Request) -> Any:
 def _places(chain: Chain, reading: Reading, request: Request) -> Any:
     height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
     return reading.explorer.places(height)
+
+
+def _rules(chain: Chain, reading: Reading, request: Request) -> Any:
+    height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
+    return reading.explorer.rules(height)
 
 
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:

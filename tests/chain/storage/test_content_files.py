@@ -24,6 +24,21 @@ def file_of(folder: Path, data: bytes) -> Path:
     return folder / "contents" / name[:2] / name
 
 
+def test_nothing_waits_for_the_disk_where_a_chain_need_not_be_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[int]()
+    with Store.create(tmp_path / "made again", GENESIS, is_durable=False) as store:
+        monkeypatch.setattr("os.fsync", synced.append)
+        store.append([content(LARGE), content(SMALL)])
+        assert synced == []
+        assert store.content(sha256(LARGE)) == LARGE
+    with Store.create(tmp_path / "kept", GENESIS) as store:
+        synced.clear()
+        store.append([content(LARGE)])
+        assert synced
+
+
 @pytest.mark.parametrize(
     "change", [lambda data: data[:-1] + b"!", lambda data: data[:-1], lambda data: data + b"!", lambda data: b""]
 )

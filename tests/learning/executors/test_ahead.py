@@ -1,5 +1,6 @@
 """Forecasts: adopted, they are the contribution; thrown away, they leave the client as it was."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.executors.ahead import Forecasts
 from fedchain.learning.executors.executor import Question
+from fedchain.learning.executors.inline import answer
 from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import METHODS
@@ -145,3 +147,22 @@ def test_work_that_fails_is_asked_for_in_earnest(game: Game) -> None:
     forecasts.make(0, Question(0, "update", 1, b"damaged"))
     assert (ended, learner.checkpoint(0)) == ([(0, Outcome.THROWN_AWAY)], before)
     assert learner.can_foresee("update")
+
+
+def test_amended_values_are_part_of_a_question_and_train_its_answer() -> None:
+    learner, usual = Learner(config("fedavg")), Question(0, "update", 1, b"")
+    asked, forecasts = replace(usual, amended=(("learning_rate", "0.05"),)), Forecasts(learner)
+    chosen = config("fedavg")
+    other = Learner(replace(chosen, hyperparameters=dict(chosen.hyperparameters) | {"learning_rate": 0.05}))
+    expected = other.contribute(0, "update", 1, b"")
+    forecasts.make(0, usual)
+    assert forecasts.take(asked) is None
+    forecasts.make(1, asked)
+    assert forecasts.take(asked) == expected
+    fresh = Learner(config("fedavg"))
+    assert answer(fresh, replace(asked, client=1), None) == other.contribute(1, "update", 1, b"")
+    assert answer(fresh, replace(usual, client=2), None) == Learner(config("fedavg")).contribute(2, "update", 1, b"")
+    ended = list[Outcome]()
+    refusing = Forecasts(learner, lambda number, outcome: ended.append(outcome))
+    refusing.make(0, replace(usual, amended=(("local_steps", "3"),)))
+    assert ended == [Outcome.REFUSED]

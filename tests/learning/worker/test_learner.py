@@ -18,6 +18,7 @@ from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.round import OffChain
 from fedchain.learning.training.evaluation import calculate_taa
+from fedchain.learning.training.measured import Measurements
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 
@@ -181,10 +182,27 @@ def test_evaluating_a_received_model_leaves_the_client_as_it_was() -> None:
 def test_the_whole_test_set_may_be_kept_for_the_shared_model() -> None:
     chosen = config("fedavg")
     _, knowledge = play(chosen, 1)
-    measured = Learner(chosen, test_local=False).contribute(0, "update", 2, knowledge, evaluate_test=True)
+    measured = Learner(chosen, measurements=Measurements(test_local=False)).contribute(
+        0, "update", 2, knowledge, evaluate_test=True
+    )
     assert measured.trained.test_accuracy is None
     assert measured.received is not None
     assert measured.received.test_accuracy is not None
+
+
+def test_models_are_measured_in_the_rounds_in_which_that_is_due_and_trained_the_same() -> None:
+    chosen, seen = config("fedavg"), dict[int, list[Contribution]]()
+    _, knowledge = play(chosen, 1)
+    for every in (0, 1, 2):
+        learner = Learner(chosen, measurements=Measurements(every, last=5))
+        seen[every] = [learner.contribute(0, "update", number, knowledge) for number in (3, 4, 5)]
+    due = {every: [made.local is not None for made in rounds] for every, rounds in seen.items()}
+    assert due == {0: [False] * 3, 1: [True] * 3, 2: [False, True, True]}
+    assert [made.received is not None for made in seen[2]] == due[2]
+    payloads = [[made.payload for made in rounds] for rounds in seen.values()]
+    assert payloads[0] == payloads[1] == payloads[2]
+    unmeasured = Learner(chosen, measurements=Measurements(0))
+    assert unmeasured.contribute(0, "update", 1, b"", evaluate_test=True).trained.test_accuracy is not None
 
 
 def test_numbers_in_a_post_are_counted_without_labels_and_counts() -> None:

@@ -1,13 +1,15 @@
 """The account of members: who counts, what is on its way, who approves, for programs and for people."""
 
 import json
+from typing import Any
 
 from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import ChangeKind
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import ChangeKind, propose_amendment
 from fedchain.crypto.address import address
 from fedchain.node.membership.account import PURPOSES, account, account_lines, admission_text
 from tests.support.chain.builders import keys
-from tests.support.chain.changes import joining, living, living_genesis, own
+from tests.support.chain.changes import UNTIL, approved, joining, living, living_genesis, own
 
 
 def test_members_changes_and_requests_are_accounted_for() -> None:
@@ -38,6 +40,15 @@ def test_members_changes_and_requests_are_accounted_for() -> None:
         f"{request.hash.hex()[:8]}  {names[6]} joins (peer 6): 0 of 4 approve; "
         "not yet: peer 0, peer 1, peer 2, peer 3, peer 4",
     ]
+
+
+def test_values_that_were_amended_are_said() -> None:
+    chain = living(5, rounds=9)
+    for begin, values in ((0, {"rounds": 12}), (8, {"committee_size": 4})):
+        said: dict[str, Any] = {"sequence": chain.state.amendments.count, "until": UNTIL}
+        chain.extend(changes=[approved(chain, propose_amendment(amendment_of(values, begin), "", **said))])
+    lines = list(account_lines(account(chain.genesis, chain.state, [], [])))
+    assert lines[4:6] == ["amended     rounds 12, founded with 9", "amended     committee_size 4, from round 8 on"]
 
 
 def test_members_that_are_the_same_for_ever_have_an_account_too() -> None:

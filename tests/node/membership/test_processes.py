@@ -1,7 +1,7 @@
 """Real node processes whose federation lives: it grows by invitations, and loses members in every way there is.
 
-Nobody is restarted. In the end all that count have one head, each chain is verified from the founding on, and nobody
-has sent what it did not store.
+Nobody is restarted but one that does not know a version. In the end all that count have one head, each chain is
+verified from the founding on, a light client reaches the same head, and nobody has sent what it did not store.
 """
 
 import shutil
@@ -16,19 +16,29 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.light.bisection import bisect
+from fedchain.chain.light.verification import trust_genesis
+from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from fedchain.files.layout import KEY_FILE
+from fedchain.crypto.signatures import is_valid_signature
+from fedchain.files.layout import CHAIN_FOLDER, KEY_FILE
 from fedchain.node.founding.consensus import Consensus
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.status import ask
 from fedchain.node.operating.testnet import found_testnet, free_ports
+from tests.support.node.next_version import NEXT
 from tests.support.node.processes import Promises, height, kill, log_of, look
 from tests.support.node.shell import DIGITS, wait_until
 
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 """Only reached when something is broken; these are up to twenty processes."""
+
+PROGRAM = (sys.executable, "-m", "fedchain")
+NEXT_PROGRAM = (sys.executable, "-m", "tests.support.node.next_version")
+"""The command, and that of a program which speaks one version more."""
 
 
 @dataclass
@@ -37,18 +47,22 @@ class Life:
 
     Attributes:
         folder: of all that is kept.
-        nodes: by place.
+        nodes: by place; the newest of a place that was recovered.
+        program: what newcomers run.
         gone: places of those that were killed, left, or were removed.
+        restarted: places of those that had to be.
     """
 
     folder: Path
     nodes: list[LocalNode]
+    program: tuple[str, ...] = PROGRAM
     gone: set[int] = field(default_factory=set)
+    restarted: list[int] = field(default_factory=list)
 
     def here(self) -> list[LocalNode]:
         return [node for node in self.nodes if node.number not in self.gone]
 
-    def say(self, number: int, name: str, **words: str) -> str:
+    def say(self, number: int, name: str, **words: str | list[str]) -> str:
         answer = ask(self.nodes[number].folder, {"ask": name, **words})
         assert answer is not None
         return str(answer["said"])
@@ -65,28 +79,47 @@ class Life:
         """Another member comes: the inviter's node and as many others approve as are needed."""
         number = len(self.nodes)
         file = self.folder / f"clinic {number}.invitation"
-        result = CliRunner().invoke(app, ["node", "invite", str(self.nodes[0].folder), str(file)])
+        self.type("invite", self.nodes[0].folder, file)
+        self.nodes.append(self.come(number, file, self.folder / f"node-{number}"))
+        self.wait_for(number, "active")
+
+    def recover(self, number: int) -> None:
+        """The owner of a lost key comes back with another one, and says so."""
+        file = self.folder / f"clinic {number} again.invitation"
+        self.type("recover", self.here()[0].folder, number, file)
+        self.nodes[number] = self.come(number, file, self.folder / f"node-{number}-again")
+        returned, again = self.nodes[number], f"this is peer {number} now"
+        wait_until(lambda: look(returned) and again in log_of(returned), "it has its place again", PATIENCE_S)
+        self.gone.discard(number)
+        self.say(number, "back")
+        self.wait_for(number, "active")
+        wait_until(lambda: " trained round=" in log_of(returned), "it takes part", PATIENCE_S)
+
+    def type(self, *words: object) -> None:
+        """A command that an operator types."""
+        result = CliRunner().invoke(app, ["node", *map(str, words)])
         assert result.exit_code == 0, result.output
-        folder = self.folder / f"node-{number}"
+
+    def come(self, number: int, file: Path, folder: Path) -> LocalNode:
+        """A node that comes on an invitation, with as many approvals as are needed."""
         folder.mkdir()
         key = PrivateKey.generate()
         key.save(folder / KEY_FILE)
         (port,) = free_ports(1)
         place = f"/ip4/127.0.0.1/tcp/{port}"
-        command = [sys.executable, "-m", "fedchain", "node", "join", str(file), str(folder), "--set", f"listen={place}"]
+        command = [*self.program, "node", "join", str(file), str(folder), "--set", f"listen={place}"]
         node = LocalNode(number, folder, f"{place}/p2p/{address(key.public_key)}", command)
-        self.nodes.append(node)
         node.start()
-        wait_until(lambda: look(node).get("height"), "the newcomer follows", PATIENCE_S)
-        for other in self.here()[1:-1]:
-            wait_until(partial(self.sees, other, f"clinic {number}"), "the request spreads", PATIENCE_S)
-            if "not yet" not in self.say(other.number, "approve", which=f"clinic {number}"):
+        wait_until(lambda: look(node).get("height"), "it follows the chain", PATIENCE_S)
+        for other in self.here()[1:]:
+            wait_until(partial(self.sees, other, file.stem), "the request spreads", PATIENCE_S)
+            if "not yet" not in self.say(other.number, "approve", which=file.stem):
                 break
-        self.wait_for(number, "active")
+        return node
 
     def sees(self, node: LocalNode, name: str) -> bool:
         answer: dict[str, Any] = ask(node.folder, {"ask": "members"}) or {}
-        return name in [change["text"] for change in answer["changes"]]
+        return name in " ".join(change["text"] for change in answer["changes"])
 
     def lose(self, number: int) -> None:
         """A node dies with its disk, and its member counts no more after a while."""
@@ -104,13 +137,39 @@ class Life:
 
     def remove(self, number: int) -> None:
         """The others remove a member, whose node ends by itself once it learns that."""
-        for other in [node.number for node in self.here() if node.number != number]:
-            if "not yet" not in self.say(other, "remove", member=str(number), reason="its data are not its own"):
-                break
-            wait_until(lambda: self.sees(self.here()[0], "its data are not its own"), "it spreads", PATIENCE_S)
+        others = [node.number for node in self.here() if node.number != number]
+        reason = "its data are not its own"
+        self.agree(others, "remove", reason, member=str(number), reason=reason)
         self.gone.add(number)
         self.wait_for(number, "removed")
         self.ends(number, "this member was removed by the others")
+
+    def agree(self, members: list[int], name: str, shown: str, **words: str | list[str]) -> None:
+        """Members type the same until enough of them have."""
+        for number in members:
+            if "not yet" not in self.say(number, name, **words):
+                return
+            wait_until(lambda: all(self.sees(node, shown) for node in self.here()), "it spreads", PATIENCE_S)
+        raise AssertionError(f"{len(members)} were not enough to {name}")
+
+    def amend(self, *values: str) -> None:
+        """All members type other values, until a quorum approves; then two rounds pass."""
+        shown = values[0].replace("=", " ")
+        self.agree([node.number for node in self.here()], "amend", shown, values=[*values])
+        wait_until(lambda: not self.sees(self.here()[0], shown), "a block counts it", PATIENCE_S)
+
+    def upgrade(self, late: int) -> None:
+        """The protocol's next version begins; a node that does not know it stops, and goes on with a newer program."""
+        self.amend(f"version={NEXT}")
+        process = self.nodes[late].process
+        assert process is not None
+        assert process.wait(PATIENCE_S) != 0
+        assert f"this program speaks versions up to {NEXT - 1}: start the node with a newer one" in log_of(
+            self.nodes[late]
+        )
+        self.nodes[late].command[:3] = NEXT_PROGRAM
+        self.nodes[late].start()
+        self.restarted.append(late)
 
     def rekey(self, number: int) -> None:
         """A member takes another key: its node goes on with it in the same folder, and posts."""
@@ -141,22 +200,37 @@ class Life:
                 own[node.number].add_store(node)
                 everybody.add_store(node)
         assert everybody.broken() == 0
+        tips = set()
         for node in self.here():
             member = PrivateKey.load(node.folder / KEY_FILE).public_key
             assert everybody.missing_in(own[node.number], member) == []
             assert "Traceback" not in log_of(node)
             result = CliRunner().invoke(app, ["explorer", "verify", str(node.folder)])
             assert result.exit_code == 0, result.output
+            tips.add(light_tip(node, reached))
+        assert len(tips) == 1
+
+
+def light_tip(node: LocalNode, height: int) -> bytes:
+    """Hash of a node's block that a light client reaches from the founding document."""
+    with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
+        explorer = Explorer(store)
+        found = bisect(explorer.genesis, trust_genesis(explorer.genesis), explorer, height, is_valid_signature)
+    print(f"node {node.number}: light client at height {height} by {found.certificates} certificates")
+    return found.trusted.block_hash
 
 
 @contextmanager
-def living(folder: Path, founders: int, parts: int, **consensus: Any) -> Iterator[Life]:
-    """A federation of processes that runs."""
-    settings = Consensus(
-        rounds=0, mining_s=0.5, mining_attempts=500, phase_timeout_s=4.0, phase_floor_s=1.0, **consensus
-    )
-    life = Life(folder, found_testnet(folder, replace(DIGITS, clients=founders), settings, parts=parts))
+def living(
+    folder: Path, founders: int, parts: int, program: tuple[str, ...] = PROGRAM, late: int = -1, **consensus: Any
+) -> Iterator[Life]:
+    """A federation of processes that runs, all of them with one program, but for one that is ``late``."""
+    said: dict[str, Any] = {"phase_timeout_s": 4.0} | consensus
+    settings = Consensus(rounds=0, mining_s=0.5, mining_attempts=500, phase_floor_s=1.0, **said)
+    life = Life(folder, found_testnet(folder, replace(DIGITS, clients=founders), settings, parts=parts), program)
     try:
+        for node in life.nodes:
+            node.command[:3] = PROGRAM if node.number == late else program
         for node in life.nodes:
             node.start()
         wait_until(lambda: min(map(height, life.nodes)) >= 1, "all are at work", PATIENCE_S)
@@ -176,7 +250,7 @@ def test_a_federation_grows_by_an_invitation_and_a_member_leaves(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_federation_grows_to_seven_and_loses_one_in_every_way(tmp_path: Path) -> None:
-    with living(tmp_path / "net", 4, 7, admission="quorum", away_after=3) as life:
+    with living(tmp_path / "net", 4, 7, admission="quorum", away_after=6) as life:
         life.grow()
         life.grow()
         life.grow()
@@ -185,3 +259,29 @@ def test_a_federation_grows_to_seven_and_loses_one_in_every_way(tmp_path: Path) 
         life.remove(2)
         assert life.standings() == ["active", "away", "removed", "active", "active", "left", "active"]
         life.check()
+
+
+@pytest.mark.slow
+def test_a_federation_grows_shrinks_by_itself_recovers_is_amended_and_upgraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven members at most, of which three die with their disks; one of them comes back with another key."""
+    for module in ("chain.validation", "chain.light.verification"):
+        monkeypatch.setattr(f"fedchain.{module}.NEWEST_VERSION", NEXT)
+    settings: dict[str, Any] = {"admission": "quorum", "away_after": 6}
+    with living(tmp_path / "net", 4, 7, NEXT_PROGRAM, late=3, **settings) as life:
+        for _ in range(3):
+            life.grow()
+        for number in (1, 5, 6):
+            life.lose(number)
+        assert life.standings() == ["active", "away", "active", "active", "active", "away", "away"]
+        life.rekey(2)
+        life.recover(1)
+        life.amend("learning_rate=0.05")
+        life.upgrade(late=3)
+        assert life.standings() == ["active", "active", "active", "active", "active", "away", "away"]
+        life.check()
+        assert life.restarted == [3]
+        with Store.open(life.nodes[0].folder / CHAIN_FOLDER, read_only=True) as store:
+            state = Explorer(store).state
+        assert (state.rules.version, state.amendments.hyperparameters) == (NEXT, (("learning_rate", "0.05"),))

@@ -14,7 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import fedchain.node.operating.check as check_module
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
@@ -22,6 +24,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.config import NodeConfig
 from fedchain.node.custody.journal_file import JournalFile, journal_path
+from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.check import (
     GREETING,
     Finding,
@@ -30,7 +33,8 @@ from fedchain.node.operating.check import (
     expected_size_bytes,
     is_clock_synchronized,
 )
-from tests.support.chain.builders import CREATED_MS, ChainBuilder
+from tests.support.chain.builders import CREATED_MS, ChainBuilder, keys
+from tests.support.chain.changes import UNTIL, approved, joining
 from tests.support.chain.explored import write as write_chain
 from tests.support.node.checked import ME, OTHER
 from tests.support.node.checked import config as config
@@ -158,6 +162,28 @@ def test_a_journal_that_is_there_or_in_use(config: NodeConfig) -> None:
         assert (outcome, "another process" in text) == ("fail", True)
     outcome, text = found(config, "journal")
     assert (outcome, "was written 1 times" in text) == ("ok", True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_amended_rules_and_a_key_that_the_chain_knows(config: NodeConfig, tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "living", version=3, admission=Admission.QUORUM, retention_blocks=900, rounds=9)
+    document = Genesis.decode(path.read_bytes())
+    chain = ChainBuilder(document)
+    newcomer = keys(3)[2]
+    changes: dict[str, int | str] = {"hyperparameters.learning_rate": "0.05", "retention_blocks": 4}
+    assert "rules" not in [item.name for item in findings(replace(config, genesis=str(path)))]
+    amend = propose_amendment(amendment_of(changes), "", sequence=0, until=UNTIL)
+    chain.extend(changes=sorted([joining(chain, 2), approved(chain, amend)], key=lambda change: change.hash))
+    chain.extend_many(2)
+    with Store.create(Path(config.data) / CHAIN_FOLDER, document) as store:
+        write_chain(store, chain)
+    newcomer.save(tmp_path / "newcomer.pem")
+    config = replace(config, genesis=str(path), key=str(tmp_path / "newcomer.pem"))
+    founded = dict(learning_from_genesis(document).hyperparameters)["learning_rate"]
+    said = f"at height 4: learning_rate 0.05 in place of {founded}, retention_blocks 4 in place of 900"
+    assert found(config, "rules", newcomer) == ("ok", said)
+    assert found(config, "member", newcomer) == ("ok", "peer 2 of 3, counted from 0, active at height 3")
+    assert found(config, "data", newcomer) == ("ok", "not looked at")
 
 
 @pytest.mark.usefixtures("no_data")

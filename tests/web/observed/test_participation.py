@@ -19,6 +19,7 @@ from fedchain.files.members import MemberAccuracy, members_text, read_members
 from fedchain.node.shell.timeline import SeenBlock, SeenPost, TimelineFile
 from fedchain.web.observed.participation import SIGNS
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, genesis, keys
+from tests.support.chain.changes import joining, living, own
 from tests.support.chain.explored import write
 from tests.support.simulator.trivial import troubled_scenario
 from tests.support.web.played import play
@@ -107,7 +108,7 @@ def test_accuracies_are_another_view_of_the_same_cells_and_links_lead_between_bo
     assert 'href="?to=4&amp;show=accuracy"' in states
     assert 'href="?to=4"' in accuracies
     for state, sign in SIGNS.items():
-        assert (f">{sign}</span>" in states) == (state != "aggregator"), "this federation has none that is dedicated"
+        assert (f">{sign}</span>" in states) == (state not in ("aggregator", "outside")), "it has neither"
         assert f">{sign}</span>" not in accuracies
     rows = table(accuracies)
     assert [len(row) for row in rows] == [4] * 5
@@ -155,6 +156,22 @@ def test_a_round_of_several_phases_shows_the_worst_and_not_the_aggregator_s(tmp_
     for number, row in enumerate(rows):
         state = "absent" if number == left_out else "posted"
         assert [state_of(cell)[1:3] for cell in row] == [("/run/block/5", state), ("/run/block/2", state)]
+
+
+def test_a_member_that_does_not_count_yet_or_any_more_is_not_absent(tmp_path: Path) -> None:
+    chain = living(5)
+    chain.extend(changes=[joining(chain, 5), own(chain, 1)])
+    chain.extend_many(2)
+    chain.extend(posts=[post for post in chain.posts() if post.sender != keys(6)[5].public_key])
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    shown = client(tmp_path / "run")
+    rows = table(shown.get("/run/participation").text)
+    assert [state_of(cell)[2] for cell in rows[1]] == ["outside", "outside", "posted", "posted"]
+    assert [state_of(cell)[2] for cell in rows[5]] == ["absent", "posted", "outside", "outside"]
+    assert state_of(rows[1][0])[3] == "it was no member that counts then"
+    parts = shown.get("/api/v1/run/member/5").json()["rounds"]
+    assert [part["state"] for part in parts] == ["outside", "outside", "posted", "absent"]
 
 
 def test_a_dedicated_aggregator_is_not_absent_but_what_it_is(tmp_path: Path) -> None:

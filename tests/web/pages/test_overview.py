@@ -1,14 +1,20 @@
 """The overview of a chain, its genesis document, and several runs side by side."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
+from fedchain.chain.storage.sqlite import Store
 from fedchain.chains import Chain
 from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.changes import UNTIL, approved, living
+from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import document, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
@@ -34,6 +40,37 @@ def test_height_0_is_the_genesis_document(client: TestClient, run: Path) -> None
     assert client.get("/api/v1/run/block/0").json() == plain_genesis(document())
     with Chain(run) as chain, pytest.raises(NotFound, match=r"which is no block: see Chain\.genesis"):
         chain.block(0)
+
+
+def test_parameters_that_were_amended_are_shown_beside_what_was_founded(tmp_path: Path) -> None:
+    chain = living(5, rounds=9, learning=(("hyperparameters", '[["learning_rate", 0.1]]'), ("method", '"fedavg"')))
+    first: dict[str, int | str] = {"rounds": 12, "hyperparameters.learning_rate": "0.05"}
+    second: dict[str, int | str] = {"committee_size": 4}
+    for begin, values in ((0, first), (8, second)):
+        said: dict[str, Any] = {"sequence": chain.state.amendments.count, "until": UNTIL}
+        change = approved(chain, propose_amendment(amendment_of(values, begin), "better", **said))
+        chain.extend(changes=[change])
+    chain.extend()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    client = TestClient(site(tmp_path / "run", rules=lambda document: FakeRules()).app, base_url=HOME)
+    shown = text_of(client, "/run/genesis")
+    assert "now 12" in shown
+    assert "0.05 <small>founded with 0.1</small>" in shown
+    assert "4 <small>from round 8 on</small>" in shown
+    assert "of 12" in text_of(client, "/run/")
+    found = client.get("/api/v1/run/rules").json()
+    assert found["amended"] == [
+        {"name": "learning_rate", "founded": 0.1, "value": 0.05},
+        {"name": "rounds", "founded": 9, "value": 12},
+    ]
+    assert found["coming"] == [{"round": 8, "values": [["committee_size", 4]]}]
+    before = client.get("/api/v1/run/rules?height=2").json()
+    assert (before["amended"], before["coming"][0]["round"], before["height"]) == ([], 3, 2)
+    assert client.get("/api/v1/run/rules?height=99").status_code == 404
+    assert "learning_rate 0.05, rounds 12" in text_of(client, "/run/block/1")
+    (change,) = client.get("/api/v1/run/block/2").json()["changes"]
+    assert (change["member"], change["values"], change["round"]) == ("", [["committee_size", 4]], 8)
 
 
 def test_the_genesis_document_can_be_had(client: TestClient) -> None:

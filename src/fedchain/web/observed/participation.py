@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 
 from markupsafe import Markup, escape
 
@@ -14,7 +15,7 @@ from fedchain.node.shell.timeline import SeenBlock, SeenPost
 from fedchain.web.formats import Names
 from fedchain.wording import printable
 
-SIGNS = {"posted": "•", "late": "◔", "lost": "○", "aggregator": "◆", "absent": "–", "refused": "✕"}
+SIGNS = {"posted": "•", "outside": "·", "late": "◔", "lost": "○", "aggregator": "◆", "absent": "–", "refused": "✕"}
 """The sign of each state, the worst last."""
 
 MEANINGS = {
@@ -23,6 +24,7 @@ MEANINGS = {
     "lost": "its post came before the block, which does not count it",
     "aggregator": "the dedicated aggregator, which trains nothing",
     "absent": "no post of it was seen",
+    "outside": "it was no member that counts then",
     "refused": "its post was refused as its own fault, or it is convicted",
 }
 
@@ -33,6 +35,9 @@ _RANKS = {state: rank for rank, state in enumerate(SIGNS)}
 
 Accuracies = Mapping[int, float]
 """Accuracies of a member's model by round, fractions."""
+
+NO_CHANGES: Mapping[int, frozenset[int]] = MappingProxyType({})
+"""The members of a chain where they are the same for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ def participation(
     seen: Mapping[int, Sequence[SeenBlock]],
     crimes: Mapping[int, tuple[int, str]],
     accuracies: Mapping[int, Accuracies],
+    counted: Mapping[int, frozenset[int]] = NO_CHANGES,
 ) -> dict[int, list[RoundPart]]:
     """The parts of members in rounds, by member, oldest round first.
 
@@ -60,6 +66,7 @@ def participation(
         seen: observations of them, by height.
         crimes: height and crime of each convicted member, by number.
         accuracies: accuracies of the members that are asked for, by member and round, as far as they were measured.
+        counted: the members that count at each height, by height; none where they never change.
     """
     found: dict[int, list[RoundPart]] = {number: [] for number in accuracies}
     absent = MEANINGS["absent"] + ("; it may not have been drawn" if genesis.contributors_per_round else "")
@@ -68,13 +75,15 @@ def participation(
         phases = [_Closed(line, set(line.senders), _uncounted(line, seen.get(line.height, ()))) for line in of_round]
         last = phases[-1].line.height
         everywhere = set.intersection(*(phase.senders for phase in phases))
-        counted = RoundPart(round_number, "posted", last, f"block {last} counts its post")
+        in_block = RoundPart(round_number, "posted", last, f"block {last} counts its post")
         for number, parts in found.items():
             if number in everywhere:
-                parts.append(counted)
+                parts.append(in_block)
                 continue
             otherwise = ("late", UNSEEN) if round_number in accuracies[number] else ("absent", absent)
-            if number in range(len(genesis.participants), len(genesis.members)):
+            if number not in counted.get(phases[0].line.height, (number,)):
+                otherwise = "outside", MEANINGS["outside"]
+            elif number in range(len(genesis.participants), len(genesis.members)):
                 otherwise = "aggregator", MEANINGS["aggregator"]
             missed = [
                 (*_missing(number, phase, crimes, otherwise), phase.line.height)

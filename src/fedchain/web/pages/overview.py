@@ -36,6 +36,7 @@ def home(chain: Chain, reading: Reading, question: Question) -> Context:
     heads = {holder.height for holder in chain.holders if holder.height is not None}
     return {
         "status": status,
+        "last_round": reading.explorer.state.rules.rounds,
         "task": task_of(chain.genesis),
         "newest_accuracy": newest(measured_of(chain), "taa"),
         "open": open_round(chain, reading),
@@ -49,7 +50,7 @@ def home(chain: Chain, reading: Reading, question: Question) -> Context:
 
 def genesis(chain: Chain, reading: Reading, question: Question) -> Context:
     """Everything that the federation agreed on before it began."""
-    document = chain.genesis
+    document, rules = chain.genesis, reading.explorer.rules()
     skipped = ("members", "learning", "setup", "phases")
     return {
         "fields": [
@@ -58,6 +59,9 @@ def genesis(chain: Chain, reading: Reading, question: Question) -> Context:
             if item.init and item.name not in skipped
         ],
         "learning": learning_of(document),
+        "amended": rules.amended,
+        "coming": rules.coming,
+        "in_force": {item.name: item.value for item in rules.amended},
         "addresses": [(number, address(key)) for number, key in enumerate(document.members[:MEMBERS_MAX])],
     }
 

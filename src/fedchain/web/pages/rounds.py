@@ -123,11 +123,12 @@ def cells(
 ) -> Context:
     """The parts of members in the same rounds as a table of cells; they show states, or ``accuracies`` if given."""
     newest_first = next(iter(parts.values()))[::-1]
-    has_aggregator = any(part.state == "aggregator" for line in parts.values() for part in line)
+    states = {part.state for line in parts.values() for part in line}
+    unused = {"aggregator", "outside"} - states
     return {
         "rows": list(grid(parts, names, accuracies)) if newest_first else [],
         "rounds": [part.round for part in newest_first],
-        "signs": {state: sign for state, sign in SIGNS.items() if state != "aggregator" or has_aggregator},
+        "signs": {state: sign for state, sign in SIGNS.items() if state not in unused},
         "meanings": MEANINGS,
     }
 
@@ -140,7 +141,8 @@ def parts_of(
     seen = seen_blocks(chain, lines[0].height, lines[-1].height) if lines else {}
     explorer = reading.explorer
     crimes = {explorer.numbers[item.member]: (item.height or 0, item.crime) for item in explorer.status().convictions}
-    return parts_in(chain.genesis, lines, seen, crimes, accuracies)
+    counted = dict(explorer.counted(lines[0].height, lines[-1].height)) if lines else {}
+    return parts_in(chain.genesis, lines, seen, crimes, accuracies, counted)
 
 
 def with_rounds(chain: Chain, reading: Reading, view: PeerView) -> PeerView:
