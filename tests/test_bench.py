@@ -18,7 +18,14 @@ HALF = {"hyperparameters": {"local_steps": 10}}
 FEW = {"contributors_per_round": 2, "committee_size": 2, "partition": "iid", "method": "fedavg", "model": "logistic"}
 
 
-@pytest.mark.parametrize("setting", [{"method": "fedavg"}, {"method": "dfpl"}, FEW], ids=["fedavg", "dfpl", "drawn"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param({"method": "fedavg"}, id="fedavg", marks=pytest.mark.slow),
+        pytest.param({"method": "dfpl"}, id="dfpl"),
+        pytest.param(FEW, id="drawn"),
+    ],
+)
 def test_both_sides_take_the_same_steps_and_learn_the_same_numbers(setting: dict[str, object]) -> None:
     scenario = scenario_from_dict(TINY | setting)
     ours = training(scenario)

@@ -59,7 +59,7 @@ def test_the_example_runs_from_its_folder(folder: Path) -> None:
     simulate("fedmedian:FedMedian")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_who_reads_a_chain_names_the_file_of_its_method(folder: Path) -> None:
     apart = folder / "apart"
     apart.mkdir()

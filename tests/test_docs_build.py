@@ -27,7 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @NEEDS_CHROMIUM
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_pages_read_well_for_everybody(built: Path, context: BrowserContext) -> None:
     page, found = context.new_page(), list[str]()
     for name in ("index", "explorer", "guides/simulate"):

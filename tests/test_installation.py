@@ -140,7 +140,7 @@ print("kept", len(kept), *(origin for origin, cached in kept.items() if not Path
 """Counts the files that simulations and nodes import of other libraries, and lists those that are not compiled."""
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(not Path(sys.prefix, ".installed").exists(), reason="the environment is not one of make install")
 def test_make_install_compiles_what_commands_import(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}

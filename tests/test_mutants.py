@@ -35,7 +35,7 @@ def test_a_bug_has_either_tests_or_a_reason_why_none_can_notice_it(end: str, tmp
         read_bugs([path])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_bug_is_planted_noticed_and_taken_out_again(tmp_path: Path) -> None:
     source = tmp_path / "value.py"
     source.write_text("VALUE = 1\nOTHER = 3\n")

@@ -226,7 +226,7 @@ def test_a_script_s_own_method_is_named_by_its_file_and_goes_on_from_its_folder(
     assert dict(whole.chain.genesis.learning)["method"] == '"_01_mine:Mine"', "no path of this machine"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_notebook_s_own_method_goes_on_there_and_nowhere_else(tmp_path: Path) -> None:
     _, last = _printed(tmp_path, "-c", OWN_METHOD, "resume").splitlines()
     assert last.endswith(" True")

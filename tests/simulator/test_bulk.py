@@ -62,7 +62,7 @@ def test_only_what_is_in_force_stays_on_the_disk(monkeypatch: pytest.MonkeyPatch
     assert left == {"0": 4 + 8 + 2 * 2, "1": 4 + 2 + 2, "2": 4 + 2 + 2, "3": 4 + 2 + 2, "copies": 0}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_bytes_that_nobody_has_are_not_waited_for(
     outcome: tuple[Outcome, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

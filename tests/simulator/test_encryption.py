@@ -34,8 +34,9 @@ def test_what_the_dealer_draws_is_private() -> None:
     assert not {*shares} & {*others}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("shares_checks", [False, True])
+@pytest.mark.parametrize(
+    "shares_checks", [pytest.param(False, marks=pytest.mark.long), pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_proof_is_verified_once_by_each_node(shares_checks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     verified = Counter[tuple[Hash, ShareProof]]()
 

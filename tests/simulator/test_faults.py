@@ -17,7 +17,7 @@ from fedchain.simulator.scenario import Scenario
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 25
-QUICK, LONG = 10, 15
+QUICK, LONG = 4, 9
 """So many of them `make test` plays, and `.ci/run`; all of them `make test-all`."""
 ROUNDS = 8
 SPLIT_S, HEAL_S = 12.0, 42.0

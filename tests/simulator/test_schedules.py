@@ -5,7 +5,7 @@ import pytest
 from tests.support.simulator.schedules import NOBODY, Schedule, behaviours, play
 
 SIZES = (4, 7, 10, 5, 13)
-PLAYED, QUICK = 100, 40
+PLAYED, QUICK, LONG = 100, 20, 60
 """The first 40 have nearly every behaviour once, 100 each of them with one traitor and with two."""
 
 AT_ONCE = 10
@@ -21,7 +21,10 @@ def schedule(number: int) -> Schedule:
 
 @pytest.mark.parametrize(
     "first",
-    [pytest.param(first, marks=pytest.mark.long if first >= QUICK else ()) for first in range(0, PLAYED, AT_ONCE)],
+    [
+        pytest.param(first, marks=pytest.mark.slow if first >= LONG else pytest.mark.long if first >= QUICK else ())
+        for first in range(0, PLAYED, AT_ONCE)
+    ],
 )
 def test_no_promise_is_broken(first: int) -> None:
     for number in range(first, first + AT_ONCE):
@@ -30,8 +33,9 @@ def test_no_promise_is_broken(first: int) -> None:
         assert played.healed_s is not None
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("peers", [4, 7, 10])
+@pytest.mark.parametrize(
+    "peers", [pytest.param(4, marks=pytest.mark.long), *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 10))]
+)
 def test_no_promise_is_broken_where_disks_are_lost(peers: int) -> None:
     for seed in range(LOSSES_PLAYED):
         played = play(Schedule(seed, peers, "recombiner", losses=True))
@@ -40,7 +44,11 @@ def test_no_promise_is_broken_where_disks_are_lost(peers: int) -> None:
 
 @pytest.mark.parametrize(
     ("behaviour", "peers"),
-    [("change-liar", 5), *(pytest.param(*kind, marks=pytest.mark.long) for kind in ((NOBODY, 7), ("mixture-1", 10)))],
+    [
+        ("change-liar", 5),
+        pytest.param("mixture-1", 10, marks=pytest.mark.long),
+        pytest.param(NOBODY, 7, marks=pytest.mark.slow),
+    ],
 )
 def test_no_promise_is_broken_where_members_keys_and_rules_change(behaviour: str, peers: int) -> None:
     counted = 0

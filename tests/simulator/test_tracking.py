@@ -46,8 +46,9 @@ def events(folder: Path) -> Iterator[Any]:
         place += size + 16
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("is_python", [False, True])
+@pytest.mark.parametrize(
+    "is_python", [pytest.param(False, marks=pytest.mark.long), pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_tensorboard_shows_what_the_run_wrote(is_python: bool, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     if is_python:

@@ -24,6 +24,7 @@ def test_worker_processes_pass() -> None:
     testing.check_executor(lambda plan: ProcessExecutor(plan, 2))
 
 
+@pytest.mark.slow
 def test_processes_that_wait_for_more_questions_pass() -> None:
     testing.check_executor(lambda plan: ProcessExecutor(plan, 2, together=5))
 

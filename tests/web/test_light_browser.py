@@ -346,7 +346,14 @@ def test_a_block_that_is_not_final_has_no_line(address: str, context: BrowserCon
     expect(line(page)).to_have_count(0)
 
 
-@pytest.mark.parametrize("path", ["members?height=3", "member/9", "participation", "block/1"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "members?height=3",
+        "block/1",
+        *(pytest.param(path, marks=pytest.mark.slow) for path in ("member/9", "participation")),
+    ],
+)
 def test_pages_of_members_that_change_read_well_for_everybody(address: str, context: BrowserContext, path: str) -> None:
     page = context.new_page()
     page.goto(f"{address}/renewed/{path}")
@@ -359,6 +366,7 @@ def test_pages_of_members_that_change_read_well_for_everybody(address: str, cont
     assert page.evaluate(AXE_RUN, LEVELS_A_AND_AA)["violations"] == []
 
 
+@pytest.mark.slow
 def test_the_line_reads_well_for_everybody(address: str, context: BrowserContext) -> None:
     page = context.new_page()
     answering(page, "**/api/v1/plain/light/3", spoilt(lambda block: forge(block, 0)))

@@ -45,8 +45,9 @@ def cell(page: str, name: str) -> str:
     return re.sub("<[^>]*>", "", found).strip()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed > 2 else pytest.mark.long) for seed in range(10)]
+)
 def test_figures_of_members_are_the_sums_over_the_pages_of_the_blocks(tmp_path: Path, seed: int) -> None:
     """Two members of seven lie, drawn anew for each run; another one's clock is wrong."""
     draw = random.Random(seed)

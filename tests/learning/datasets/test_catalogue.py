@@ -45,7 +45,10 @@ def test_the_official_files_hold_what_the_catalogue_says(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name == "covid-ct" else []) for name in sorted(DATASETS)],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in {"cifar100", "covid-ct", "svhn"} else [])
+        for name in sorted(DATASETS)
+    ],
 )
 def test_every_model_of_the_catalogue_takes_the_examples(name: str) -> None:
     info = DATASETS[name]

@@ -15,12 +15,12 @@ from tests.support.paths import ROOT
     ("kind", "sent"),
     [
         ("train", signal.SIGKILL),
+        pytest.param("run", signal.SIGINT, marks=pytest.mark.long),
         *(
-            pytest.param(kind, sent, marks=pytest.mark.long)
+            pytest.param(kind, sent, marks=pytest.mark.slow)
             for kind, sent in (
                 ("train", signal.SIGINT),
                 ("train", signal.SIGTERM),
-                ("run", signal.SIGINT),
                 ("run", signal.SIGTERM),
                 ("run", signal.SIGKILL),
             )
@@ -44,3 +44,4 @@ def test_nobody_is_left(kind: str, sent: signal.Signals) -> None:
             assert program.stdout.read() == b"", "it ends when nobody is left who could print"
         finally:
             os.kill(bystander, signal.SIGKILL)
+            program.kill()  # or leaving the block would wait for it

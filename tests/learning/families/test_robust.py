@@ -20,6 +20,7 @@ from tests.support.learning.played import played
 WITHOUT = {"demlearn", "feddkc", "fedgkt", "fedict", "fednova", "solo"}
 TAKING = sorted(METHODS.keys() - WITHOUT)
 ALL_RULES = {"dfpl", "fedavg", "fedproc", "scaffold"}
+COSTLY = {"fedcurv", "fededs", "fedreg"}
 """Models, prototypes, both of them and a model's control variate: the rule itself is the same for all methods."""
 
 SETTINGS: dict[str, dict[str, HyperparameterValue]] = {
@@ -33,7 +34,12 @@ SETTINGS: dict[str, dict[str, HyperparameterValue]] = {
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "case"),
-    [(method, case) for method in TAKING for case in SETTINGS if case == "median" or method in ALL_RULES],
+    [
+        pytest.param(method, case, marks=pytest.mark.slow if method in COSTLY else ())
+        for method in TAKING
+        for case in SETTINGS
+        if case == "median" or method in ALL_RULES
+    ],
 )
 def test_every_method_that_averages_takes_a_rule(method: str, case: str) -> None:
     robust = Federation(config(method, **SETTINGS[case]))

@@ -383,7 +383,7 @@ def test_fednovas_norm_counts_steps_and_as_printed_passes() -> None:
         assert posted["normalizer"][0] == pytest.approx(by_hand(times), rel=1e-6)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("base", BASES)
 def test_encrypted_data_stay_on_the_chain_beside_the_model(base: str) -> None:
     federation = Federation(config("fededs", base=base))

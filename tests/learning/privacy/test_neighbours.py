@@ -103,8 +103,10 @@ def epsilon_counted(method: PrototypeMethod) -> float:
     return client.ledger.epsilon(DELTA)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("method", [DFPL, FEDPH], ids=["dfpl", "fedph"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(DFPL, id="dfpl", marks=pytest.mark.long), pytest.param(FEDPH, id="fedph", marks=pytest.mark.slow)],
+)
 def test_noise_on_prototypes_alone_is_no_epsilon_and_is_not_called_one(method: PrototypeMethod) -> None:
     """One example turns the encoder, which turns all embeddings, and the noise was meant for one of them."""
     first, second = (posts_of_one_training(without_noise(method), which, 1)[0] for which in (False, True))
@@ -116,8 +118,13 @@ def test_noise_on_prototypes_alone_is_no_epsilon_and_is_not_called_one(method: P
     assert not method.states_epsilon
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("method", "gradient_noise"), [(DFPL, 0.5), (FEDPH, 4.0)], ids=["dfpl", "fedph"])
+@pytest.mark.parametrize(
+    ("method", "gradient_noise"),
+    [
+        pytest.param(DFPL, 0.5, id="dfpl", marks=pytest.mark.long),
+        pytest.param(FEDPH, 4.0, id="fedph", marks=pytest.mark.slow),
+    ],
+)
 def test_with_dp_sgd_what_is_stated_is_more_than_the_pair_needs(method: PrototypeMethod, gradient_noise: float) -> None:
     private = replace(method, local_epochs=1, batch_size=EXAMPLES, gradient_noise=gradient_noise)
     assert private.states_epsilon

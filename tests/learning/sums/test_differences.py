@@ -73,7 +73,7 @@ def test_noise_hides_it_where_it_is_large(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("method", "after_six", "after_sixteen"),
-    [("dfpl", 0.36, 0.06), pytest.param("fedproto", 0.47, 0.09, marks=pytest.mark.long)],
+    [("dfpl", 0.36, 0.06), pytest.param("fedproto", 0.47, 0.09, marks=pytest.mark.slow)],
 )
 def test_models_that_still_move_blur_the_difference_and_settle(
     method: str, after_six: float, after_sixteen: float

@@ -27,9 +27,12 @@ TOLERANCE = 1e-5
 NORMALIZED = 1e-3
 """The same where batch normalization divides by the spread of a batch of four, which makes more of a last bit."""
 
-LARGE = {"resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", "covid-cnn"}
+LARGE, LARGER = {"resnet18-200", "resnet18-plain", "fixup-resnet9", "covid-cnn"}, {"resnet18", "vit-tiny"}
 
-LAZY = [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in MODELS]
+LAZY = [
+    pytest.param(name, marks=pytest.mark.slow if name in LARGER else pytest.mark.long if name in LARGE else ())
+    for name in MODELS
+]
 
 
 def at_once(clients: Sequence[Client], **changes: Any) -> torch.Tensor:

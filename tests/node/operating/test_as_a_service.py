@@ -110,7 +110,7 @@ def test_what_cannot_be_meant_is_one_line_before_anything_starts(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_full_disk_ends_a_node_so_that_it_is_started_again_and_closed_output_does_not(tmp_path: Path) -> None:
     write_genesis(tmp_path / "genesis", replace(DIGITS, clients=1), rounds=0, target_mining_time_ms=100)
     keys(1)[0].save(tmp_path / "key.pem")

@@ -46,7 +46,7 @@ CONFIG = LearningConfig(
 )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_is_killed_between_the_phases_and_shares_open_what_a_simulation_knows(tmp_path: Path) -> None:
     folder = tmp_path / "net"
     nodes = found_testnet(

@@ -59,7 +59,7 @@ class Story:
     """Height of the others when the killed node came back."""
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_network_in_which_nodes_come_late_are_killed_and_are_back(tmp_path: Path) -> None:
     with told(tmp_path / "net") as story:
         check_the_killed_and_the_late_node_have_the_same_head(story)

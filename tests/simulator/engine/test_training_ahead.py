@@ -52,6 +52,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
 }
 """Runs of some seconds, each with something that a forecast may run into."""
 
+COSTLY = {"two phases", "momentum, three workers", "groups, one worker"}
+
 
 class Eager(InlineExecutor):
     """Makes each forecast at once, but every third of another knowledge than it is asked to: a candidate that loses."""
@@ -80,7 +82,13 @@ def play(values: Mapping[str, Any], training: Training = HERE) -> tuple[dict[str
         return found(run.play(lambda row, witness: None)), run.forecasts
 
 
-@pytest.mark.parametrize("values", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(values, id=name, marks=pytest.mark.slow if name in COSTLY else ())
+        for name, values in SCENARIOS.items()
+    ],
+)
 def test_it_changes_no_run(values: Mapping[str, Any]) -> None:
     plain, none = play({**values, "train_ahead": False})
     assert none == Counts()

@@ -107,7 +107,7 @@ def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:
     assert first_seeds((3, 0), 5) == (3, 0, 1, 2, 4)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_fedph_s_comparison_runs_on_other_images_in_five_weathers() -> None:
     experiment = load_experiment(find_experiment("fedph-table1"))
     small = {"dataset": "digits", "rounds": 1, "train_examples": 600}

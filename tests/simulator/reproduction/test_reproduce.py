@@ -36,7 +36,7 @@ def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Pat
         reproduce(experiment, tmp_path, 1, {}, only="most/*")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_interrupted_experiment_runs_what_is_missing_and_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,8 +32,13 @@ from tests.support.simulator.recorded import record as record
 from tests.support.simulator.trivial import trivial_scenario
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["prototypes, restarted", "state", "together", "liars", "asleep"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("state", "liars", "asleep")),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("prototypes, restarted", "together")),
+    ],
+)
 def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, tmp_path: Path) -> None:
     """Its stored chain, too, which is begun anew each time, is that of the run left alone."""
     scenario = scenario_of(kind)

@@ -127,8 +127,7 @@ def test_the_page_has_tables_and_a_file_and_says_what_is_missing(tmp_path: Path)
 
 
 @NEEDS_CHROMIUM
-@pytest.mark.long
-@pytest.mark.parametrize("members", [5, 70])
+@pytest.mark.parametrize("members", [pytest.param(5, marks=pytest.mark.long), pytest.param(70, marks=pytest.mark.slow)])
 def test_the_page_reads_well_for_everybody(tmp_path: Path, context: BrowserContext, members: int) -> None:
     simulated(tmp_path, members, full(members))
     with served(tmp_path, lambda _: FakeRules()) as start:
