@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
-from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
+from fedchain.learning.bulk import kinds_of, knowledge_specs
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, raise_told
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
-from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
+from fedchain.learning.payload.codec import decode, pieces, settle, to_safetensors
+from fedchain.learning.post_form import PostForm
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, LatePost, Occasion, OffChain, ReadPost, Round, Tensors
 
@@ -86,8 +87,9 @@ class Application:
             self.method.validate_material(replace(self._public, members=tuple(members)))
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
         self._kinds = kinds_of(self.method, self.info)
-        self._specs_by_architecture = [payload_specs(self.method, info, config.clients) for info in self.infos]
-        self._payload_specs = self._specs_by_architecture[0]  # of phases that list parts, they are everybody's
+        self.forms = tuple(PostForm(self.method, info, config.clients) for info in self.infos)
+        """How posts of each architecture are decoded."""
+        self._payload_specs = self.forms[0].specs  # of phases that list parts, they are everybody's
         self._knowledge_specs = knowledge_specs(self.method, self.info, config.clients)
         self._config = config
         self._validate_one_form(config)
@@ -109,7 +111,7 @@ class Application:
 
     def payload_size_bytes_max(self, phase: str) -> int:
         """Return the size that no valid payload of the phase exceeds."""
-        return max(size_bytes_max(specs[phase]) for specs in self._specs_by_architecture)
+        return max(form.size_bytes_max(phase) for form in self.forms)
 
     def check(self, occasion: Occasion, sender: bytes, knowledge: bytes, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the sender's on this occasion.
@@ -118,7 +120,7 @@ class Application:
         Raises `OwnCodeFailed` where a user's own method fails.
         """
         which, round = self._phases[occasion.phase], self._round(occasion, knowledge)
-        post = self._read(occasion, sender, payload)
+        post = self._read(occasion, sender, payload, round.knowledge)
         self._check_parts(post.payload, occasion.phase)
         try:
             self.method.check(which, post, round)
@@ -183,7 +185,7 @@ class Application:
             return knowledge
         phase, number = occasion.phase, occasion.round
         closed, round = self._phases[phase], self._round(occasion, knowledge)
-        read = tuple(self._read(occasion, sender, payload) for sender, payload in posts)
+        read = tuple(self._read(occasion, sender, payload, round.knowledge) for sender, payload in posts)
         late = self._read_late(occasion, round)
         try:
             aggregate = self.method.aggregate(closed, replace(round, posts=read, late=late))
@@ -210,7 +212,7 @@ class Application:
             if weight:
                 base = self._knowledge.fill(replace(round, number=late.round), late.knowledge).knowledge
                 assert base is not None, "nothing is owed to a phase that began without knowledge"
-                post = self._read(of_then, late.sender, late.payload)
+                post = self._read(of_then, late.sender, late.payload, base)
                 found.append(LatePost(post=post, age=age, weight=weight, base=base))
         return tuple(found)
 
@@ -245,13 +247,19 @@ class Application:
         round = replace(self._public, number=occasion.round, clients=clients, members=members)
         return self._knowledge.fill(round, knowledge)
 
-    def _read(self, occasion: Occasion, sender: bytes, payload: bytes) -> ReadPost:
-        """Decode a post. Raises `InvalidPayload` unless it follows the phase's spec for the sender's model."""
+    def _read(self, occasion: Occasion, sender: bytes, payload: bytes, known: Tensors | None = None) -> ReadPost:
+        """Decode a post. Raises `InvalidPayload` unless it follows the phase's spec for the sender's model.
+
+        `known` is the knowledge that it was made from.
+        """
         phase, number, architecture = occasion.phase, occasion.round, self._architecture_of(sender, occasion.members)
-        tensors = self._decoded.find(phase, number, payload, architecture)
+        form = self.forms[architecture]
+        base = None if form.packing(phase, known) is None else known  # whole posts are the same beside any
+        context = _Context(phase, number, architecture, base)
+        tensors = self._decoded.find(context, payload)
         if tensors is None:
-            tensors = decode(payload, self._specs_by_architecture[architecture][phase])
-            self._decoded.keep(phase, number, payload, architecture, tensors)
+            tensors = form.decode(phase, payload, base)
+            self._decoded.keep(context, payload, tensors)
         return ReadPost(sender, tensors, self.infos[architecture])
 
     def _architecture_of(self, sender: bytes, members: Sequence[bytes]) -> int:
@@ -261,35 +269,56 @@ class Application:
 
     def _validate_one_form(self, config: LearningConfig) -> None:
         """Raise `ConfigurationError` if knowledge or lists of parts, which are nobody's, depend on the model."""
-        for info, specs in zip(self.infos[1:], self._specs_by_architecture[1:], strict=True):
+        for info, form in zip(self.infos[1:], self.forms[1:], strict=True):
             left_alike = knowledge_specs(self.method, info, config.clients) == self._knowledge_specs
-            listed_alike = all(specs[name] == self._payload_specs[name] for name in self._kinds)
+            listed_alike = all(form.specs[name] == self._payload_specs[name] for name in self._kinds)
             if not (left_alike and listed_alike and kinds_of(self.method, info) == self._kinds):
                 raise ConfigurationError(
                     f"what {config.method} leaves behind depends on the model, which differs from member to member"
                 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Context:
+    """All that a payload's tensors depend on beside its bytes."""
+
+    phase: str
+    round: int
+    architecture: int
+    base: Tensors | None
+    """The knowledge that a packed post is counted from; None for a whole post."""
+
+    @property
+    def which(self) -> tuple[str, int]:
+        return self.phase, self.round
+
+
 class _DecodedPosts:
     """Payloads of the phases that are open somewhere: a post is checked when it comes and read when its phase closes.
 
     The tensors kept are views of bytes that the caller, too, holds until then, one post of each member. If the posts
-    are large, the views must not outlive the phase, or they alone would keep the bytes.
+    are large, the views must not outlive the phase, or they alone would keep the bytes. Unpacked tensors are nobody
+    else's: they are kept while there is room, and unpacked again where there was none.
     """
 
     def __init__(self) -> None:
-        self._phases: dict[tuple[str, int], dict[tuple[int, int], tuple[bytes, Tensors]]] = {}  # the newest last
-        self._sizes: Counter[tuple[str, int]] = Counter()  # bytes of each phase's payloads
+        self._phases: dict[tuple[str, int], dict[tuple[int, int, int], tuple[bytes, _Context, Tensors]]] = {}
+        self._sizes: Counter[tuple[str, int]] = Counter()  # bytes of each phase's payloads; the newest phase is last
 
-    def find(self, phase: str, round_number: int, payload: bytes, architecture: int) -> Tensors | None:
-        """Return the tensors that these very bytes were decoded to in this phase, as a post for such a model."""
-        known = self._phases.get((phase, round_number), {}).get((id(payload), architecture))
-        return None if known is None else known[1]
+    def find(self, context: _Context, payload: bytes) -> Tensors | None:
+        """Return the tensors that these very bytes were decoded to in this context."""
+        known = self._phases.get(context.which, {}).get(self._key(context, payload))
+        return None if known is None else known[2]
 
-    def keep(self, phase: str, round_number: int, payload: bytes, architecture: int, tensors: Tensors) -> None:
+    def keep(self, context: _Context, payload: bytes, tensors: Tensors) -> None:
         """Remember the tensors of decoded bytes, and hold the bytes, so that no others take their place in memory."""
-        self._phases.setdefault((phase, round_number), {})[id(payload), architecture] = payload, tensors
-        self._sizes[phase, round_number] += len(payload)
+        size = len(payload)
+        if context.base is not None:
+            size += sum(tensor.nbytes for tensor in tensors.values())
+            if self._sizes.total() + size > POSTS_SIZE_MAX:
+                return
+        self._phases.setdefault(context.which, {})[self._key(context, payload)] = payload, context, tensors
+        self._sizes[context.which] += size
         while len(self._phases) > PHASES_KEPT or (len(self._phases) > 1 and self._sizes.total() > POSTS_SIZE_MAX):
             self._drop(next(iter(self._phases)))
 
@@ -297,6 +326,10 @@ class _DecodedPosts:
         """Forget the posts of a phase that was aggregated, if they are large."""
         if self._sizes[phase, round_number] > POSTS_SIZE_MAX:
             self._drop((phase, round_number))
+
+    @staticmethod
+    def _key(context: _Context, payload: bytes) -> tuple[int, int, int]:
+        return id(payload), id(context.base), context.architecture
 
     def _drop(self, which: tuple[str, int]) -> None:
         del self._phases[which], self._sizes[which]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedchain.crypto.signatures import PublicKey
     from fedchain.crypto.threshold import Dealing
     from fedchain.learning.client import Client
+    from fedchain.learning.compression.compressor import Compressor
     from fedchain.learning.models.model_info import ModelInfo
     from fedchain.learning.payload.spec import TensorSpec
     from fedchain.learning.privacy.ledger import Budget
@@ -109,6 +110,9 @@ class Method(ABC):
 
     personalizes: ClassVar[bool] = False
     """Whether what `receive` makes of a shared model differs from client to client."""
+
+    changes: ClassVar[frozenset[str]] = frozenset()
+    """Names of posted tensors, beside a model's parameters, that compression packs: they are changes themselves."""
 
     needs_split: ClassVar[bool] = False
     """Whether it works on models alone that are cut behind their first layers."""
@@ -244,6 +248,11 @@ class Method(ABC):
 
         None if there is none, or if more than the embeddings decides it.
         """
+        return None
+
+    @property
+    def compressor(self) -> Compressor | None:
+        """How posts are packed (`post_form.py`); None: they are whole. All else sees them as if they had been."""
         return None
 
     @property

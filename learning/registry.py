@@ -65,6 +65,11 @@ ENTRY_POINTS = "fedchain.methods"
 """Group of entry points with which an installed package gives its methods names."""
 
 
+NOT_OF_ALL: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("compression", "compression_k"), "it posts no parameters of a common model")
+)
+"""Hyper-parameters that one looks for in every method, and the reason for which some have none."""
+
 FILE_SUFFIX = ".py"
 """Suffix of a file with Python code."""
 
@@ -79,6 +84,8 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
     known = _hyperparameters(method_class)
     checked: dict[str, Any] = {}
     for parameter, value in hyperparameters.items():
+        if parameter not in known and parameter in NOT_OF_ALL:
+            raise ConfigurationError(f"{name} has no {parameter}: {NOT_OF_ALL[parameter]}")
         if parameter not in known:
             raise unknown_name(f"hyper-parameter of {name}", parameter, known)
         checked[parameter] = _checked(f"{name}.{parameter}", value, known[parameter])

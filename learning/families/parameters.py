@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
+from fedchain.learning.compression.compressor import Compressor
+from fedchain.learning.compression.int8 import Int8
+from fedchain.learning.compression.top_k import CHUNK, TopK
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.adapters import AdapterMethod
-from fedchain.learning.method import Phase
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import load_parameters, parameter_spec, read_parameters
 from fedchain.learning.payload.spec import TensorSpec
@@ -25,8 +29,28 @@ if TYPE_CHECKING:
 class ParametersMethod(AdapterMethod):
     """Clients start each round from the common model, train it on cross-entropy, and post it whole."""
 
+    compression: Literal["none", "int8", "topk", "sparse"] = "none"
+    """Form of posts from the first common model on: none (whole models), or by how much they change it: int8 (a byte
+    a number), topk (the compression_k largest of each 4,096 changes) or sparse (those, with 2 bits each)."""
+
+    compression_k: int = 256
+    """topk and sparse: changes that are posted of each 4,096."""
+
     uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range, or a compression that a rule undoes."""
+        super().validate()
+        validate_range("compression_k", self.compression_k, 1, CHUNK)
+        rule, is_sparse = self.aggregation_rule, self.compression in ("topk", "sparse")
+        if is_sparse and rule in ("median", "trimmed_mean") and not self.neighbour_mixing:
+            raise ConfigurationError(
+                f"{rule} of {self.compression} posts stands still: most of them change a coordinate not at all; set "
+                "neighbour_mixing, or take another aggregation_rule or compression int8"
+            )
+        if self.compression_k != type(self).compression_k and not is_sparse:
+            raise ConfigurationError(f"compression_k is of topk and sparse, not of compression {self.compression}")
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally, and post the model."""
@@ -39,6 +63,13 @@ class ParametersMethod(AdapterMethod):
         A term of the loss that parameters alone decide belongs here, as its gradient. The client has just received.
         """
         return None
+
+    @property
+    def compressor(self) -> Compressor | None:
+        """The compressor that `compression` names."""
+        if self.compression in ("topk", "sparse"):
+            return TopK(k=self.compression_k, is_quantized=self.compression == "sparse")
+        return Int8() if self.compression == "int8" else None
 
     def receive(self, client: Client, round: Round) -> None:
         """Start the round from the common model."""

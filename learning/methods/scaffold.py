@@ -38,6 +38,7 @@ class Scaffold(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its control variates are of the round's model"
+    changes: ClassVar[frozenset[str]] = frozenset({"control_change"})
     beyond_fedex: ClassVar[str] = "its control variates are gradients at the frozen weights as they were"
     sgd_alone: ClassVar[str] = "a control variate is the mean gradient only if SGD took the steps (line 12)"
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
-from fedchain.learning.bulk import PartAccess, address_bytes, kinds_of, payload_specs
+from fedchain.learning.bulk import PartAccess, address_bytes, kinds_of
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import TrainingDiverged, UnsoundNumbers
@@ -15,10 +16,12 @@ from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import decode, encode, validate_arrays
+from fedchain.learning.post_form import PostForm
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.seeding import derive
+from fedchain.learning.seeding import derive, numpy_generator
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.checkpoint import copy_state, restore_state
+from fedchain.learning.worker.compressing import compress
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring
 from fedchain.learning.worker.stores import PartsOf
@@ -66,7 +69,7 @@ class Contributing:
         self._kinds = kinds_of(method, info)
         self.has_parts = bool(self._kinds)
         """Whether posts list parts, which are written while they are made."""
-        self._payload_specs = [payload_specs(method, other, config.clients) for other in place.infos]
+        self._forms = [PostForm(method, other, config.clients) for other in place.infos]
 
     def contribute(
         self,
@@ -85,7 +88,7 @@ class Contributing:
             round = replace(round, bulk=bulk)
             received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
             posted = self._method.work(phase)(client, round)
-            payload = self._encode(posted, phase, client, round_number)
+            payload = self._encode(posted, phase, client, round)
             local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if phase.trains else None
             epsilon = self._epsilon(client)
         written, scalars = () if bulk is None else tuple(bulk.written), _count_scalars(posted)
@@ -139,15 +142,24 @@ class Contributing:
         main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
         return PartAccess(self._parts_of(client.index), self._kinds, phase.name, main | dict(round.beside))
 
-    def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
+    def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
         validate_arrays(f"the post of phase {phase.name}", posted)
-        payload = encode(posted)
+        payload, form = encode(posted), self._forms[self._place.architecture_of(client.index)]
         try:
-            decode(payload, self._payload_specs[self._place.architecture_of(client.index)][phase.name])
+            tensors = decode(payload, form.specs[phase.name])
         except UnsoundNumbers as error:
-            raise TrainingDiverged(client.index, round_number, client.steps, math.nan, str(error)) from None
-        return payload
+            raise TrainingDiverged(client.index, round.number, client.steps, math.nan, str(error)) from None
+        packing = form.packing(phase.name, round.knowledge)
+        if packing is None or round.knowledge is None:
+            return payload
+        generator = self.rounding(client, phase, round.number)
+        return compress(client, phase.name, packing, tensors, round.knowledge, generator)
+
+    def rounding(self, client: Client, phase: Phase, round_number: int) -> np.random.Generator:
+        """Return the randomness of a packed post, which others can repeat: it hides nothing."""
+        labels = ("client", client.index, "phase", phase.name, "round", round_number)
+        return numpy_generator(self._place.config.seed, *labels, "compression")
 
     def _epsilon(self, client: Client) -> float | None:
         """Add up the epsilon that the client has spent; None if the method states none."""

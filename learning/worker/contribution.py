@@ -23,7 +23,8 @@ class Contribution:
     """The shared model as received, before training; None if the method shares none, or none exists yet."""
 
     scalars: int = 0
-    """Floating-point numbers in the post, which papers count as communicated parameters. Labels and counts are none."""
+    """Floating-point numbers in the post, which papers count as communicated parameters, before any compression. Labels
+    and counts are none."""
 
     epsilon: float | None = None
     """Privacy that all posts of the client have cost so far, this one included, at the method's `privacy_delta`; None

@@ -22,7 +22,7 @@ from fedchain.chain.state import phase_rule
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.application import Application
 from fedchain.learning.models.parameters import BUFFER_PREFIX, PREFIX
-from fedchain.learning.payload.codec import decode, encode, settle
+from fedchain.learning.payload.codec import settle
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.data_source import DataSource, Share
 from fedchain.node.core.events import Contributed, Event
@@ -69,12 +69,13 @@ class Poisoner(Adversary):
         name = phase_rule(self.genesis, self.node.head).name
         phase = next(phase for phase in (*application.method.setup, *application.method.phases) if phase.name == name)
         specs = application.method.payload_spec(phase, application.info)
-        known = application.read_knowledge(self.node.knowledge() or b"") or {}
-        own = decode(payload, specs)
-        others = [_take_apart(decode(data, specs), known) for data in self._honest_payloads()]
+        base, form = application.read_knowledge(self.node.knowledge() or b""), application.forms[0]
+        known = base or {}
+        own = form.decode(name, payload, base)
+        others = [_take_apart(form.decode(name, data, base), known) for data in self._honest_payloads()]
         lie = _put_together(own, known, self.lie(_take_apart(own, known), others))
         lie |= {name: self.claim(own[name]) for name in ("counts", "examples") if name in own}
-        return encode(settle(lie, specs))
+        return form.encode(name, settle(lie, specs), base, np.random.default_rng(0))  # how it is rounded is no matter
 
     def _honest_payloads(self) -> list[bytes]:
         """Payloads of honest members in the open phase, as far as they are here, in the order of the members' keys."""

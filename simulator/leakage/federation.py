@@ -14,7 +14,6 @@ from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.base import Model
-from fedchain.learning.payload.codec import decode
 from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.task.data_source import DataSource, Share
 from fedchain.learning.worker.learner import Learner
@@ -75,7 +74,9 @@ class Federation:
         """Have a client contribute to a round, and return its post with the data behind it."""
         payload = self.learner.contribute(client, PHASE, number, knowledge).payload
         with self.learner.lend(client, number) as own:
-            return Seen(read_post(self.rules, payload), torch.initial_seed(), own.train_images, own.train_labels)
+            return Seen(
+                read_post(self.rules, payload, knowledge), torch.initial_seed(), own.train_images, own.train_labels
+            )
 
     def _aggregator_of(self, number: int) -> int:
         """The client that is the designated aggregator of a round, as on a chain."""
@@ -87,17 +88,16 @@ class Federation:
         return sorted(zip((self._members[client] for client in drawn), made, strict=True))
 
 
-def read_post(rules: Application, payload: bytes) -> Tensors:
-    """A decoded post of the attacked phase.
+def read_post(rules: Application, payload: bytes, knowledge: bytes) -> Tensors:
+    """A decoded post of the attacked phase, made from the knowledge.
 
     Raises:
         ConfigurationError: the method has no such phase.
         InvalidPayload: the bytes are not such a post.
     """
-    phase = next((phase for phase in rules.method.phases if phase.name == PHASE), None)
-    if phase is None:
+    if all(phase.name != PHASE for phase in rules.method.phases):
         raise ConfigurationError(f"the method has no phase {PHASE!r}, whose posts could be attacked")
-    return decode(payload, rules.method.payload_spec(phase, rules.info))
+    return rules.forms[0].decode(PHASE, payload, rules.read_knowledge(knowledge))
 
 
 def common_model(learner: Learner, rules: Application, member: int, number: int, knowledge: bytes) -> Model:

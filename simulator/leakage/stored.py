@@ -16,6 +16,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import Search
 from fedchain.learning.leakage.gradient_inversion import has_closed_form
 from fedchain.learning.models.base import Model
+from fedchain.learning.round import Tensors
 from fedchain.learning.seeding import derive
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.training.loop import draw_batches
@@ -55,12 +56,12 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
         reader = members.index(find_member(options.attacker, members)) if options.attacker else int(victim == 0)
         round_number = options.round
         payload = explorer.payload(round_number, PHASE, members[victim])
-        post = _see(learner, victim, round_number, rules, payload)
+        knowledge = explorer.known_before(round_number, PHASE) if learner.method.shares_model else b""
+        post = _see(learner, victim, round_number, read_post(rules, payload, knowledge))
         generator = torch.Generator().manual_seed(derive(config.seed, "attack", victim))
         method, name = learner.method, f"{config.method}, round {round_number}"
         if method.shares_model:
             _expect_one_step(learner, victim, round_number)
-            knowledge = explorer.known_before(round_number, PHASE)
             common = common_model(learner, rules, reader, round_number, knowledge)
             for objective in OBJECTIVES:
                 if objective != "closed-form" or has_closed_form(common, len(post.labels)):
@@ -76,9 +77,8 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
             raise ConfigurationError(f"{config.method} posts neither parameters nor prototypes that could be read")
 
 
-def _see(learner: Learner, victim: int, number: int, rules: Application, payload: bytes) -> Seen:
+def _see(learner: Learner, victim: int, number: int, posted: Tensors) -> Seen:
     """The post, and the data behind it: the first batch for parameters, all examples for prototypes."""
-    posted = read_post(rules, payload)
     with learner.lend(victim, number) as client:
         images, labels, seed = client.train_images, client.train_labels, torch.initial_seed()
         schedule = learner.method.schedule_in(number)

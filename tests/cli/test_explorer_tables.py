@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
+from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
 from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.changes import UNTIL, approved, living
 from tests.support.chain.explored import FakeRules, Summary
+from tests.support.chain.explored import write as write_chain
 from tests.support.cli_explored import GENESIS, write
 from tests.support.cli_explored import chain as chain
 from tests.support.cli_explored import run_folder as run_folder
@@ -86,3 +91,13 @@ def test_many_classes_leave_their_cosines_to_json(run_folder: Path) -> None:
     output = explore("knowledge", run_folder, rules=FakeRules(many)).stdout
     assert "--json has their cosines" in output
     assert "0.12" not in output
+
+
+def test_amended_values_stand_among_the_changes_of_a_block(tmp_path: Path) -> None:
+    chain = living(5)
+    values: dict[str, int | str] = {"rounds": 12, "hyperparameters.learning_rate": "0.05"}
+    chain.extend(changes=[approved(chain, propose_amendment(amendment_of(values), "better", sequence=0, until=UNTIL))])
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write_chain(store, chain)
+    shown = explore("block", tmp_path / "run", "1").stdout
+    assert re.search(r"amend +better +3 +50 +learning_rate 0.05, rounds 12", shown), shown

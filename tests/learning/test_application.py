@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 import torch
 
-from fedchain.learning.application import Application
+from fedchain.learning.application import Application, _Context
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed
 from fedchain.learning.method import Phase
@@ -163,7 +163,7 @@ def test_a_checked_post_is_not_decoded_again_when_its_phase_closes(monkeypatch: 
         decoded.append(data)
         return decode(data, specs)
 
-    monkeypatch.setattr("fedchain.learning.application.decode", counting)
+    monkeypatch.setattr("fedchain.learning.post_form.decode", counting)
     for sender, payload in posts[:2]:
         rules.check(OffChain("update", 1), sender, b"", payload)
     first = rules.aggregate(OffChain("update", 1), b"", posts)
@@ -180,15 +180,15 @@ def test_large_posts_are_let_go_when_their_phase_closes_or_another_one_fills(mon
     monkeypatch.setattr("fedchain.learning.application.POSTS_SIZE_MAX", 2 * len(posts[0][1]))
     for sender, payload in posts:
         rules.check(OffChain("update", 1), sender, b"", payload)
-    before = [kept.find("update", 1, payload, 0) is not None for _, payload in posts]
+    before = [kept.find(_Context("update", 1, 0, None), payload) is not None for _, payload in posts]
     first = rules.aggregate(OffChain("update", 1), b"", posts)
-    after = [kept.find("update", 1, payload, 0) is not None for _, payload in posts]
+    after = [kept.find(_Context("update", 1, 0, None), payload) is not None for _, payload in posts]
     assert (before, after) == ([True] * 3, [False] * 3)
     assert rules.aggregate(OffChain("update", 1), b"", posts) == first
     for number, (sender, payload) in ((2, posts[0]), (3, posts[1]), (3, posts[2])):
         rules.check(OffChain("update", number), sender, first, payload)
     rounds = zip((2, 3, 3), posts, strict=True)
-    left = [kept.find("update", number, data, 0) is not None for number, (_, data) in rounds]
+    left = [kept.find(_Context("update", number, 0, None), data) is not None for number, (_, data) in rounds]
     assert left == [False, True, True], "three of them are too many, and the open phase goes on"
 
 

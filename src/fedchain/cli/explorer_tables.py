@@ -214,7 +214,7 @@ class _Format:
 
     def member(self, name: str, value: str, short: bool) -> str:
         """The number of a member, and its address or the end of it, which differs from all others."""
-        if value in NAMED_READERS:
+        if value in NAMED_READERS or not value:  # a change of parameters is about no member
             return printable(value)
         number = str(self.numbers.get(value, "?"))
         if not short:
@@ -225,6 +225,8 @@ class _Format:
         """The first of the values, and how many more there are."""
         if not values:
             return "" if short else "–"
+        if name == "values":  # names and values of parameters
+            return ", ".join(printable(f"{parameter} {value}") for parameter, value in values)
         kind = "member" if name == "missing" and isinstance(values[0], str) else name
         if kind == "member":
             values = tuple(sorted(values, key=lambda value: self.numbers.get(value, -1)))

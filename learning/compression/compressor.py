@@ -1,0 +1,42 @@
+"""The interface of a compression: from vectors of changes to tensors of few bytes, and back."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
+from fedchain.learning.round import Tensors
+
+CHANGE_MAX = 2 * MAGNITUDE_MAX
+"""Largest absolute value of a change that a post can say: from one end of a parameter's range to the other."""
+
+NAME = "packed."
+"""Before the names of the tensors that hold changes, so that a method's own tensors cannot clash with them."""
+
+Change = tuple[NDArray[np.intp] | slice, NDArray[np.float64]]
+"""Positions in a vector, and by how much the element at each changes; all others stay as they are."""
+
+
+class Compressor(ABC):
+    """A way to compress the changes of T tensors, each of which is one vector."""
+
+    decay: ClassVar[float] = 0.0
+    """Error feedback: how much of what a post left out a client adds to the changes of its next one; 0: nothing."""
+
+    @abstractmethod
+    def spec(self, sizes: Sequence[int]) -> tuple[TensorSpec, ...]:
+        """State the tensors that hold changes of vectors of these sizes."""
+
+    @abstractmethod
+    def pack(self, changes: Sequence[NDArray[np.float32]], generator: np.random.Generator) -> dict[str, NDArray[Any]]:
+        """Return the tensors that hold the changes, as nearly as the compressor can."""
+
+    @abstractmethod
+    def unpack(self, packed: Tensors, sizes: Sequence[int]) -> Iterator[Change]:
+        """Yield the change of each vector from tensors that follow `spec`.
+
+        Raises `InvalidPayload` for faults beyond the spec. Elementwise float64 alone: all members get the same bits.
+        """

@@ -1,0 +1,107 @@
+"""Packed posts: what is packed, what they say, and that plain tensors come out which any method can take."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedchain.learning.compression.compressor import CHANGE_MAX
+from fedchain.learning.compression.int8 import Int8
+from fedchain.learning.compression.packing import Packing, find_packing
+from fedchain.learning.compression.top_k import TopK
+from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
+
+MODEL = (TensorSpec("model.b", (3,)), TensorSpec("model.a", (2, 2)))
+POSTED = (
+    *MODEL,
+    TensorSpec("buffer.mean", (2,)),
+    TensorSpec("change", (2,)),
+    TensorSpec("examples", (1,), "int64", minimum=1),
+    TensorSpec("model.bounded", (2,), minimum=0),
+)
+LEFT = (*MODEL, TensorSpec("buffer.mean", (2,)), TensorSpec("model.bounded", (2,), minimum=0))
+KNOWN = {
+    "model.a": np.array([[1, 2], [3, 4]], np.float32),
+    "model.b": np.array([0, -1, 5], np.float32),
+    "buffer.mean": np.zeros(2, np.float32),
+    "model.bounded": np.zeros(2, np.float32),
+}
+POST = {
+    "model.a": np.array([[1.5, 2], [2, 4]], np.float32),
+    "model.b": np.array([0, 0, 5.25], np.float32),
+    "buffer.mean": np.array([7, 8], np.float32),
+    "change": np.array([-0.5, 0.25], np.float32),
+    "examples": np.array([9]),
+    "model.bounded": np.array([1, 2], np.float32),
+}
+RNG = np.random.default_rng(0)
+EVERYTHING = TopK(k=4096, is_quantized=False)
+
+
+def packing(compressor: TopK | Int8 = EVERYTHING) -> Packing:
+    found = find_packing(compressor, POSTED, LEFT, frozenset({"change"}))
+    assert found is not None
+    return found
+
+
+def test_packed_are_parameters_that_are_left_behind_and_what_the_method_calls_a_change() -> None:
+    found = packing()
+    assert [spec.name for spec in found.changed] == ["change", "model.a", "model.b"]
+    assert found.based == {"model.a", "model.b"}
+    assert {spec.name for spec in found.whole} == {"buffer.mean", "examples", "model.bounded"}
+    assert find_packing(EVERYTHING, POSTED, (), frozenset()) is None
+
+
+def test_parameters_of_another_shape_than_are_left_behind_stay_whole() -> None:
+    other = replace(MODEL[0], shape=(4,))
+    found = find_packing(EVERYTHING, MODEL, (other, MODEL[1]), frozenset())
+    assert found is not None
+    assert [spec.name for spec in found.changed] == ["model.a"]
+
+
+def test_posts_are_whole_beside_knowledge_that_lacks_a_parameter() -> None:
+    assert packing().fits(KNOWN)
+    assert not packing().fits(None)
+    assert not packing().fits({name: value for name, value in KNOWN.items() if name != "model.b"})
+    assert not packing().fits(KNOWN | {"model.b": np.zeros(4, np.float32)})
+
+
+def test_where_everything_is_posted_the_plain_post_comes_out() -> None:
+    payload, missed = packing().pack(POST, KNOWN, RNG)
+    found = packing().unpack(payload, KNOWN)
+    assert list(found) == sorted(POST)
+    for name, value in POST.items():
+        assert (found[name].tolist(), found[name].dtype) == (value.tolist(), value.dtype)
+        assert not found[name].flags.writeable
+    assert missed.tolist() == [0.0] * 9
+
+
+def test_what_is_missed_and_what_is_said_are_what_was_to_be_said() -> None:
+    compressor = TopK(k=1, is_quantized=True)
+    owed = np.arange(9, dtype=np.float32)
+    payload, missed = packing(compressor).pack(POST, KNOWN, RNG, owed)
+    found = packing(compressor).unpack(payload, KNOWN)
+    changes = [POST["change"], POST["model.a"] - KNOWN["model.a"], POST["model.b"] - KNOWN["model.b"]]
+    said = [found["change"], found["model.a"] - KNOWN["model.a"], found["model.b"] - KNOWN["model.b"]]
+    wanted, posted = (np.concatenate([part.reshape(-1) for part in parts]) for parts in (changes, said))
+    np.testing.assert_allclose(posted + missed, wanted + owed, atol=1e-6)
+    assert np.count_nonzero(posted) == 3, "one of each tensor"
+
+
+def test_numbers_move_into_the_bounds_that_a_plain_post_has() -> None:
+    top = EVERYTHING.pack([np.zeros(2, np.float32), np.full(4, CHANGE_MAX, np.float32), np.zeros(3, np.float32)], RNG)
+    whole = {name: POST[name] for name in ("buffer.mean", "examples", "model.bounded")}
+    found = packing().unpack(encode(whole | top), KNOWN)
+    assert found["model.a"].tolist() == [[MAGNITUDE_MAX] * 2] * 2
+    smallest = np.finfo(np.float32).smallest_normal
+    near = KNOWN | {"model.b": np.full(3, 1.5 * smallest, np.float32)}
+    tiny = EVERYTHING.pack([np.zeros(2, np.float32), np.zeros(4, np.float32), np.full(3, -smallest, np.float32)], RNG)
+    assert packing().unpack(encode(whole | tiny), near)["model.b"].tolist() == [0.0] * 3, "it would be subnormal"
+
+
+@pytest.mark.parametrize("compressor", [Int8(), TopK(k=64, is_quantized=True)])
+def test_a_whole_post_is_no_packed_one(compressor: Int8 | TopK) -> None:
+    with pytest.raises(InvalidPayload, match=r"tensors: an array of \d expected, found 6"):
+        packing(compressor).unpack(encode(POST), KNOWN)

@@ -1,0 +1,95 @@
+"""A client's memory of what its posts left out: it is added to the next one, and comes back with a checkpoint."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedchain.learning.compression.packing import find_packing
+from fedchain.learning.compression.top_k import TopK
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.worker.compressing import CompressionState, compress
+from tests.support.learning.federation import Federation, config, new_client
+
+SPECS = (TensorSpec("model.w", (4,)),)
+KNOWN = {"model.w": np.array([1, 1, 1, 1], np.float32)}
+
+
+def model(*values: float) -> dict[str, Any]:
+    return {"model.w": np.array(values, np.float32)}
+
+
+def test_what_was_left_out_is_posted_later_and_fades() -> None:
+    packing = find_packing(TopK(k=1, is_quantized=False), SPECS, SPECS, frozenset())  # one number
+    assert packing is not None
+    client, decay = new_client(), TopK.decay
+
+    def said(*values: float) -> list[float]:
+        payload = compress(client, "update", packing, model(*values), KNOWN, np.random.default_rng(0))
+        return [round(float(value), 5) for value in packing.unpack(payload, KNOWN)["model.w"] - 1]
+
+    assert said(2, 4, 1, 1) == [0, 3, 0, 0]
+    owed = client.state(CompressionState).residuals["update"]
+    assert owed.tolist() == [1, 0, 0, 0]
+    assert said(1.5, 1, 1, 1) == [round(decay + 0.5, 5), 0, 0, 0]
+    assert client.state(CompressionState).residuals["update"].abs().max() < 1e-6
+    said(3, 2, 1, 1)
+    assert said(1, 1, 1, 1) == [0, round(decay, 5), 0, 0]
+
+
+@pytest.mark.parametrize(("kind", "is_kept"), [("none", False), ("int8", False), ("topk", True), ("sparse", True)])
+def test_only_compressors_that_leave_out_numbers_leave_a_memory(kind: str, is_kept: bool) -> None:
+    federation = Federation(config("fedavg", compression=kind))
+    federation.play(1)
+    assert "CompressionState" not in federation.client(0).states, "the first posts are whole"
+    federation.play(1)
+    assert ("CompressionState" in federation.client(0).states) == is_kept
+
+
+def test_a_client_goes_on_from_a_checkpoint_with_what_it_owes() -> None:
+    federation = Federation(config("scaffold", compression="sparse"))
+    federation.play(3)
+    saved = federation.learner.checkpoint(1)
+    expected = federation.learner.contribute(1, "update", 4, federation.knowledge)
+    other = federation.new_learner()
+    other.restore(1, saved)
+    assert other.contribute(1, "update", 4, federation.knowledge) == expected
+    newcomer = federation.new_learner()
+    assert newcomer.contribute(1, "update", 4, federation.knowledge).payload != expected.payload
+    assert newcomer.client(1).state(CompressionState).residuals["update"].shape == (2 * 6570,)
+
+
+def test_work_that_is_done_ahead_or_fails_leaves_what_is_owed_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(config("fedavg", compression="sparse"))
+    federation.play(2)
+    before = federation.learner.checkpoint(0)
+    foreseen = federation.learner.foresee(0, "update", 3, federation.knowledge)
+    assert foreseen is not None
+    assert federation.learner.checkpoint(0) == before
+    expected = federation.new_learner()
+    expected.restore(0, before)
+    assert foreseen.made == expected.contribute(0, "update", 3, federation.knowledge)
+    federation.learner.adopt(0, foreseen)
+    assert federation.learner.checkpoint(0) == expected.checkpoint(0)
+    after = federation.learner.checkpoint(0)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(federation.learner._contributing._measuring, "trained", fail)
+    with pytest.raises(MemoryError):
+        federation.learner.contribute(0, "update", 4, federation.knowledge)
+    assert federation.learner.checkpoint(0) == after
+
+
+def test_stochastic_rounding_has_a_stream_of_its_own_for_each_client_and_round() -> None:
+    federation = Federation(config("fedavg", compression="int8"))
+    federation.play(1)
+    learner, known = federation.learner, federation.knowledge
+    first = learner.contribute(0, "update", 2, known).payload
+    again = federation.new_learner()
+    assert again.contribute(0, "update", 2, known).payload == first
+    made, phase = again._contributing, again.method.phases[0]
+    draws = [made.rounding(again.client(who), phase, number).random() for who, number in ((0, 2), (1, 2), (0, 3))]
+    assert len(set(draws)) == 3
+    assert draws[0] == made.rounding(again.client(0), phase, 2).random()
