@@ -8,12 +8,15 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-v
 # Here torch comes without the libraries of graphics cards, which are gigabytes. Empty: from where all else comes.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 RAY_VERSION ?= 2.60.0
+PEFT_VERSION ?= 0.21.2
+TRANSFORMERS_VERSION ?= 5.24.0
+PAGES ?= $(wildcard docs/tutorials/adapt-*.md)
 PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 # What tests import beside the program.
 TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test ray-test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
+.PHONY: help install simulate testnet test ray-test adapters-test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -48,6 +51,17 @@ ray-test: install ## the tests on clusters of Ray, which is put into an environm
 	build/ray/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt \
 		'ray==$(RAY_VERSION)'
 	build/ray/bin/python -m pytest -q tests/learning/executors/test_on_ray.py $(ARGS)
+
+adapters-test: install ## the tests on peft's adapters, in an environment like that one, and its tutorials (PAGES= leaves them out)
+	$(PYTHON) -m venv build/adapters
+	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
+		> "$$(echo build/adapters/lib/python3*/site-packages)/behind.pth"
+	build/adapters/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
+		--constraint constraints.txt 'peft==$(PEFT_VERSION)' 'transformers==$(TRANSFORMERS_VERSION)'
+	printf '#!/bin/sh\nexec "$$(dirname "$$0")/python" -m fedchain "$$@"\n' > build/adapters/bin/fedchain
+	chmod +x build/adapters/bin/fedchain
+	build/adapters/bin/python -m pytest -q tests/learning/models/test_peft.py $(ARGS)
+	[ -z "$(PAGES)" ] || build/adapters/bin/python -m tests.pages $(PAGES)
 
 test-all: install ## run all tests (ARGS goes to pytest)
 	$(PYTEST) $(ARGS)

@@ -101,15 +101,20 @@ def test_the_shared_model_is_what_everybody_receives() -> None:
     assert {name for name, _ in model.state_dict().items()} == {name.split(".", 1)[1] for name in run.knowledge}
 
 
-def test_models_have_the_frozen_tensors_that_no_file_holds() -> None:
-    run = fedchain.simulate(task=lora_task.load, method="fedavg", rounds=1, **QUICK)
-    assert "first.base_layer.weight" not in {*run.state(1), *run.state()}
+@pytest.mark.parametrize("adapters", ["mean", "fedex"])
+def test_models_have_the_frozen_tensors_that_no_file_holds(adapters: str) -> None:
+    quick = QUICK | {"hyperparameters": {"local_steps": 3, "adapters": adapters}}
+    run = fedchain.simulate(task=lora_task.load, method="fedavg", rounds=1, **quick)
+    assert "first.base_layer.bias" not in run.state(1)
+    if adapters == "fedex":
+        with pytest.raises(ConfigurationError, match="what members add to their first"):
+            run.state()
     _, _, (inputs, labels) = lora_task.load(0)  # everybody's test set
     accuracies = [evaluate(cast(Model, run.model(member)), inputs, labels)[0] for member in range(3)]
     assert run.rounds[-1].taa == pytest.approx(np.mean(accuracies), rel=1e-14)
     assert run.rounds[-1].taa_received == pytest.approx(evaluate(cast(Model, run.model()), inputs, labels)[0])
     frozen = run.model(1).state_dict()["first.base_layer.weight"]
-    assert frozen.equal(run.model().state_dict()["first.base_layer.weight"])
+    assert frozen.equal(run.model().state_dict()["first.base_layer.weight"]) == (adapters == "mean")
 
 
 def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def _adopt(module: nn.Module, inputs: torch.Tensor, fields: tuple[InputField, ..
 def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tuple[int, ...] | None:
     """Return the shape of one example's features, if the module has a method `split`, which is tried on (B, ...)."""
     split: Any = getattr(module, "split", None)
-    if split is None:
+    if split is None or (isinstance(module, Model) and module.feature_shape is None):
         return None
     try:
         with torch.no_grad():

@@ -15,7 +15,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, SupportsIndex, get_args
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, get_args
 
 import torch
 from torch import nn
@@ -29,6 +29,10 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.executor import Backend
 from fedchain.learning.method import Method
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.low_rank import keep_originals
+from fedchain.learning.models.model_info import RESIDUAL_PREFIX
+from fedchain.learning.models.parameters import load_parameters
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import (
@@ -169,14 +173,24 @@ class Run:
             ConfigurationError: there is no such member, or the method shares no whole model.
         """
         config, who = self._config, member or 0
-        state = self.state(member)
+        state = None if member is None and self._has_residuals else self.state(member)
         if config.dataset == OWN:
             module = build_own_module(config, self._task or load_task(config.task), who)
         else:
             module = build_model(config.model_of(who), 0, **config.dataset_info.model_shape)
         infos = infos_of(config)
-        load_model(module, state, f"member {who}'s", infos[config.architecture_of(who, len(infos))].frozen)
+        info = infos[config.architecture_of(who, len(infos))]
+        if state is None:
+            keep_originals(module, info)
+            load_parameters(cast(Model, module), self.knowledge)
+        else:
+            load_model(module, state, f"member {who}'s", info.frozen)
         return module.eval()
+
+    @property
+    def _has_residuals(self) -> bool:
+        """Whether the shared model is more than its file can hold: what is added to frozen weights."""
+        return any(name.startswith(RESIDUAL_PREFIX) for name in self.knowledge)
 
 
 def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None) -> Run:

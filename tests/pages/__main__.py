@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from tests.pages.blocks import PAGES
+from tests.pages.blocks import PAGES, missing_for
 from tests.pages.walk import Difference, arithmetic, is_as_stated, walk
 from tests.support.paths import ROOT
 
@@ -26,6 +26,9 @@ def main() -> int:
     print(f"arithmetic {arithmetic()}")
     differ = False
     for page in [ROOT / name for name in asked.pages] or PAGES:
+        if missing := missing_for(page):
+            print(f"{page.relative_to(ROOT)}: not typed, it needs {' and '.join(missing)}", flush=True)
+            continue
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "page").mkdir()

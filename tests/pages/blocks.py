@@ -7,11 +7,13 @@ A comment before a block is for the tests alone; readers do not see it::
     <!-- not run: WHY -->    nothing is run: commands and their options must exist, Python and TOML must parse
     <!-- before: COMMANDS --> typed before the block: what was done on other machines, or needs waiting for
     <!-- typed: A => B -->   A stands for something, and is typed as B; one line each
+    <!-- needs: MODULE -->   the page is typed where Python has the module, or, as data:NAME, there is a data set
     <!-- quiet -->           what the commands print is not shown; they must succeed
 
 A ``console`` block has commands behind ``$``, the lines that a trailing backslash continues, and what they print.
 """
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,12 +21,14 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from fedchain.learning.datasets.load import load_dataset
+from fedchain.learning.exceptions import DatasetError
 from tests.support.paths import DOCS, ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md")))
 """All pages, the README first."""
 
-_COMMENT = re.compile(r"<!-- (file|slow|not run|before|typed|quiet)(?::\s(.*?))?\s-->", re.DOTALL)
+_COMMENT = re.compile(r"<!-- (file|slow|not run|before|typed|quiet|needs)(?::\s(.*?))?\s-->", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Block:
     line: int
     """Line of the fence, from 0."""
     said: dict[str, str] = field(default_factory=dict)
-    """Values of the comments before it: file, slow, not run, before, typed, quiet."""
+    """Values of the comments before it: file, slow, not run, before, typed, quiet, needs."""
 
     @property
     def name(self) -> str:
@@ -98,3 +102,20 @@ def blocks_of(page: Path) -> Iterator[Block]:
             language = (token.info.split() or [""])[0] if token.type == "fence" else "indented"
             yield Block(page, language, token.content, token.map[0], known)
             said = {}
+
+
+def missing_for(page: Path) -> list[str]:
+    """Return what a page needs that is not here: modules and data sets."""
+    needed = [word for block in blocks_of(page) for word in block.said.get("needs", "").split()]
+    return [word for word in needed if not _is_here(word)]
+
+
+def _is_here(needed: str) -> bool:
+    kind, _, name = needed.rpartition(":")
+    if kind != "data":
+        return importlib.util.find_spec(name) is not None
+    try:
+        load_dataset(name)
+    except DatasetError:
+        return False
+    return True

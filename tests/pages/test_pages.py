@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages.__main__ import rewritten
-from tests.pages.blocks import PAGES, Block, blocks_of
+from tests.pages.blocks import PAGES, Block, blocks_of, missing_for
 from tests.pages.shell import COMPILERS, Shell
 from tests.pages.walk import command_faults, commands_in, faults, is_as_stated, walk
 from tests.support.paths import ROOT
@@ -17,6 +17,7 @@ RUN = [
     if any(
         block.language == "console" and not {"slow", "not run", "file"} & block.said.keys() for block in blocks_of(page)
     )
+    and not missing_for(page)
 ]
 
 
@@ -155,3 +156,12 @@ def test_a_reader_has_no_compiler(tmp_path: Path) -> None:
 def test_three_dots_stand_for_anything() -> None:
     assert is_as_stated("a ... c\n...\nend", "a b c\n1\n2\nend")
     assert not is_as_stated("a ... c", "a b d")
+
+
+def test_a_page_says_what_it_needs_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDCHAIN_DATA", str(tmp_path))
+    page, block = tmp_path / "page.md", "```console\n$ ls\n```\n"
+    page.write_text(f"{block}\n<!-- needs: numpy no_such_module data:digits data:svhn -->\n{block}")
+    assert missing_for(page) == ["no_such_module", "data:svhn"]
+    page.write_text(block)
+    assert missing_for(page) == []

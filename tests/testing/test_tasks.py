@@ -8,11 +8,16 @@ import torch
 from fedchain import testing
 from fedchain.learning.exceptions import ConfigurationError
 from tests.python.tasks import Bag, Sound, load
+from tests.support.learning import lora_task
 
 
 def test_a_sound_task_passes_and_its_shapes_are_returned() -> None:
     shapes = testing.check_task(load, method=Sound(local_steps=2))
     assert (shapes.input_shape, shapes.input_type, shapes.classes) == ((6,), "int64", 3)
+
+
+def test_members_that_have_the_same_frozen_weights_pass() -> None:
+    assert testing.check_task(lora_task.load, "fedavg").frozen
 
 
 def test_a_task_that_brings_something_else_each_time_is_found() -> None:

@@ -4,6 +4,8 @@ import torch
 
 from fedchain.learning.method import Method
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.registry import build_method
+from fedchain.learning.seeding import initial_seed
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import open_data_source
 from fedchain.testing.federation import Federation, function_of, small_config
@@ -24,8 +26,10 @@ def check_task(task: TaskFunction | str, method: str | type[Method] | Method = "
     task = function_of(task)
     config = small_config(method, task, members)
     config.validate()
+    shared_init = build_method(config.method, dict(config.hyperparameters)).shared_init
     for member in range(members):
-        first, again = (open_data_source(config, task).share(member, seed=1) for _ in range(2))
+        seed = initial_seed(config.seed, member, shared_init=shared_init)
+        first, again = (open_data_source(config, task).share(member, seed) for _ in range(2))
         for what in ("train_images", "train_labels", "test_images", "test_labels"):
             if not torch.equal(getattr(first, what) + 0, getattr(again, what) + 0):
                 raise AssertionError(f"member {member} has other {what.replace('images', 'inputs')} when called again")

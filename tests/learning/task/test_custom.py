@@ -5,6 +5,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.utils.data import TensorDataset
 
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.large import Mlp
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.round import OffChain
 from fedchain.learning.task.custom import build_own_module, describe_task, load_task, open_data_source
@@ -116,6 +118,13 @@ def test_features_of_a_model_that_can_be_split_have_a_shape() -> None:
     assert shapes.feature_shape == (2, 2)
     with pytest.raises(ConfigurationError, match=r"split must return features .* for B = 2, not"):
         describe_task(config(), returns((SplitWrongly, points(9), points(5))))
+
+
+def test_a_built_in_model_may_be_a_task_s() -> None:
+    images = torch.rand(40, 1, 8, 8), torch.arange(40) % 3
+    federation = Federation(config("fedavg"), task=lambda: (partial(Mlp, (6,), classes=3, size=8), images, images))
+    federation.play()
+    assert federation.rules.info.feature_shape is None
 
 
 def test_frozen_parameters_stay() -> None:
