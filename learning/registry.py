@@ -66,7 +66,7 @@ ENTRY_POINTS = "fedchain.methods"
 
 
 NOT_OF_ALL: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(("compression", "compression_k"), "it posts no parameters of a common model")
+    dict.fromkeys(("compression", "compression_k", "error_decay"), "it posts no parameters of a common model")
 )
 """Hyper-parameters that one looks for in every method, and the reason for which some have none."""
 

@@ -16,7 +16,6 @@ class Membership:
         self.height = 0
         """The height that was tracked last."""
         self._members = frozenset(members)
-        self._given: Collection[PublicKey] | None = None  # what was tracked last, if it cannot change
 
     def __contains__(self, peer: object) -> bool:
         return peer in self._members
@@ -27,10 +26,8 @@ class Membership:
     def track(self, height: int, members: Collection[PublicKey]) -> tuple[frozenset[PublicKey], frozenset[PublicKey]]:
         """Take the members at a height; returns those that are new, and those that are members no more."""
         self.height = height
-        if members is self._given:  # as a rule they are those of the height before
+        before, now = self._members, frozenset(members)  # a set stays itself, so nodes of one process may share it
+        if now is before:
             return frozenset(), frozenset()
-        self._given = members if isinstance(members, tuple) else None
-        before, now = self._members, frozenset(members)
-        if now != before:  # else many nodes of one process go on sharing one set
-            self._members = now
+        self._members = now
         return now - before, before - now

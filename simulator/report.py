@@ -24,7 +24,7 @@ from fedchain.files.layout import (
 )
 from fedchain.files.links import links_text
 from fedchain.files.members import members_text
-from fedchain.node.shell.timeline import SeenBlock, newest_lines
+from fedchain.node.shell.timeline import SeenBlock, line_of_block, newest_lines
 from fedchain.simulator.disturbances import troubles
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.outcome import Outcome
@@ -49,6 +49,7 @@ class RunFolder:
     def __init__(self, path: Path, scenario: Scenario, *, is_resumed: bool = False) -> None:
         self.path, self._title = path, title_of(scenario)
         self._troubles = troubles(scenario.faults, scenario.clocks, scenario.adversaries)
+        self._lines: dict[int, tuple[SeenBlock, bytes]] = {}  # by height, a block with its line
         self._rows_count: int | None = None if is_resumed else 0  # rounds in metrics.jsonl; None: not counted yet
         if is_resumed:
             return
@@ -103,8 +104,15 @@ class RunFolder:
             self._rows_count = len(self.read_rows())
         if len(rows) >= self._rows_count:
             self._write(METRICS_FILE, "".join(json.dumps(row.to_dict()) + "\n" for row in rows))
-            self._write(TIMELINE_FILE, newest_lines(seen()))
+            self._write(TIMELINE_FILE, newest_lines(seen(), self._line_of))
             self._rows_count = len(rows)
+
+    def _line_of(self, block: SeenBlock) -> bytes:
+        """The line of a block, which is written once for each object: all lines are asked for in every round."""
+        known = self._lines.get(block.height)
+        if known is None or known[0] is not block:
+            known = self._lines[block.height] = block, line_of_block(block)
+        return known[1]
 
     def draw(
         self, rows: Sequence[RoundMetrics], timeline: Mapping[tuple[int, int], Span], histogram: NDArray[np.int64]

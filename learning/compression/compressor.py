@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,10 @@ Change = tuple[NDArray[np.intp] | slice, NDArray[np.float64]]
 class Compressor(ABC):
     """A way to compress the changes of T tensors, each of which is one vector."""
 
-    decay: ClassVar[float] = 0.0
-    """Error feedback: how much of what a post left out a client adds to the changes of its next one; 0: nothing."""
+    @property
+    def kept(self) -> float:
+        """Error feedback: the share of what a post left out that a client adds to the changes of its next one."""
+        return 0.0
 
     @abstractmethod
     def spec(self, sizes: Sequence[int]) -> tuple[TensorSpec, ...]:

@@ -7,7 +7,7 @@ A tensor is cut into chunks of `CHUNK` numbers, the last of which is shorter. N 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +42,19 @@ _POSITIONS = NAME + "positions"
 class TopK(Compressor):
     """The k changes of largest magnitude in each chunk; of a chunk of n < 4096 numbers, k n / 4096, rounded up."""
 
-    decay: ClassVar[float] = 0.95
-
     k: int
     """Numbers of a whole chunk that are posted, 1 to 4096."""
 
     is_quantized: bool
     """Whether a change is its sign and one of two magnitudes, which each chunk states; otherwise it is a float32."""
+
+    error_decay: float = 1.0
+    """Factor of what was left out, each time that more is; SparseLoCo takes 0.95."""
+
+    @property
+    def kept(self) -> float:
+        """As stated."""
+        return self.error_decay
 
     def spec(self, sizes: Sequence[int]) -> tuple[TensorSpec, ...]:
         """Positions among all numbers, ascending; changes (N,), or 2 bits each and scales (chunks, 2)."""

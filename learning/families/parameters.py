@@ -36,6 +36,9 @@ class ParametersMethod(AdapterMethod):
     compression_k: int = 256
     """topk and sparse: changes that are posted of each 4,096."""
 
+    error_decay: float = 1.0
+    """topk and sparse: factor, each round, of the changes that a client still has to post; SparseLoCo takes 0.95."""
+
     uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
 
@@ -43,14 +46,16 @@ class ParametersMethod(AdapterMethod):
         """Raise `ConfigurationError` for a hyper-parameter outside its range, or a compression that a rule undoes."""
         super().validate()
         validate_range("compression_k", self.compression_k, 1, CHUNK)
+        validate_range("error_decay", self.error_decay, 0.0, 1.0)
         rule, is_sparse = self.aggregation_rule, self.compression in ("topk", "sparse")
         if is_sparse and rule in ("median", "trimmed_mean") and not self.neighbour_mixing:
             raise ConfigurationError(
                 f"{rule} of {self.compression} posts stands still: most of them change a coordinate not at all; set "
                 "neighbour_mixing, or take another aggregation_rule or compression int8"
             )
-        if self.compression_k != type(self).compression_k and not is_sparse:
-            raise ConfigurationError(f"compression_k is of topk and sparse, not of compression {self.compression}")
+        for name in ("compression_k", "error_decay"):
+            if getattr(self, name) != getattr(type(self), name) and not is_sparse:
+                raise ConfigurationError(f"{name} is of topk and sparse, not of compression {self.compression}")
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally, and post the model."""
@@ -68,7 +73,8 @@ class ParametersMethod(AdapterMethod):
     def compressor(self) -> Compressor | None:
         """The compressor that `compression` names."""
         if self.compression in ("topk", "sparse"):
-            return TopK(k=self.compression_k, is_quantized=self.compression == "sparse")
+            is_quantized = self.compression == "sparse"
+            return TopK(k=self.compression_k, is_quantized=is_quantized, error_decay=self.error_decay)
         return Int8() if self.compression == "int8" else None
 
     def receive(self, client: Client, round: Round) -> None:

@@ -1,7 +1,7 @@
 """A client's packed post, and its memory of what its posts have left out so far. N numbers of all packed tensors.
 
 The residual is that of SparseLoCo: Sarfi et al., "Communication Efficient LLM Pre-training with SparseLoCo", 2025
-(arXiv:2508.15706): e <- decay e + change; what is posted of e is taken from it.
+(arXiv:2508.15706): e <- kept * e + change; what is posted of e is taken from it.
 """
 
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ def compress(
 
     A compressor that remembers leaves what is left out with the client, for its next post.
     """
-    decay = packing.compressor.decay
-    if not decay:
+    kept = packing.compressor.kept
+    if not kept:
         return packing.pack(posted, known, generator)[0]
     residuals = client.state(CompressionState).residuals
-    owed = residuals[phase].numpy() * np.float32(decay) if phase in residuals else None
+    owed = residuals[phase].numpy() * np.float32(kept) if phase in residuals else None
     payload, missed = packing.pack(posted, known, generator, owed)
     residuals[phase] = torch.from_numpy(missed)
     return payload

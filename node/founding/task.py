@@ -48,7 +48,7 @@ LATER_HYPERPARAMETERS = frozenset(
     | {"batch_sampling", "epsilon_budget", "examples_min", "gradient_clip", "gradient_noise"}
     | {"contributors_min", "decryption_threshold", "encryption", "key_bits", "magnitude_max"}
     | {"privacy_delta", "prototype_clip", "prototype_noise"}
-    | {"compression", "compression_k", "late_exponent", "late_weighting"}
+    | {"compression", "compression_k", "error_decay", "late_exponent", "late_weighting"}
     | {"adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"}
     | {"schedule", "schedule_decay", "schedule_rounds", "warmup_rounds"}
     | {"adapters"}

@@ -9,7 +9,7 @@ itself; a simulation writes what all honest peers saw, with times from the first
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -117,7 +117,7 @@ class TimelineFile:
 
     def add(self, block: SeenBlock) -> None:
         """Add a line."""
-        line = _line(block)
+        line = line_of_block(block)
         with self._lock:
             try:
                 self._make_room(len(line))
@@ -147,10 +147,15 @@ class TimelineFile:
         unfinished.replace(self._path)
 
 
-def newest_lines(blocks: Sequence[SeenBlock]) -> bytes:
-    """A whole file's content: a line for each of the newest blocks that fit into it, oldest first."""
+def newest_lines(blocks: Sequence[SeenBlock], line_of: Callable[[SeenBlock], bytes] | None = None) -> bytes:
+    """A whole file's content: a line for each of the newest blocks that fit into it, oldest first.
+
+    Args:
+        blocks: of a chain, by height.
+        line_of: returns :func:`line_of_block`, which it may remember; None: nothing does.
+    """
     lines, size = list[bytes](), 0
-    for line in map(_line, reversed(blocks)):
+    for line in map(line_of or line_of_block, reversed(blocks)):
         size += len(line)
         if size > SIZE_MAX:
             break
@@ -158,5 +163,6 @@ def newest_lines(blocks: Sequence[SeenBlock]) -> bytes:
     return b"".join(reversed(lines))
 
 
-def _line(block: SeenBlock) -> bytes:
+def line_of_block(block: SeenBlock) -> bytes:
+    """The line of a block."""
     return json.dumps(asdict(block), separators=(",", ":")).encode() + b"\n"

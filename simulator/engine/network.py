@@ -135,8 +135,8 @@ class SimulatedNetwork:
         self._on_delivery, self._on_link, self._on_ban = watch.on_delivery, watch.on_link, watch.on_ban
         self._share = share
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
-        first = frozenset(members[:founders])
-        self._memberships = [Membership(first) for _ in members]
+        self._tracked: tuple[Collection[PublicKey], frozenset[PublicKey]] = (), frozenset(members[:founders])
+        self._memberships = [Membership(self._tracked[1]) for _ in members]
         self.gates = Gates(members, self._memberships, loop.time, self._cut)
         self.bans: list[tuple[int, int]] = []
         """(peer that banned, peer that it banned), in order."""
@@ -194,7 +194,10 @@ class SimulatedNetwork:
 
     def track(self, number: int, height: int, members: Collection[PublicKey]) -> None:
         """Take the members by which a peer admits others from now on; it keeps no connection to anybody else."""
-        new, gone = self._memberships[number].track(height, members)
+        if members is not self._tracked[0]:  # nearly all track the same ones, and share one set
+            found = frozenset(members)
+            self._tracked = members, self._tracked[1] if found == self._tracked[1] else found
+        new, gone = self._memberships[number].track(height, self._tracked[1])
         for member in sorted(gone):
             other = self._number.get(member, number)
             if other != number and (number, other) not in self._broken:

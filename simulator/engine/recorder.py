@@ -29,7 +29,7 @@ class Recorder:
 
     def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness, peers: int = 0) -> None:
         self.rows: list[RoundMetrics] = []
-        self.timeline: dict[tuple[int, int], Span] = {}
+        self._spans: dict[int, dict[int, Span]] = {}  # by round and peer
         self.evaluations = EvaluationLog()
         self._genesis, self._loop, self._witness = genesis, loop, witness
         self.mined: dict[int, list[int]] = {}
@@ -40,7 +40,16 @@ class Recorder:
 
     def span(self, number: int, round_number: int) -> Span:
         """Times of a peer's work in a round."""
-        return self.timeline.setdefault((number, round_number), Span())
+        return self._spans.setdefault(round_number, {}).setdefault(number, Span())
+
+    @property
+    def timeline(self) -> dict[tuple[int, int], Span]:
+        """Times of each peer's work, by (peer, round)."""
+        return self.times_of(*self._spans)
+
+    def times_of(self, *rounds: int) -> dict[tuple[int, int], Span]:
+        """Times of each peer's work in some rounds, by (peer, round)."""
+        return {(peer, number): span for number in rounds for peer, span in self._spans.get(number, {}).items()}
 
     def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
         """Note the time at which a peer begins to train, posts, mines and votes."""
@@ -107,7 +116,7 @@ class Recorder:
             self.span(self._places[block.header.miner], row.round).sealed = self._sealed_s.get(block.hash)
         if decided:
             self._fill_blocks(row, decided)
-        of_round = {number: span for (number, round_number), span in self.timeline.items() if round_number == row.round}
+        of_round = self._spans.get(row.round, {})
         spans, clients = list(of_round.values()), len(self._genesis.participants)
         local = [span for number, span in of_round.items() if number < clients]
         trained = [s.trained - s.started for s in local if s.trained is not None and s.started is not None]

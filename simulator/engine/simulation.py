@@ -312,7 +312,7 @@ class Simulation:
     def _close_round(self, peer: SimulatedPeer) -> None:
         assert peer.node is not None, "only a running peer closes a round"
         row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes, self.network.received_bytes)
-        self._record.close_round(row.round, self._trace.write(), self.recorder.timeline)
+        self._record.close_round(row.round, self._trace.write(), self.recorder.times_of(row.round - 1, row.round))
         self.progress.last = row
         self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
         self._on_round(row, self.witness)

@@ -19,6 +19,7 @@ class Witness:
     def __init__(self) -> None:
         self._heights = [Sightings(1, 0)]  # from height 1 to the open one
         self._finals: list[tuple[Hash, int] | None] = []  # each height's final block, and when it was first final
+        self._told: dict[int, SeenBlock | None] = {}  # by height, what nobody has added to since
         self._began: dict[int, tuple[int, int]] = {}  # height and time of the last training, by peer
 
     def look(self, number: int, node: Node, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
@@ -47,12 +48,12 @@ class Witness:
 
     def blocks(self) -> list[SeenBlock]:
         """Observations of the final blocks, by ascending height."""
-        told = [
-            sightings.end(*final)
-            for sightings, final in zip(self._heights, self._finals, strict=False)
-            if final is not None
-        ]
-        return [block for block in told if block is not None]
+        for height, (sightings, final) in enumerate(zip(self._heights, self._finals, strict=False), 1):
+            if height not in self._told:
+                self._told[height] = None if final is None else sightings.end(*final)
+        return [block for _, block in sorted(self._told.items()) if block is not None]
 
     def _of(self, height: int) -> Sightings | None:
+        """The sightings of a height, to be added to."""
+        self._told.pop(height, None)
         return self._heights[height - 1] if 0 < height <= len(self._heights) else None

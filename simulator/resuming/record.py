@@ -217,7 +217,7 @@ class Record:
         Args:
             round_number: number of the round, from 1.
             trace: SHA-256 over all events of the run so far.
-            timeline: times of each peer's work, by peer number and round.
+            timeline: times of each peer's work in this round and the one before, by peer number and round.
         """
         if round_number <= len(self.rounds):
             if self.rounds[round_number - 1] != trace:
@@ -227,7 +227,7 @@ class Record:
                 )
             return
         self.rounds.append(trace)
-        newest = [(key, astuple(span)) for key, span in timeline.items() if key[1] in (round_number - 1, round_number)]
+        newest = [(key, astuple(span)) for key, span in timeline.items()]
         self._append(["round", trace, newest])
         os.fsync(self._file.fileno())
 

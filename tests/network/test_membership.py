@@ -20,17 +20,6 @@ def test_the_same_members_at_another_height_are_no_change() -> None:
     assert (membership.height, len(membership)) == (1, 2)
 
 
-def test_nodes_of_one_process_share_the_set_of_the_same_members() -> None:
-    first = frozenset([A, B])
-    one, other = Membership(first), Membership(first)
-    for membership in (one, other):
-        assert membership.track(1, (A, B)) == (frozenset(), frozenset())
-    members = [A, B]
-    assert one.track(2, members) == (frozenset(), frozenset())
-    members.append(C)
-    assert one.track(3, members) == (frozenset({C}), frozenset())
-
-
 def test_the_list_that_it_was_given_may_change_afterwards() -> None:
     members = [A]
     membership = Membership(members)

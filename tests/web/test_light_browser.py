@@ -12,11 +12,13 @@ from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, R
 
 from fedchain.chain.certificate import certify
 from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.vote import sign_vote
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
-from tests.support.chain.changes import joining, living, own
+from tests.support.chain.changes import approved, joining, living, own
 from tests.support.chain.explored import FakeRules, write
 from tests.support.chain.light import light, renewed_chain
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
@@ -42,6 +44,11 @@ RENEWED = renewed_chain(6, 8, 2)
 MOVED = living(8, committee_size=3, name="moved")
 MOVED.extend(changes=[joining(MOVED, 8), own(MOVED, 0)])
 MOVED.extend_many(4)
+AMENDED = living(8, name="amended")
+AMENDED.extend(
+    changes=[approved(AMENDED, propose_amendment(amendment_of({"committee_size": 5}), "", sequence=0, until=9))]
+)
+AMENDED.extend_many(4)
 LIVE = ChainBuilder(genesis(4, name="live"))
 LIVE.extend()
 
@@ -53,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    for chain in (PLAIN, DRAWN, FEW, GUILTY, CRASH, RENEWED, MOVED, LIVE):
+    for chain in (PLAIN, DRAWN, FEW, GUILTY, CRASH, RENEWED, MOVED, AMENDED, LIVE):
         with Store.create(folder / chain.genesis.name / "chain", chain.genesis) as store:
             write(store, chain)
     with served(folder, lambda document: FakeRules()) as address:
@@ -103,6 +110,8 @@ def test_the_votes_for_a_block_are_checked_in_the_browser(
         (RENEWED, 1, f"6 of 8 {QUORUM} 6 were needed", ""),
         (RENEWED, 3, f"6 of 8 {QUORUM} 6 were needed", ""),
         (RENEWED, 8, f"6 of 8 {QUORUM} 6 were needed", " blocks between the founders and these electors were checked"),
+        (AMENDED, 2, f"6 of 8 {QUORUM} 6 were needed", ""),
+        (AMENDED, 5, f"4 of 5 {QUORUM} 4 were needed", ""),
         (MOVED, 5, f"2 of 3 {QUORUM} 2 were needed", "4 blocks between the founders and these electors were checked"),
     ],
 )

@@ -20,9 +20,10 @@ def model(*values: float) -> dict[str, Any]:
 
 
 def test_what_was_left_out_is_posted_later_and_fades() -> None:
-    packing = find_packing(TopK(k=1, is_quantized=False), SPECS, SPECS, frozenset())  # one number
+    decay = 0.5
+    packing = find_packing(TopK(k=1, is_quantized=False, error_decay=decay), SPECS, SPECS, frozenset())  # one number
     assert packing is not None
-    client, decay = new_client(), TopK.decay
+    client = new_client()
 
     def said(*values: float) -> list[float]:
         payload = compress(client, "update", packing, model(*values), KNOWN, np.random.default_rng(0))

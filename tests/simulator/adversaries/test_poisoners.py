@@ -78,6 +78,16 @@ def test_every_lie_is_taken_for_a_post(behaviour: str, method: str) -> None:
     assert knowledge_root(behaviour, method) != knowledge_root("follower", method)
 
 
+@pytest.mark.long
+def test_a_lie_is_packed_as_all_posts_are() -> None:
+    settings = {"local_steps": 4, "compression": "sparse"}
+    undisturbed, poisoned = (
+        play(scenario(behaviour, {"scale": 10.0} if liars else None, hyperparameters=settings))
+        for behaviour, liars in (("follower", False), ("sign-flipper", True))
+    )
+    assert poisoned.knowledge_root != undisturbed.knowledge_root
+
+
 @cache
 def knowledge_root(behaviour: str, method: str) -> str:
     """In the second round there is knowledge that a lie can start from."""

@@ -49,6 +49,14 @@ def test_lost_blocks_of_troubled_runs_are_those_that_their_metrics_count() -> No
     assert any(came_late)
 
 
+def test_a_block_that_was_told_is_told_again_with_what_came_later() -> None:
+    early = list[list[SeenBlock]]()
+    asked = trivial_simulation(troubled_scenario(), on_round=lambda row: early.append(asked.witness.blocks()))
+    once = run_trivial(troubled_scenario()).seen
+    assert asked.run().seen == once
+    assert any(block not in once for blocks in early for block in blocks), "slower peers saw it later"
+
+
 def test_attempts_that_failed_are_told_with_their_reasons() -> None:
     outcome = run_trivial(troubled_scenario())
     failed = [attempt for block in outcome.seen for attempt in block.failed]
