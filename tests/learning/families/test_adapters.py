@@ -147,3 +147,13 @@ def test_late_posts_and_robust_rules_go_with_the_plain_mean() -> None:
     found.play()
     posted = {spec.name for spec in found.rules.method.payload_spec(last_phase(found.rules.method), found.rules.info)}
     assert {*found.known()} == posted - {"examples"}
+
+
+@pytest.mark.parametrize("compression", ["int8", "sparse"])
+def test_compressed_posts_are_added_up_as_they_are_read(compression: str) -> None:
+    found, plain = federation(adapters="fedex", compression=compression), federation(adapters="fedex")
+    sizes = [len(one.play(3)[0].payload) for one in (found, plain)]
+    assert sizes[0] < sizes[1]
+    name = "residual.first.base_layer.weight"
+    assert found.known()[name] == pytest.approx(plain.known()[name], abs=0.05)
+    assert abs(found.known()[name]).max() > 1e-4
