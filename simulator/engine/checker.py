@@ -145,7 +145,7 @@ class Checker:
         window = self.finals.state.rules.retention_blocks or height
         for place in range(max(1, height - window + 1), height + 1):
             found = next((item for peer in peers if (item := peer.storage.final(place)) is not None), None)
-            for content_hash in contents_of([found[0]] if found else []) - {EMPTY_ROOT}:
+            for content_hash in sorted(contents_of([found[0]] if found else []) - {EMPTY_ROOT}):
                 if all(peer.storage.content(content_hash) is None for peer in peers):
                     self.fail(f"lost: content {content_hash.hex()[:16]} of height {place} is held by nobody")
 
