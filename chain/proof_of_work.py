@@ -6,6 +6,7 @@ same for every header. The block's *identity* is another hash, see ``Header.hash
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
@@ -13,6 +14,9 @@ from fedchain.crypto.hashing import Hash, scrypt, sha256d
 
 NONCE_SIZE = 8
 NONCE_MAX = 2 ** (8 * NONCE_SIZE) - 1
+
+SEALS_MAX = 64
+"""Headers of which it is remembered whether they are sealed."""
 
 PROOF_FUNCTIONS: dict[str, Callable[[bytes], Hash]] = {"scrypt": scrypt, "sha256d": sha256d}
 """Hash functions by the name that the genesis document uses."""
@@ -23,8 +27,12 @@ def proof_hash(function: str, header: Header) -> Hash:
     return PROOF_FUNCTIONS[function](header.seal() + header.nonce.to_bytes(NONCE_SIZE, "big"))
 
 
+@lru_cache(maxsize=SEALS_MAX)
 def is_sealed(function: str, header: Header) -> bool:
-    """Whether the header's own nonce meets the header's own target."""
+    """Whether the header's own nonce meets the header's own target.
+
+    Cached: a candidate's header is looked at again when it is final, and in a simulation by every peer.
+    """
     return int.from_bytes(proof_hash(function, header), "big") <= target_from_bits(header.bits)
 
 

@@ -47,9 +47,10 @@ def test_the_nonce_that_is_found_seals(function: str) -> None:
 @pytest.mark.parametrize(("above", "good"), [(-1, True), (0, True), (1, False)])
 def test_a_hash_equal_to_the_target_is_good_enough(above: int, good: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     target = target_from_bits(HEADER.bits)
-    monkeypatch.setitem(PROOF_FUNCTIONS, "fixed", lambda data: (target + above).to_bytes(32, "big"))
-    assert is_sealed("fixed", HEADER) == good
-    assert (search_nonce("fixed", HEADER, 0, 1) is not None) == good
+    name = f"fixed, {above} above"
+    monkeypatch.setitem(PROOF_FUNCTIONS, name, lambda data: (target + above).to_bytes(32, "big"))
+    assert is_sealed(name, HEADER) == good
+    assert (search_nonce(name, HEADER, 0, 1) is not None) == good
 
 
 def test_no_nonce_is_found_where_none_is_tried() -> None:
