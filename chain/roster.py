@@ -37,6 +37,9 @@ class Roster:
     """Members that may post in the phase that the next block closes."""
     electors: frozenset[PublicKey]
     """Members whose votes decide the next block."""
+    eldest: PublicKey | None
+    """The fixed aggregator: the member that has counted for the longest time without a break, the first seat first;
+    where members are the same for ever, the first one. None if nobody counts."""
     successors: Mapping[PublicKey, PublicKey]
     """For each key that was replaced lately, or whose member was convicted since, the key that the member has now."""
     excused: frozenset[PublicKey]
@@ -80,7 +83,7 @@ class Roster:
 
     def aggregator_of(self, round_number: int) -> PublicKey | None:
         """The designated aggregator of a round; None if the federation has none."""
-        return _aggregator(self.rule, self.members, self.absent, round_number)
+        return _aggregator(self.rule, self.members, self.absent, self.eldest, round_number)
 
 
 def draw_roster(
@@ -110,14 +113,16 @@ def draw_roster(
     round_seed, head = seeds
     seats = _seats(members)
     places = seats if records else None
+    eldest = _eldest(records, culprits) if records else members[0]
     return Roster(
         members=members,
         rule=genesis.aggregator,
         culprits=culprits,
         absent=absent,
         gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
-        contributors=_contributors(genesis, members, absent, active, (*phase, round_seed), places),
+        contributors=_contributors(genesis, members, absent, active, eldest, (*phase, round_seed), places),
         electors=draw(active, genesis.committee_size, head + b"committee", places),
+        eldest=eldest,
         successors=successors,
         excused=frozenset(item.former.key for item in records if item.former and not item.former.is_liable),
         seats=seats if not successors else {**seats, **{old: seats[new] for old, new in successors.items()}},
@@ -144,11 +149,12 @@ def _contributors(
     members: tuple[PublicKey, ...],
     absent: frozenset[PublicKey],
     active: tuple[PublicKey, ...],
+    eldest: PublicKey | None,
     drawn_by: tuple[int, int, Hash],
     places: Mapping[PublicKey, int] | None,
 ) -> frozenset[PublicKey]:
     round_number, place, seed = drawn_by
-    aggregator = _aggregator(genesis.aggregator, members, absent, round_number)
+    aggregator = _aggregator(genesis.aggregator, members, absent, eldest, round_number)
     if genesis.phases_of(round_number)[place].by is Contributor.AGGREGATOR:
         return frozenset(member for member in active if member == aggregator)
     if genesis.aggregator is AggregatorRule.DEDICATED:
@@ -156,14 +162,25 @@ def _contributors(
     return draw(active, genesis.contributors_per_round, seed + b"contributors", places)
 
 
+def _eldest(records: tuple[Member, ...], culprits: frozenset[PublicKey]) -> PublicKey | None:
+    """The one that has counted for the longest time, so one that was away does not get the role back at once."""
+    counting = (record for record in records if record.standing is Standing.ACTIVE and record.key not in culprits)
+    eldest = min(counting, key=lambda record: record.round, default=None)
+    return None if eldest is None else eldest.key
+
+
 def _aggregator(
-    rule: AggregatorRule, members: tuple[PublicKey, ...], absent: frozenset[PublicKey], round_number: int
+    rule: AggregatorRule,
+    members: tuple[PublicKey, ...],
+    absent: frozenset[PublicKey],
+    eldest: PublicKey | None,
+    round_number: int,
 ) -> PublicKey | None:
     match rule:
         case AggregatorRule.NONE:
             return None
         case AggregatorRule.FIXED:
-            return members[0]
+            return eldest
         case AggregatorRule.ROTATING:
             present = [member for member in members if member not in absent] if absent else members
             return present[round_number % len(present)] if present else None

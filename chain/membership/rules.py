@@ -165,9 +165,9 @@ def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record:
     check(fits, InvalidChange, "standing", f"{member} is {record.standing.name.lower()}, {kind.name.lower()} found")
     if kind not in _TAKES_OUT:
         return
-    # Nobody could take over the aggregator's work.
-    fixed = genesis.aggregator in (AggregatorRule.FIXED, AggregatorRule.DEDICATED)
-    aggregator = state.roster.aggregator_of(state.round) if fixed else None
+    # Nobody else is without data, and could take over a dedicated aggregator's work.
+    is_dedicated = genesis.aggregator is AggregatorRule.DEDICATED
+    aggregator = state.roster.aggregator_of(state.round) if is_dedicated else None
     check(record.key != aggregator, InvalidChange, "aggregator", f"{member} is the designated aggregator for good")
 
 

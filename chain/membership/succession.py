@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from fedchain.chain.block import Block
-from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, Genesis, PhaseRule
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import FormerKey, Member, Standing
 from fedchain.chain.membership.weights import reweigh, weight_of_newcomers
@@ -42,7 +42,7 @@ def succeed(
     """
     if not records:
         return ()
-    after, round_number = list(_count_idle(roster, records, deciders, block)), block.header.round
+    after, round_number = list(_count_idle(genesis, roster, records, deciders, block)), block.header.round
     active = frozenset(member for member in roster.members if roster.is_active(member))
     if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
         after = list(reweigh(after, active, block.header.miner))
@@ -93,17 +93,32 @@ def _members_min(genesis: Genesis, roster: Roster) -> int:
     return 4 if genesis.fault_model is FaultModel.BYZANTINE and len(roster) >= 4 else 1
 
 
-def _count_idle(roster: Roster, records: Sequence[Member], deciders: Set[PublicKey], block: Block) -> Iterator[Member]:
-    """Count who was due for a block, by post or vote, and gave no sign of life."""
+def _count_idle(
+    genesis: Genesis, roster: Roster, records: Sequence[Member], deciders: Set[PublicKey], block: Block
+) -> Iterator[Member]:
+    """Count who was due for a block, by post or vote, and gave no sign of life.
+
+    A fixed aggregator of phases of its own is judged by those alone: all others wait for its work, not for its vote.
+    """
     below, posted = block.header.height - 1, {post.sender for post in block.transactions}
     voted = {vote.voter for vote in block.certificate.votes} if block.certificate is not None else set()
+    phases = genesis.phases_of(block.header.round)
+    is_relied_on = genesis.aggregator is AggregatorRule.FIXED and any(map(_is_aggregators, phases))
     for record in records:
-        if record.key in posted or record.key_at(below) in voted:
+        if is_relied_on and record.key == roster.eldest:
+            is_due = _is_aggregators(phases[block.header.phase])
+            idle = 0 if record.key in posted else record.idle + len(phases)
+            yield replace(record, idle=idle) if is_due else record
+        elif record.key in posted or record.key_at(below) in voted:
             yield replace(record, idle=0) if record.idle else record
         elif record.key in roster.contributors or record.key_at(below) in deciders:
             yield replace(record, idle=record.idle + 1)
         else:
             yield record
+
+
+def _is_aggregators(phase: PhaseRule) -> bool:
+    return phase.by is Contributor.AGGREGATOR
 
 
 def _send_away(genesis: Genesis, roster: Roster, records: list[Member], round_number: int) -> Iterator[Member]:

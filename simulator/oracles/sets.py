@@ -9,7 +9,7 @@ from typing import Any
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
 from fedchain.chain.membership.amendment import AMENDABLE
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.state import State, genesis_state
@@ -29,6 +29,8 @@ class _Place:
     """Blocks in a row in which it was due and silent."""
     due: tuple[int, str] | None = None
     """The round from which a change holds, and its kind."""
+    since: int = 0
+    """The round of the last such change; a fixed aggregator is a place with the lowest."""
 
 
 @dataclass(slots=True)
@@ -75,7 +77,15 @@ class Sets:
     def _hear(self, before: State, block: Block, certificate: Certificate | None) -> None:
         heard = {post.sender for post in block.transactions}
         voted = {vote.voter for vote in certificate.votes} if certificate else set()
+        phases = self.genesis.phases_of(before.round)
+        own = [phase.by is Contributor.AGGREGATOR for phase in phases]
+        counting = [place for place in self._places if place.counts and not place.is_convicted]
+        relied_on = min(counting, key=lambda place: place.since, default=None)
         for place in self._places:
+            if place is relied_on and self.genesis.aggregator is AggregatorRule.FIXED and any(own):
+                if own[before.phase]:  # all others wait for what it posts there
+                    place.silent = 0 if place.keys[-1] in heard else place.silent + len(phases)
+                continue
             had = set(place.keys[-2:])  # the votes of the block below may be of the key that was just replaced
             if place.keys[-1] in heard or had & voted:
                 place.silent = 0
@@ -89,15 +99,15 @@ class Sets:
                 assert change.amendment is not None, "an amendment has values"
                 self._coming.append((change.amendment.round or due, dict(change.amendment.values)))
             case ChangeKind.JOIN:
-                self._places.append(_Place([change.member], False, due=(due, "comes")))
+                self._places.append(_Place([change.member], False, due=(due, "comes"), since=due))
             case ChangeKind.BACK:
-                holders[change.member].due = (due, "comes")
+                self._due(holders[change.member], (due, "comes"))
             case ChangeKind.LEAVE:
-                holders[change.member].due = (due, "leaves")
+                self._due(holders[change.member], (due, "leaves"))
             case ChangeKind.REMOVE:
-                holders[change.member].due = (due, "is removed")
+                self._due(holders[change.member], (due, "is removed"))
             case ChangeKind.AWAY:
-                holders[change.member].due = (due, "is away")
+                self._due(holders[change.member], (due, "is away"))
             case ChangeKind.REKEY:
                 holders[change.member].keys.append(change.key)
             case ChangeKind.RECOVER:
@@ -105,6 +115,9 @@ class Sets:
                 place.keys.append(change.key)
                 if place.due is not None and place.due[1] == "leaves":
                     place.due = None
+
+    def _due(self, place: _Place, due: tuple[int, str]) -> None:
+        place.due, place.since = due, due[0]
 
     def _begin(self, round_number: int) -> None:
         self._send_away()

@@ -121,6 +121,22 @@ def test_where_they_take_turns_the_next_one_goes_on_from_what_was_posted() -> No
     assert known["total"].tolist() == [3 * int(of_each.sum() - of_each[1])]
 
 
+def test_where_members_change_a_silent_one_is_followed() -> None:
+    traitors = (Traitors(behaviour="silent", peers=(0,)),)
+    scenario = replace(
+        TALLY, peers=6, rounds=6, aggregator="fixed", admission="quorum", away_after=2, adversaries=traitors
+    )
+    simulation, outcome, known = play(scenario)
+    first, second = (peer.public_key for peer in simulation.peers[:2])
+    node = simulation.peers[2].node
+    assert node is not None
+    roster = node.head.roster
+    assert (roster.is_active(first), roster.aggregator_of(6)) == (False, second)
+    counted = [row.posts for row in outcome.rows]
+    assert counted == [0, 0, 1, 1, 1, 1]
+    assert known["rounds"].tolist() == [4]
+
+
 @pytest.mark.parametrize("kind", ["crash", "kill"])
 def test_killed_in_the_middle_of_its_phase_it_comes_back_and_nothing_is_lost(
     kind: FaultKind, dedicated: tuple[Simulation, Outcome, Tensors]

@@ -8,7 +8,7 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidEncoding, InvalidSignature, OutOfWindow
-from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
+from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.change import (
     CHANGES_MAX,
     CHANGES_VERSION,
@@ -27,6 +27,9 @@ from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.changes import UNTIL, approved, joining, living, own
+
+ITS_OWN = (PhaseRule("update", Contributor.PARTICIPANT), PhaseRule("global", Contributor.AGGREGATOR))
+"""Phases of a round: the second one is the aggregator's."""
 
 
 def judge(chain: ChainBuilder, change: Change) -> None:
@@ -215,11 +218,52 @@ def test_a_convicted_member_does_not_change_any_more() -> None:
         judge(chain, own(chain, 1))
 
 
-def test_a_fixed_aggregator_stays() -> None:
-    chain = living(aggregator=AggregatorRule.FIXED, centralized=True)
+def test_a_dedicated_aggregator_stays() -> None:
+    chain = living(admission=Admission.CLOSED, aggregator=AggregatorRule.DEDICATED, phases=ITS_OWN)
     with pytest.raises(InvalidChange, match=r"aggregator: .* is the designated aggregator for good"):
-        judge(chain, own(chain, 0))
+        judge(chain, own(chain, 4))
     judge(chain, own(chain, 1))
+
+
+def test_a_fixed_aggregator_that_leaves_is_followed_by_the_member_that_has_counted_for_the_longest_time() -> None:
+    chain = living(aggregator=AggregatorRule.FIXED, centralized=True)
+    change = own(chain, 0)
+    judge(chain, change)
+    chain.extend(changes=[change])
+    play(chain, 3)
+    assert standing(chain, 0) == "left"
+    assert chain.state.roster.aggregator_of(chain.state.round) == chain.genesis.members[1]
+
+
+def test_a_fixed_aggregator_whose_phase_stays_empty_is_followed_though_it_posts_and_votes() -> None:
+    chain = living(6, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=2)
+    first, second = chain.genesis.members[:2]
+    for _ in range(2):
+        assert first in {post.sender for post in chain.extend().transactions}
+        assert chain.state.roster.contributors == {first}
+        chain.extend(posts=())
+    assert standing(chain, 0) == "away"
+    play(chain, 1)
+    assert chain.state.roster.contributors == {second}, "it posts in the aggregator's phase now"
+    back = own(chain, 0, ChangeKind.BACK)
+    chain.extend(changes=[back])
+    play(chain, 4)
+    assert standing(chain, 0) == "active"
+    assert chain.state.roster.aggregator_of(chain.state.round) == second, "the role does not go back with it"
+
+
+def test_a_fixed_aggregator_that_is_convicted_is_followed() -> None:
+    chain = living(aggregator=AggregatorRule.FIXED, phases=ITS_OWN)
+    chain.extend(evidence=[double_vote(keys(1)[0], chain.genesis, 1, attempt=3)])
+    assert chain.state.roster.contributors == {chain.genesis.members[1]}
+
+
+def test_an_aggregator_that_posts_in_its_phase_now_and_then_stays() -> None:
+    chain = living(6, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=2)
+    for number in range(6):
+        chain.extend()
+        chain.extend(posts=()) if number % 2 else chain.extend()
+    assert standing(chain, 0) == "active"
 
 
 # --- room
