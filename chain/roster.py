@@ -114,13 +114,14 @@ def draw_roster(
     seats = _seats(members)
     places = seats if records else None
     eldest = _eldest(records, culprits) if records else members[0]
+    aggregator = _aggregator(genesis.aggregator, members, absent, eldest, phase[0])
     return Roster(
         members=members,
         rule=genesis.aggregator,
         culprits=culprits,
         absent=absent,
         gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
-        contributors=_contributors(genesis, members, absent, active, eldest, (*phase, round_seed), places),
+        contributors=_contributors(genesis, active, aggregator, (*phase, round_seed), places),
         electors=draw(active, genesis.committee_size, head + b"committee", places),
         eldest=eldest,
         successors=successors,
@@ -146,15 +147,12 @@ def draw(
 
 def _contributors(
     genesis: Genesis,
-    members: tuple[PublicKey, ...],
-    absent: frozenset[PublicKey],
     active: tuple[PublicKey, ...],
-    eldest: PublicKey | None,
+    aggregator: PublicKey | None,
     drawn_by: tuple[int, int, Hash],
     places: Mapping[PublicKey, int] | None,
 ) -> frozenset[PublicKey]:
     round_number, place, seed = drawn_by
-    aggregator = _aggregator(genesis.aggregator, members, absent, eldest, round_number)
     if genesis.phases_of(round_number)[place].by is Contributor.AGGREGATOR:
         return frozenset(member for member in active if member == aggregator)
     if genesis.aggregator is AggregatorRule.DEDICATED:

@@ -17,7 +17,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.amendment import NO_AMENDMENTS, Amendments
-from fedchain.chain.membership.change import CHANGES_VERSION, ROUNDS_AHEAD
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Due, Member, Standing
 from fedchain.chain.membership.member_set import MemberSet
@@ -461,8 +461,7 @@ def _amended(state: State, block: Block, *, closes_round: bool) -> Amendments:
     amendments = state.amendments
     for change in block.changes:
         if change.amendment is not None:
-            begin = change.amendment.round or state.round + ROUNDS_AHEAD
-            amendments = amendments.with_one(replace(change.amendment, round=begin))
+            amendments = amendments.with_one(replace(change.amendment, round=change.begins(state.round)))
     return amendments.at(state.round + 1) if closes_round else amendments
 
 

@@ -16,7 +16,7 @@ from fedchain.chain.explorer.views import (
     Voter,
 )
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.change import ROUNDS_AHEAD, Change
+from fedchain.chain.membership.change import Change
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.state import State, votes_required
@@ -136,17 +136,13 @@ def view_places(state: State) -> tuple[PlaceView, ...]:
     )
 
 
-def _begin(change: Change, round_number: int) -> int:
-    return (change.amendment.round if change.amendment is not None else 0) or round_number + ROUNDS_AHEAD
-
-
 def _change(change: Change, round_number: int) -> ChangeView:
     return ChangeView(
         kind=change.kind.name.lower(),
         member=address(change.member) if change.member else "",
         text=change.text,
         key=address(change.key) if change.key else "",
-        round=None if change.key else _begin(change, round_number),
+        round=None if change.key else change.begins(round_number),
         until=change.until,
         values=() if change.amendment is None else plain_values(change.amendment.values),
         approvals=tuple(address(approval.approver) for approval in change.approvals),

@@ -211,9 +211,8 @@ class Explorer:
     def counted(self, first: int, last: int) -> Iterator[tuple[int, frozenset[int]]]:
         """The places that count at each height from one to another, by height; none where members never change."""
         state = self._store.state_before(first) if self.state.records else None
-        for entry in self._chain.entries(first, last) if state is not None else ():
-            if state is None:
-                return
+        entries = self._chain.entries(first, last)
+        while state is not None and (entry := next(entries, None)) is not None:
             active = filter(state.roster.is_active, state.roster.members)
             yield entry.block.header.height, frozenset(map(state.roster.seats.__getitem__, active))
             state = follow(self.genesis, state, entry.block)

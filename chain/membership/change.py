@@ -123,6 +123,11 @@ class Change:
         """32 bytes: the key of its member once it holds; empty if it is about none."""
         return self.key or self.member
 
+    def begins(self, round_number: int) -> int:
+        """First round in which it holds, unless it gives a key, if a block of a round counts it."""
+        said = 0 if self.amendment is None else self.amendment.round
+        return said or round_number + ROUNDS_AHEAD
+
     def to_record(self) -> list[Any]:
         """The canonical fields."""
         return [

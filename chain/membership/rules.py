@@ -74,7 +74,7 @@ def _validate_sequence(change: Change, counted: int) -> None:
 
 def _validate_amendment(genesis: Genesis, state: State, change: Change, amendment: Amendment) -> None:
     _validate_sequence(change, state.amendments.count)
-    begin, earliest = amendment.round or state.round + ROUNDS_AHEAD, state.round + ROUNDS_AHEAD
+    begin, earliest = change.begins(state.round), state.round + ROUNDS_AHEAD
     # Everybody knows a round's rules before the round begins.
     check(begin >= earliest, OutOfWindow, "amendment", f"round {begin} found, the next that it can begin is {earliest}")
     # The rules make sense in every round.

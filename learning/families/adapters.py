@@ -39,11 +39,6 @@ class AdapterMethod(LateMethod):
     """The reason for which FedEx-LoRA is refused. Empty: `aggregate` returns `combine`, and nothing that clients
     remember of a model outlives the round. A class says that for itself alone."""
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        if "beyond_fedex" not in vars(cls) and not cls.beyond_fedex:
-            cls.beyond_fedex = UNSTATED
-
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range, or one that does nothing."""
         super().validate()

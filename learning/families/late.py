@@ -7,7 +7,7 @@ is.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.robust import RobustMethod
@@ -31,11 +31,6 @@ class LateMethod(RobustMethod):
     beyond_late: ClassVar[str] = UNSTATED
     """The reason for which late posts are not used. Empty: `aggregate` counts `Round.late`. A class says that for
     itself alone: one that is made of it may aggregate otherwise, and has to say it anew."""
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        if "beyond_late" not in vars(cls) and not cls.beyond_late:
-            cls.beyond_late = UNSTATED
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""

@@ -120,9 +120,11 @@ class LocalSgdMethod(Method):
     since all their steps are those of `train`. It needs nothing else of a class: `update` is the same."""
 
     def __init_subclass__(cls, **more: Any) -> None:
+        """Give a class that inherits an empty reason (`beyond_...`) the one of the class that has it first."""
         super().__init_subclass__(**more)
-        if "beyond_dp_sgd" not in vars(cls) and not cls.beyond_dp_sgd:
-            cls.beyond_dp_sgd = UNSTATED
+        for name in dir(cls):
+            if name.startswith("beyond_") and name not in vars(cls) and not getattr(cls, name):
+                setattr(cls, name, next(vars(base)[name] for base in reversed(cls.__mro__) if name in vars(base)))
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -7,7 +7,7 @@ from fedchain.chain.explorer.founding import plain_values, view_rules
 from fedchain.chain.explorer.plain import plain
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import Amendment
-from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
+from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
 from fedchain.chain.state import State
@@ -156,8 +156,7 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
             f"it takes {more}; each of the others says: fedchain node approve FOLDER {change.hash.hex()[:SHOWN_HASH]}"
         )
     if change.amendment is not None:
-        begin = change.amendment.round or head.round + ROUNDS_AHEAD
-        return f"the next block can count it; the values hold from round {begin} on"
+        return f"the next block can count it; the values hold from round {change.begins(head.round)} on"
     if change.kind.gives_key:
         return "the next block can count it; the other key holds from the height after that on"
     adds, takes = room_for_changes(genesis, head)
@@ -165,7 +164,7 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
     if not (adds if comes else takes):
         return "it waits: in this round no more members may " + ("come" if comes else "go")
     then = "counts" if comes else "counts no more"
-    return f"the next block can count it; from round {head.round + ROUNDS_AHEAD} on the member {then}"
+    return f"the next block can count it; from round {change.begins(head.round)} on the member {then}"
 
 
 def numbers_at(head: State) -> dict[str, int]:

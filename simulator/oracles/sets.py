@@ -32,6 +32,10 @@ class _Place:
     since: int = 0
     """The round of the last such change; a fixed aggregator is a place with the lowest."""
 
+    def change(self, begin: int, kind: str) -> None:
+        """Have a change hold from a round on."""
+        self.due, self.since = (begin, kind), begin
+
 
 @dataclass(slots=True)
 class Sets:
@@ -101,13 +105,13 @@ class Sets:
             case ChangeKind.JOIN:
                 self._places.append(_Place([change.member], False, due=(due, "comes"), since=due))
             case ChangeKind.BACK:
-                self._due(holders[change.member], (due, "comes"))
+                holders[change.member].change(due, "comes")
             case ChangeKind.LEAVE:
-                self._due(holders[change.member], (due, "leaves"))
+                holders[change.member].change(due, "leaves")
             case ChangeKind.REMOVE:
-                self._due(holders[change.member], (due, "is removed"))
+                holders[change.member].change(due, "is removed")
             case ChangeKind.AWAY:
-                self._due(holders[change.member], (due, "is away"))
+                holders[change.member].change(due, "is away")
             case ChangeKind.REKEY:
                 holders[change.member].keys.append(change.key)
             case ChangeKind.RECOVER:
@@ -115,9 +119,6 @@ class Sets:
                 place.keys.append(change.key)
                 if place.due is not None and place.due[1] == "leaves":
                     place.due = None
-
-    def _due(self, place: _Place, due: tuple[int, str]) -> None:
-        place.due, place.since = due, due[0]
 
     def _begin(self, round_number: int) -> None:
         self._send_away()

@@ -1,5 +1,6 @@
 """The desk: each question of an operator has one plain answer, and nothing is asked for twice."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,15 +179,18 @@ def test_another_key_is_asked_for_once_and_both_keys_sign() -> None:
     assert (change.kind, change.key) == (ChangeKind.REKEY, made[0].public_key)
 
 
+def amend(desk: Desk, *values: str) -> str:
+    """The desk's answer to an operator that proposes values."""
+    answer = desk.answer({"ask": "amend", "values": [*values]})
+    assert answer is not None
+    return str(answer["said"])
+
+
 @pytest.mark.parametrize("admission", [Admission.QUORUM, Admission.CLOSED])
 def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admission: Admission) -> None:
     it = office(admission=admission, away_after=3, learning=LEARNING)
     desk = Desk(it, it.chain.key(it.me), Nobody())
-
-    def ask(*values: str) -> str:
-        answer = desk.answer({"ask": "amend", "values": [*values]})
-        assert answer is not None
-        return str(answer["said"])
+    ask = partial(amend, desk)
 
     assert "of parameters: 1 of 4 approve" in ask("away_after=5", "phase_timeout_ms=9000")
     assert ask("phase_timeout_ms=9000", "away_after=5").startswith("it was approved of here before, amend ")
@@ -203,11 +207,7 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
 def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_approved_of() -> None:
     it = office(learning=LEARNING)
     desk = Desk(it, it.chain.key(it.me), Nobody())
-
-    def ask(*values: str) -> str:
-        answer = desk.answer({"ask": "amend", "values": [*values]})
-        assert answer is not None
-        return str(answer["said"])
+    ask = partial(amend, desk)
 
     assert "of parameters: 1 of 4 approve" in ask("learning_rate=0.05", "committee_size=4")
     (change,) = it.node.open_changes()
