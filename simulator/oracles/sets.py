@@ -5,6 +5,7 @@ has its line. The sets that a state draws from places, contributors and electors
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from fedchain.chain.block import Block
@@ -52,7 +53,7 @@ class Sets:
 
     def __post_init__(self) -> None:
         self._places = [_Place([key], True) for key in genesis_state(self.genesis).roster.members]
-        self._rules = {name: getattr(self.genesis, name) for name in AMENDABLE}
+        self._rules = {name: _said(self.genesis, name) for name in AMENDABLE}
 
     def follow(self, before: State, block: Block) -> None:
         """Take the next final block, on top of the state ``before``."""
@@ -145,4 +146,7 @@ class Sets:
 
 def _said(rules: Genesis, name: str) -> Any:
     """The value that rules have for a name of an amendment."""
-    return getattr(rules, name) if name in AMENDABLE else dict(rules.learning).get(name)
+    if name not in AMENDABLE:
+        return dict(rules.learning).get(name)
+    value = getattr(rules, name)
+    return value.value if isinstance(value, Enum) else value
