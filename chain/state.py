@@ -342,7 +342,10 @@ def _applied(step: _Step) -> State:
     genesis, state, block = step.genesis, step.state, step.block
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
-    records = succeed(state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase)
+    time_ms, delays_ms, bits = _settle(state, block.certificate)
+    records = succeed(
+        state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase, now_ms=time_ms
+    )
     members = tuple(record.key for record in records) if block.changes else state.roster.members
     turnout = turnout_of(state.rules, block.certificate, len(state.records))
     if turnout is not None and block.certificate is not None:
@@ -351,7 +354,6 @@ def _applied(step: _Step) -> State:
         due, posted = _due(genesis, state, block)
         seats, in_vain = state.roster.seats, patience_of(state).keys() - posted
         records = tuple(mark_due(records, {seats[key] for key in due}, {seats[key] for key in in_vain}))
-    time_ms, delays_ms, bits = _settle(state, block.certificate)
     amendments = _amended(state, block, closes_round=last_phase)
     is_as_before = amendments.in_force == state.amendments.in_force
     return _complete(
