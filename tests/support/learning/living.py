@@ -45,11 +45,11 @@ class PlayedRound:
     before: bytes
     """The knowledge that it began with."""
     made: Mapping[int, Contribution]
-    """What each posted in the first phase."""
+    """The contribution of each to the first phase."""
     posts: Mapping[int, Tensors]
     """The same, decoded."""
     known: Tensors
-    """What it left."""
+    """The knowledge that it left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Life:
 
     @property
     def first(self) -> Tensors | None:
-        """What was known before the first round."""
+        """The knowledge before the first round."""
         return self.federation.rules.read_knowledge(self.rounds[0].before)
 
 
