@@ -7,6 +7,10 @@ A packed post says c_i+ - c_i alone, from which the model follows: y_i = x - S e
 (SCALLION: Huang, Li and Li, "Stochastic Controlled Averaging for Federated Learning with Communication Compression",
 ICLR 2024, arXiv:2308.08165, Algorithm 1 with alpha = 1). The client keeps the c_i that the others heard, so what a post
 leaves out is in the next one (EF21: Richtarik et al., NeurIPS 2021), and c stays the mean of all c_i.
+
+A newcomer starts from the common model and c_i = 0; N counts it from its first round on. A leaver takes c_i with it,
+and only changes of c_i were ever posted, so c keeps the leaver's share, as it keeps what a newcomer's zero would
+dilute: each adds a constant to c - mean c_i, which members that stay for ever keep at zero.
 """
 
 from __future__ import annotations
