@@ -27,7 +27,7 @@ def compress(
 ) -> bytes:
     """Return the packed form of a plain post of the client's, made from the knowledge of the round.
 
-    What a compressor leaves out stays with the client, for its next post, unless the method makes up for it.
+    Changes that a compressor leaves out stay with the client, for its next post, unless the method makes up for them.
     """
     assert round.knowledge is not None, "packed posts count from what is known"
     method, kept = packing.method, packing.compressor.kept
