@@ -26,6 +26,7 @@ from fedchain.chain.membership.change import (
     propose_removal,
     sign_rekey,
 )
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
@@ -220,6 +221,10 @@ def _version_3() -> dict[str, Any]:
         "states": [_state(chain.states[block.hash]) for block in blocks],
         "light_blocks": [_trusting(chain.genesis, light(chain, block.hash)) for block in blocks],
         "refused_light_blocks": [plain({"about": what, "bytes": lie.encode()}) for what, lie in _set_lies(chain)],
+        "member_sets": [
+            _member_set(chain.genesis, MemberSet(chain.genesis.members, tuple(range(5)), size)) for size in (None, 0, 3)
+        ],
+        "light_blocks_of_another_committee": _other_committee(chain.genesis),
         "bits": [_weighed(bits, weights) for bits, weights in WEIGHTS],
         "weights": [_reweighed(weights, miner) for _, weights in WEIGHTS for miner in range(len(weights))],
         "draws": list(_drawn_places(chain.genesis)),
@@ -240,6 +245,24 @@ def _drawn_places(genesis: Genesis) -> Iterator[dict[str, Any]]:
                 drawn = sorted(seats[key] for key in draw(members, 3, seed, seats))
                 said = {"chain_id": genesis.chain_id, "what": what, "number": number, "places": list(places)}
                 yield plain(said | {"count": 3, "drawn": drawn})
+
+
+def _member_set(genesis: Genesis, members: MemberSet) -> dict[str, Any]:
+    """A member set, and the electors that it gives height 7."""
+    size, places = members.committee_size or 0, dict(zip(members.members, members.places, strict=True))
+    electors = draw(members.members, size, seed_of_electors(genesis, 7, ZERO_HASH), places)
+    return plain(  # type: ignore[no-any-return]
+        {"fields": members, "bytes": encode(members.to_record()), "hash": members.root, "electors": electors}
+    )
+
+
+def _other_committee(document: Genesis) -> list[dict[str, Any]]:
+    """Light blocks of a chain whose first block counts that three members vote from round 3 on."""
+    chain = ChainBuilder(document)
+    values = amendment_of({"committee_size": 3})
+    change = propose_amendment(values, "fewer votes", sequence=0, until=9)
+    blocks = [chain.extend(changes=[approved(chain, change)]), *chain.extend_many(3)]
+    return [_trusting(document, light(chain, block.hash)) for block in blocks]
 
 
 def _weighed(bits: int, weights: Sequence[int]) -> dict[str, Any]:
