@@ -31,12 +31,13 @@ RESTARTED: Mapping[str, Any] = {
     ],
 }
 
+ADAMW = {"optimizer": "adamw", "learning_rate": 0.003}
 NOISE = {"prototype_noise": 6.0, "gradient_noise": 6.0}
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "prototypes, restarted": {"method": "dfpl", "peers": 4, **RESTARTED},
-    "models": {"method": "fedavg", "test_every": 0, "hyperparameters": {"optimizer": "adamw", "learning_rate": 0.003}},
-    "state": {"method": "scaffold", "workers": 2},
+    "models": {"method": "fedavg", "test_every": 0, "hyperparameters": ADAMW | {"compression": "sparse"}},
+    "state": {"method": "scaffold", "workers": 2, "hyperparameters": {"compression": "topk"}},
     "noise": {"hyperparameters": NOISE | {"local_steps": 2, "epsilon_budget": 50.0}},
     "encrypted": {
         "method": "tests.support.learning.small_keys:SmallKeyFedPh",
