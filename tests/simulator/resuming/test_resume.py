@@ -36,7 +36,7 @@ from tests.support.simulator.trivial import trivial_scenario
     "kind",
     [
         *(pytest.param(kind, marks=pytest.mark.long) for kind in ("state", "liars", "asleep")),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("prototypes, restarted", "together")),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("prototypes, restarted", "models", "together")),
     ],
 )
 def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, tmp_path: Path) -> None:
