@@ -72,7 +72,7 @@ class Bisection:
     """The way from a trusted block to a height, by as few blocks between as the chain allows.
 
     The height is skipped to at once if possible. Where too few trusted members signed it, the height in the middle is
-    asked for first, and so on down to the next one, which is always decided by known electors. Whoever asks hands each
+    asked for first, and so on down to the next one, which is always decided by known electors. The caller hands each
     answer to :meth:`take`; a block between the two heights of ``gap`` is as good as the one that is wanted.
 
     Args:
@@ -118,9 +118,8 @@ class Bisection:
         expect(low < block.header.height < high, "height", f"{block.header.height} found", f"{low + 1} to {high - 1}")
         self._waiting.append(block)
         size = sum(len(other.certificate.votes) + _size_of_set(other) for other in self._waiting)
-        expect(
-            len(self._waiting) <= PIVOTS_MAX, "light path", f"{len(self._waiting)} blocks wait", f"at most {PIVOTS_MAX}"
-        )
+        pivots = len(self._waiting)
+        expect(pivots <= PIVOTS_MAX, "light path", f"{pivots} blocks wait", f"at most {PIVOTS_MAX}")
         expect(size <= PIVOTS_SIZE_MAX, "light path", f"{size} members and votes wait", f"at most {PIVOTS_SIZE_MAX}")
         while self._waiting and self._verify(self._waiting[-1]):
             self._waiting.pop()

@@ -1,4 +1,4 @@
-"""What joining costs where members change: ``python -m tests.soak light_join [--blocks 2000] [--every 10]``.
+"""The cost of joining where members change: ``python -m tests.soak light_join [--blocks 2000] [--every 10]``.
 
 One member leaves and one comes in every tenth round of a chain of 20 members. A newcomer asks one member for the way to
 its head, and joins there; another one follows block by block. Both are nodes without a network, in virtual time: what
@@ -30,7 +30,7 @@ SECONDS_MAX = 3_600.0
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took to come to the head."""
+    """The cost of coming to the head."""
 
     certificates: int
     messages: int

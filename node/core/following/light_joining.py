@@ -36,7 +36,7 @@ LINE_MAX = 8
 """Most heads that wait at a time, one of each peer."""
 
 TURN_MS = 10_000
-"""How long one peer may lead to its head while others wait. Whatever it sent that is verified stays."""
+"""How long one peer may lead to its head while others wait. The blocks that were verified by then stay so."""
 
 Waypoint = tuple[int, Hash]
 """Height and hash of a block that the chain has to contain."""
