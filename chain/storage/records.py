@@ -84,7 +84,8 @@ class Records:
     def _light(self, where: str, height: int) -> LightBlock | None:
         if self.genesis.version < CHANGES_VERSION:
             return None
-        found: Iterator[LightBlock] = self._read(LIGHTS, f"WHERE {where} LIMIT 1", height)
+        # SQLite's integers end there
+        found: Iterator[LightBlock] = self._read(LIGHTS, f"WHERE {where} LIMIT 1", min(height, 2**63 - 1))
         return next(found, None)
 
     def candidates(self) -> Iterator[Block]:

@@ -7,6 +7,7 @@ that names it is verified, and the block is judged on it by all rules.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -85,6 +86,7 @@ class LightJoining:
         self._line: dict[PublicKey, HandedOut] = {}
         self._walk: _Walk | None = None
         self._trusted: Trusted | None = None  # the highest block that is verified; None before the first walk
+        self._start: Trusted | None = None  # the first one of this walk: our head, or the founding document
         self._path: list[LightBlock] = []  # leads from what the store proves to the trusted one, both included
         self._state_size_max = state_size_max(context.genesis)
         self.is_stopped = False
@@ -108,10 +110,10 @@ class LightJoining:
         electors = min(rules.committee_size or members, members)
         if rules.fault_model.quorum(electors) <= rules.fault_model.faulty(members):
             return False
-        if (begin := self._begin()) is None:
+        if self._begin() is None or self._start is None:
             return False
         try:
-            validate_period(begin, context.now.clock_ms)
+            validate_period(self._start, context.now.clock_ms)
         except OutOfWindow:
             return False
         return True
@@ -185,7 +187,7 @@ class LightJoining:
         if self._walk is not None and self._walk.height <= height:
             self._stop_walking()
         if self._trusted is not None and self._trusted.height <= height:
-            self._trusted, self._path = None, []
+            self._trusted, self._path, self._walk = None, [], None  # the next step begins at our head
 
     def states_wanted(self) -> set[Hash]:
         """States that are on their way."""
@@ -251,8 +253,10 @@ class LightJoining:
             if settled is None:
                 self._trusted, self._path = trust_genesis(genesis), []
             elif light is not None:
-                self._trusted = trust_block(genesis, settled.block.hash, light, self._context.signatures)
-                self._path = [light]
+                with suppress(Refused):  # the store was altered: the next start says so
+                    self._trusted = trust_block(genesis, settled.block.hash, light, self._context.signatures)
+                    self._path = [light]
+            self._start = self._trusted
         return self._trusted
 
     def _keep(self, walk: _Walk) -> None:

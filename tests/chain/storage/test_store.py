@@ -272,6 +272,8 @@ def test_light_blocks_are_found_by_the_nearest_height_and_a_damaged_one_is_not_h
     storage: Storage = MemoryStore() if kind == "memory" else Store.create(tmp_path / "chain", chain.genesis)
     storage.append([*lights.values(), lights[5].alone()])  # the first one stays
     assert [storage.light_below(height) for height in (1, 2, 4, 5, 99)] == [None, *(lights[k] for k in (2, 2, 5, 9))]
+    assert storage.light_below(2**64) == lights[9]
+    assert storage.light_above(2**64) is None
     assert [storage.light_above(height) for height in (0, 2, 8, 9)] == [*(lights[k] for k in (2, 5, 9)), None]
     if isinstance(storage, Store):
         assert list(storage.damage()) == []

@@ -30,7 +30,7 @@ from tests.support.node.stage import Stage, published, refused, sent
 FAR = 10**6
 
 
-def _joining(crowd: Crowd) -> LightJoining:
+def joining_of(crowd: Crowd) -> LightJoining:
     found = crowd.stage.node._parts.catching_up._joining
     assert isinstance(found, LightJoining)
     return found
@@ -183,6 +183,7 @@ def test_a_light_block_that_nobody_asked_for_is_refused_and_changes_nothing() ->
 def test_what_one_peer_led_through_is_not_asked_for_again() -> None:
     """The first gives up half way; the next goes on where it ended."""
     crowd, (first, second, *_) = a_crowd(), newest_members()
+    crowd.stage.now_ms += 2 * TRUST_PERIOD_MS  # the founding document has no limit of age, nor what follows from it
 
     def half(message: Message) -> Answers:
         if not isinstance(message, GetLight) or len(sent(crowd.effects, GetLight)) < 8:
@@ -190,7 +191,7 @@ def test_what_one_peer_led_through_is_not_asked_for_again() -> None:
 
     crowd.add(first, half, lambda: (HEIGHT, crowd.blocks[-1].hash))
     crowd.run(lambda: len(sent(crowd.effects, GetLight)) == 8, 10)
-    trusted = _joining(crowd)._trusted
+    trusted = joining_of(crowd)._trusted
     assert trusted is not None
     assert 0 < trusted.height < HEIGHT
     crowd.add_honest(second)
@@ -306,6 +307,30 @@ def test_a_node_that_joined_goes_on_from_its_folder(tmp_path: Path, follows: int
     with Store.open(folder) as store:
         left = store.head()
         assert (0 if left is None else left.block.header.height) == follows
+
+
+def test_a_head_that_moves_meanwhile_is_where_the_way_begins_anew(tmp_path: Path) -> None:
+    """The path in the folder has no gap then: a start finds its way to the head."""
+    folder = tmp_path / "chain"
+    with Store.create(folder, renewed()[0].genesis, is_durable=False) as store:
+        crowd = a_crowd(store=store, follows=3)
+        (guide,) = newest_members(1)
+        crowd.add_honest(guide)
+        trusted = partial(getattr, joining_of(crowd), "_trusted")
+        crowd.run(lambda: trusted() is not None and trusted().height > 3, 10)
+        last = trusted().height + 1
+        assert last < HEIGHT
+        for block in crowd.blocks[3:last]:
+            crowd.stage.receive(FinalMessage(block, crowd.stage.chain.certificate(block)))
+        assert crowd.stage.node.head.height == last
+        assert trusted() is None or trusted().height == last
+        crowd.run(crowd.is_at_head, 30)
+        assert crowd.is_at_head()
+    with Store.open(folder) as store:
+        head = store.head()
+        assert head is not None
+        assert head.block.hash == crowd.blocks[-1].hash
+        assert store.light_below(last) is not None
 
 
 def test_a_forged_state_and_head_in_the_folder_of_one_that_joined_are_not_believed(tmp_path: Path) -> None:
