@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
 
 _UNSAID = MappingProxyType(
-    {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 2, "weights": "", "weights_head": "file"}
+    {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 3, "weights": "", "weights_head": "file"}
     | {"late_rounds": 0, "evaluate_every": 1}
 )
 """Settings that a file leaves out at these values, as before there were such settings."""

@@ -71,7 +71,7 @@ class Consensus:
     """Kibibytes up to which a post travels inside the message that announces it."""
     retention_blocks: Blocks = 1_000
     """Blocks up to the head whose payloads are kept; 0: all."""
-    version: Annotated[int, Range(2, 3)] = 2
+    version: Annotated[int, Range(2, 3)] = 3
     """Version of the protocol. In 3, which every federation has whose members may change, each member has a difficulty
     of its own."""
     admission: Literal["closed", "quorum", "sponsors"] = "closed"
