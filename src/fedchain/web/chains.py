@@ -19,6 +19,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
@@ -57,7 +58,7 @@ class Holder:
 
     Args:
         place: the folder.
-        members: number of the chain's members.
+        members: number of the chain's founders.
     """
 
     def __init__(self, place: Place, members: int) -> None:
@@ -94,14 +95,20 @@ class Holder:
         seen = stat.st_dev, stat.st_ino, self._store.changes()
         if self._explorer is None or seen != self._seen:
             self._explorer = Explorer(self._store)
+            self.seen.members = len(self._explorer.state.roster)
             self._owner = self._store.owner() if self._owner is None else self._owner
             self._seen = seen
         return self._store, self._explorer
 
     @property
+    def state(self) -> State | None:
+        """The state behind the head as it was last seen; None before the first look."""
+        return None if self._explorer is None else self._explorer.state
+
+    @property
     def height(self) -> int | None:
         """Height of the head as it was last seen; None before the first look."""
-        return None if self._explorer is None else self._explorer.held.stop - 1
+        return None if self.state is None else self.state.height
 
     @property
     def address(self) -> str | None:
@@ -202,7 +209,14 @@ class Chain:
             return self._read(store, explorer.held)
 
     def _read(self, store: Store, held: range) -> bool:
-        return self._columns.read(store, held.start, held.stop - 1, max(1, READ_AT_ONCE // len(self.genesis.members)))
+        return self._columns.read(store, held.start, held.stop - 1, max(1, READ_AT_ONCE // len(self.head.roster)))
+
+    @property
+    def head(self) -> State:
+        """The state behind the highest head as it was last seen: members and rules now, and not as founded."""
+        states = (holder.state for holder in self.holders)
+        known = (state for state in states if state is not None)
+        return max(known, key=lambda state: state.height, default=genesis_state(self.genesis))
 
     @contextmanager
     def apart(self) -> Iterator[Store]:
@@ -258,13 +272,13 @@ class Chain:
         """Look at all folders; return a text that changes when a page would change."""
         with self.lock:
             for holder in self.holders:
-                holder.seen.look()
-                holder.measured.look()
                 try:
                     holder.look()
                     holder.trouble = ""
                 except ChainError as error:
                     holder.trouble = str(error)
+                holder.seen.look()  # after the chain, which says how many members there are
+                holder.measured.look()
             self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
@@ -275,11 +289,11 @@ class Chain:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _find_behind(self, now_s: float) -> tuple[str, ...]:
-        highest = max((holder.height for holder in self.holders if holder.height is not None), default=0)
+        highest, patience_ms = self.head.height, round_ms(self.head.rules)
         found = list[str]()
         for holder in self.holders:
             lag_s = holder.look_for_lag(highest, now_s)
-            if holder.height is not None and (highest - holder.height > 1 or 1000 * lag_s > round_ms(self.genesis)):
+            if holder.height is not None and (highest - holder.height > 1 or 1000 * lag_s > patience_ms):
                 found.append(f"{holder.place.label} at height {holder.height}")
         return tuple(found)
 
@@ -332,9 +346,9 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
     )
 
 
-def round_ms(genesis: Genesis) -> int:
+def round_ms(rules: Genesis) -> int:
     """Milliseconds that a round takes at most while all goes well: its interval, a timeout, and time to mine."""
-    return genesis.round_interval_ms + forgiven_after_ms(genesis)
+    return rules.round_interval_ms + forgiven_after_ms(rules)
 
 
 def _with_scenario(chain: Chain) -> Chain:
