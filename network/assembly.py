@@ -84,7 +84,7 @@ class Assembly:
 
         Raises:
             InvalidPayload: it is not whole.
-            LimitReached: the disk refuses it. What has come is lost: see :meth:`clear`.
+            LimitReached: the disk refuses it; all that has come is lost, see :meth:`clear`.
         """
         room = self.size_bound - number * CHUNK_SIZE
         found, whole = len(data), min(CHUNK_SIZE, room)

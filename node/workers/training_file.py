@@ -1,7 +1,7 @@
 """The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree.
 
-What is large lies beside it, in files that it names by their hash. They are written first, and those that it names no
-more go last.
+Large bytes lie beside it, in files that it names by their hash. They are written first, and those that it names no more
+go last.
 
 The first answer to a question is the answer, also after a restart. A refusal is not kept: once its reason is put right,
 such as a ledger that was gone, the client contributes.

@@ -82,7 +82,7 @@ def cleared_folder(folder: str) -> SpoolFolder:
 
 
 class SpoolFile:
-    """A content that goes on in a file once it is large. Whoever forgets it, or its content, deletes the file."""
+    """A content that goes on in a file once it is large. The file goes with the last that knows it, or its content."""
 
     def __init__(self, path: Path, size_min: int) -> None:
         self._path, self._size_min = path, size_min

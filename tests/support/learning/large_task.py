@@ -1,6 +1,6 @@
 """A large model whose parameters lie in a file, and a method that trains it layer by layer: neither is ever in memory.
 
-What is in memory of a member that learns with them is the federation's own doing.
+All that a member holds in memory that learns with them is the federation's own doing.
 """
 
 import os
