@@ -44,7 +44,7 @@ def test_what_is_set_aside_is_put_back_from_memory_or_from_a_file(
     assert spools.folder.exists() == (size_max == 10)
     with torch.no_grad():
         for parameter in client.model.parameters():
-            parameter += 1
+            parameter.add_(1)
     client.states = {}
     assert save_state(client) != before
     put_back()

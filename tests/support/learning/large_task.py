@@ -93,13 +93,17 @@ class LayerByLayer(FedAvg):
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
 
-        hooks = [value.register_post_accumulate_grad_hook(move) for value in client.model.parameters()]
+        hooks: list[Any] = [
+            value.register_post_accumulate_grad_hook(move)  # type: ignore[no-untyped-call]
+            for value in client.model.parameters()
+        ]
         try:
             run_steps(client, step, schedule, round.number)
         finally:
             for hook in hooks:
                 hook.remove()
-        return self.post_model(client)
+        posted: Tensors = self.post_model(client)
+        return posted
 
     def post_model(self, client: Client) -> Any:
         posted = {
