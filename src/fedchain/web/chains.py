@@ -17,6 +17,7 @@ from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
+from fedchain.chain.explorer.lives import Lives
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.state import State, genesis_state
@@ -27,7 +28,7 @@ from fedchain.files.layout import DATABASE, SOCKET
 from fedchain.files.places import scenario_file
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.deadlines import forgiven_after_ms
-from fedchain.node.operating.status import ask_status
+from fedchain.node.operating.status import ask, ask_status
 from fedchain.simulator.scenario import ScenarioError
 from fedchain.web.course.scenario import ScenarioView, read_scenario
 from fedchain.web.measured import MeasuredFile
@@ -67,6 +68,8 @@ class Holder:
         self.measured = MeasuredFile(place.folder, self.seen)
         self.status: dict[str, Any] | None = None
         """Status of its node; None if none runs."""
+        self.requests: dict[str, Any] | None = None
+        """Proposed changes of the members, as its node tells them; None if none runs, or members never change."""
         self.trouble = ""
         """Why it cannot be read now; empty while it can."""
         self._store: Store | None = None
@@ -127,6 +130,11 @@ class Holder:
             self.status = ask_status(self.place.folder) if is_there else None
         except NodeConfigError:  # a path that is too long for a socket
             self.status = None
+        changes = self.status is not None and self.state is not None and bool(self.state.records)
+        try:
+            self.requests = ask(self.place.folder, {"ask": "changes"}) if changes else None
+        except NodeConfigError:  # it is about to end, or of an earlier version
+            self.requests = None
 
     def look_for_lag(self, highest: int, now_s: float) -> float:
         """How long neither the folder's height nor the largest one has changed while they differ; 0 if they do not.
@@ -154,10 +162,11 @@ class Reading:
     explorer: Explorer
     store: Store
     columns: Columns
+    lives: Lives
     holder: Holder
     """The folder that is read: the one with the highest head."""
     is_complete: bool
-    """Whether all blocks are among the ``columns``."""
+    """Whether all blocks are among the ``columns``, and the ``lives`` follow them."""
 
 
 @dataclass(slots=True)
@@ -185,12 +194,14 @@ class Chain:
     behind: tuple[str, ...] = ()
     """Folders that are more than a block behind the others, or one block for longer than a round: name and height."""
     _columns: Columns = field(init=False)
+    _lives: Lives = field(init=False)
     _rules: KnowledgeRules | None = None
     _lights: dict[int, LightBlock] = field(default_factory=dict)
     _lighting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._columns = Columns(self.genesis)
+        self._lives = Lives(self.genesis)
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
@@ -200,7 +211,8 @@ class Chain:
         """
         with self.lock:
             holder, store, explorer = self._best()
-            yield Reading(explorer, store, self._columns, holder, self._read(store, explorer.held))
+            is_complete = self._read(store, explorer.held)
+            yield Reading(explorer, store, self._columns, self._lives, holder, is_complete)
 
     def read_on(self) -> bool:
         """Read more of a long chain; return whether all of it was read. Raises ChainError if no folder can be read."""
@@ -209,7 +221,9 @@ class Chain:
             return self._read(store, explorer.held)
 
     def _read(self, store: Store, held: range) -> bool:
-        return self._columns.read(store, held.start, held.stop - 1, max(1, READ_AT_ONCE // len(self.head.roster)))
+        head, count = held.stop - 1, max(1, READ_AT_ONCE // len(self.head.roster))
+        is_read = self._columns.read(store, held.start, head, count)
+        return self._lives.read(store, head, count) and is_read
 
     @property
     def head(self) -> State:
@@ -281,7 +295,7 @@ class Chain:
                 holder.measured.look()
             self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
-        told = [_steady(holder.status) for holder in self.holders]
+        told = [(_steady(holder.status), holder.requests) for holder in self.holders]
         files = [(holder.measured.version, holder.seen.version) for holder in self.holders]
         text = json.dumps(
             [versions, told, files, self.behind, self._columns.height, self.compared, self.troubles], default=str

@@ -213,6 +213,7 @@ def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_appro
     (change,) = it.node.open_changes()
     assert change.amendment is not None
     assert change.amendment.values == (("committee_size", 4), ("hyperparameters.learning_rate", "0.05"))
+    assert (desk.answer({"ask": "changes"}) or {}).items() <= (desk.answer({"ask": "members"}) or {}).items()
     (line,) = [line for line in account_lines(desk.answer({"ask": "members"}) or {}) if change.hash.hex()[:8] in line]
     assert "(committee_size 4, learning_rate 0.05, two rounds later)" in line
     with pytest.raises(NodeConfigError, match="local_steps cannot be amended, these can: admission, "):
