@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fedchain.chain.membership.amendment import AMENDABLE
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.registry import FILE_SUFFIX, agreed_name, load_method
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.founding.aggregator import choose_aggregator, count_members
-from fedchain.node.founding.consensus import Blocks, Consensus, Timeout, asks_for_records
+from fedchain.node.founding.consensus import Blocks, Consensus, Timeout
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
 from fedchain.simulator.disturbances import Clock, Fault, MemberChange, Traitors
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
 
 _UNSAID = MappingProxyType(
-    {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 3, "weights": "", "weights_head": "file"}
-    | {"late_rounds": 0, "evaluate_every": 1}
+    {"device": "cpu", "train_ahead": True, "hash_rates": (), "weights": "", "weights_head": "file"}
+    | {"late_rounds": 0, "evaluate_every": 1, "changes": ()}
 )
 """Settings that a file leaves out at these values, as before there were such settings."""
 
@@ -181,6 +182,8 @@ class Scenario(Consensus):
     def _validate_changes(self) -> None:
         if not self.changes:
             return
+        if self.version < CHANGES_VERSION:
+            raise ScenarioError(f"version is {self.version}: changes begin with version {CHANGES_VERSION}")
         if self.idle_sleep or self.degree:
             raise ScenarioError("changes need every peer connected to all others: no degree, no idle_sleep")
         for place, row in enumerate(self.changes):
@@ -213,11 +216,6 @@ class Scenario(Consensus):
         return count_members(self.learning_config(), self.aggregator_rule) - self.newcomers
 
     @property
-    def members_change(self) -> bool:
-        """Whether the founding document lets members change."""
-        return bool(self.changes) or asks_for_records(self)
-
-    @property
     def newcomers(self) -> int:
         """Number of peers that join later."""
         return sum(len(row.peers) for row in self.changes if row.kind == "join")
@@ -239,9 +237,6 @@ class Scenario(Consensus):
         values["hyperparameters"] = dict(self.hyperparameters)
         for name, usual in _UNSAID.items():
             if values[name] == usual:  # a file without it says the same
-                del values[name]
-        if not self.members_change:  # as before there were such settings
-            for name in ("admission", "sponsors", "away_after", "patience_percent", "changes"):
                 del values[name]
         for name in ("faults", "clocks", "adversaries", "changes"):
             if name not in values:

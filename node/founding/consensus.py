@@ -72,8 +72,7 @@ class Consensus:
     retention_blocks: Blocks = 1_000
     """Blocks up to the head whose payloads are kept; 0: all."""
     version: Annotated[int, Range(2, 3)] = 3
-    """Version of the protocol. In 3, which every federation has whose members may change, each member has a difficulty
-    of its own."""
+    """Version of the protocol. In 2 nobody comes or goes, and all members have one difficulty."""
     admission: Literal["closed", "quorum", "sponsors"] = "closed"
     """Members that decide who comes or is removed: none (closed), a quorum, or sponsors."""
     sponsors: Annotated[int, Range(0, 10_000)] = 0
@@ -86,16 +85,10 @@ class Consensus:
     patience_percent: Annotated[int, Range(0, 10_000)] = 100
     """How much longer f members may make rounds by posting late, in the long run, in percent (version 3)."""
 
-    @property
-    def members_change(self) -> bool:
-        """Whether the founding document lets members change: it is then one of version 3."""
-        return asks_for_records(self)
-
     def to_genesis(self) -> dict[str, Any]:
         """The fields of a genesis document in its own units, but for the aggregator: the task has a say in that."""
         from fedchain.chain.difficulty import bits_from_attempts
         from fedchain.chain.genesis import Admission, FaultModel
-        from fedchain.chain.membership.change import CHANGES_VERSION
 
         same: tuple[str, ...] = ("rounds", "centralized", "proof_function", "retention_blocks")
         same += ("committee_size", "contributors_per_round", "contribution_quorum", "late_rounds")
@@ -108,16 +101,10 @@ class Consensus:
             "target_mining_time_ms": round(self.mining_s * 1000),
             "initial_bits": bits_from_attempts(self.mining_attempts),
             "fault_model": FaultModel(self.fault_model),
-            **({"version": CHANGES_VERSION} if self.members_change else {}),
+            "version": self.version,
             "admission": Admission(self.admission),
             **{name: getattr(self, name) for name in ("sponsors", "away_after", "patience_percent")},
         }
-
-
-def asks_for_records(said: Consensus) -> bool:
-    """Whether something is asked for that version 3 alone has, whose state has a record of each member."""
-    says_more = said.away_after or said.admission != "closed" or said.patience_percent != 100 or said.late_rounds
-    return bool(says_more) or said.version > 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.learning.application import Application
 from fedchain.simulator.engine.clock import EPOCH_MS
 from fedchain.simulator.founding import consensus_of, found_federation, simulation_keys
-from fedchain.simulator.scenario import Scenario, scenario_from_dict
+from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
 
 def test_keys_follow_from_the_seed_alone() -> None:
@@ -17,16 +18,20 @@ def test_keys_follow_from_the_seed_alone() -> None:
     assert not {*keys} & {key.public_key for key in simulation_keys(Scenario(peers=3, seed=2))}
 
 
-@pytest.mark.parametrize(
-    ("values", "version"),
-    [({}, 2), ({"version": 3}, 3), ({"admission": "quorum"}, 3), ({"away_after": 2, "version": 2}, 3)],
-)
-def test_version_3_is_asked_for_and_no_other_version_lets_members_change(values: dict[str, Any], version: int) -> None:
+@pytest.mark.parametrize("values", [{}, {"version": 2}, {"admission": "quorum"}, {"away_after": 2}])
+def test_the_document_is_of_version_3_unless_another_is_asked_for(values: dict[str, Any]) -> None:
     scenario = Scenario(peers=3, **values)
     genesis = found_federation(scenario, Application(scenario.learning_config()), simulation_keys(scenario))
-    assert genesis.version == version
+    assert genesis.version == scenario.version == values.get("version", 3)
     assert scenario_from_dict(scenario.to_dict()) == scenario
-    assert ("version" in scenario.to_dict()) == (scenario.version == 3)
+
+
+def test_what_begins_with_version_3_is_refused_in_version_2() -> None:
+    scenario = Scenario(peers=3, version=2, away_after=2)
+    with pytest.raises(InvalidGenesis, match="members of a version 2 document are the same for ever"):
+        found_federation(scenario, Application(scenario.learning_config()), simulation_keys(scenario))
+    with pytest.raises(ScenarioError, match="version is 2: changes begin with version 3"):
+        scenario_from_dict({"version": 2, "changes": [{"round": 2, "kind": "leave", "peers": [1]}]}).validate()
 
 
 def test_the_document_says_what_the_scenario_determines() -> None:

@@ -15,7 +15,7 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.founding.consensus import Consensus, Founding
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
-OTHERWISE = {"version", "name", "created_ms", "members", "learning", "setup", "phases", "aggregator"}
+OTHERWISE = {"name", "created_ms", "members", "learning", "setup", "phases", "aggregator"}
 """Fields that options of their own say, or that follow from the method or from other fields."""
 
 
@@ -24,7 +24,7 @@ def test_every_field_has_a_setting() -> None:
     assert {item.name for item in fields(Genesis) if item.init} == OTHERWISE | found.keys()
     by_name = {item.name: item.default for item in fields(Genesis)}
     differ = {name for name, value in found.items() if value != by_name[name]}
-    assert differ == {"initial_bits", "payload_size_max", "retention_blocks"}
+    assert differ == {"initial_bits", "payload_size_max", "retention_blocks", "version"}
 
 
 def test_a_number_of_every_setting_has_a_range_and_its_default_is_in_it() -> None:
@@ -49,12 +49,11 @@ def test_a_scenario_has_the_same_settings_and_says_the_same_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"admission": "quorum"}, {"admission": "sponsors", "sponsors": 2}, {"away_after": 3}]
+    "chosen", [{"admission": "quorum"}, {"admission": "sponsors", "sponsors": 2}, {"away_after": 3}, {"version": 2}]
 )
-def test_a_federation_whose_members_change_is_of_version_3(chosen: dict[str, Any]) -> None:
-    assert "version" not in Consensus().to_genesis()
+def test_members_may_change_unless_a_founder_wants_version_2(chosen: dict[str, Any]) -> None:
     found = Consensus(**chosen).to_genesis()
-    assert found["version"] == CHANGES_VERSION
+    assert found["version"] == chosen.get("version", CHANGES_VERSION)
     assert {name: getattr(found[name], "value", found[name]) for name in chosen} == chosen
 
 
