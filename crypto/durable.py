@@ -30,7 +30,12 @@ def write_file(path: Path, data: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` durable, as fsync of a file does its bytes. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    sync(folder)
+
+
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the names in a folder, durable, whoever wrote them. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt, StoreError
 from fedchain.chain.storage.store import Content
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import sync, sync_folder
 from fedchain.crypto.hashing import Hash, sha256
 
 CONTENTS, LOCK = "contents", "lock"
@@ -51,6 +51,16 @@ def write_content(folder: Path, content: Content, *, is_durable: bool = True) ->
     temporary.replace(path)
     if is_durable:
         sync_folder(path.parent)
+
+
+def sync_contents(folder: Path) -> None:
+    """Make the files that were written without waiting for the disk durable, and their names."""
+    root = folder / CONTENTS
+    for path in root.glob("??/*"):
+        sync(path)
+    for names in (*root.glob("??"), root, folder):
+        if names.exists():
+            sync(names)
 
 
 def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:

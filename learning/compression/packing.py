@@ -48,31 +48,21 @@ class Packing:
             if spec.name in self.based
         )
 
-    def pack(
-        self,
-        posted: Tensors,
-        known: Tensors,
-        generator: np.random.Generator,
-        owed: NDArray[np.float32] | None = None,
+    def pack(self, posted: Tensors, known: Tensors, generator: np.random.Generator) -> bytes:
+        """Return the packed form of a plain post."""
+        return self._packed(posted, self._changes(posted, known, None), generator)
+
+    def pack_and_owe(
+        self, posted: Tensors, known: Tensors, generator: np.random.Generator, owed: NDArray[np.float32] | None
     ) -> tuple[bytes, NDArray[np.float32]]:
         """Return the packed form of a plain post, and by how much it misses what was to be said, (N,).
 
-        `owed` (N,) is added to the changes.
+        `owed` (N,) is added to the changes; None: nothing is owed yet.
         """
-        sizes = self._sizes
-        ends = np.cumsum(sizes).tolist()
-        changes = []
-        for spec, size, end in zip(self.changed, sizes, ends, strict=True):
-            change = posted[spec.name].reshape(-1) - self._base(spec, known).astype(np.float64)
-            changes.append(round_once(change if owed is None else change + owed[end - size : end]))
-        packed = canonical(self.compressor.pack(changes, generator))
-        payload = encode({spec.name: posted[spec.name] for spec in self.whole} | packed)
-        missed = np.concatenate(changes)
-        said = self.unpack(payload, known)  # what the members get, with their rounding
-        for spec, size, end in zip(self.changed, sizes, ends, strict=True):
-            change = said[spec.name].reshape(-1) - self._base(spec, known).astype(np.float64)
-            missed[end - size : end] -= change.astype(np.float32)
-        return payload, missed
+        changes = self._changes(posted, known, owed)
+        payload = self._packed(posted, changes, generator)
+        said = self._changes(self.unpack(payload, known), known, None)  # what the members get, with their rounding
+        return payload, np.concatenate(changes) - np.concatenate(said)
 
     def unpack(self, payload: Buffer, known: Tensors) -> dict[str, NDArray[Any]]:
         """Return the tensors of a plain post, read-only, within the bounds of their specs. Raises `InvalidPayload`."""
@@ -89,6 +79,19 @@ class Packing:
             moved.flags.writeable = False
             found[spec.name] = moved.reshape(spec.shape)
         return {name: found[name] for name in sorted(found)}
+
+    def _changes(self, posted: Tensors, known: Tensors, owed: NDArray[np.float32] | None) -> list[NDArray[np.float32]]:
+        """The changes that a post says, by tensor, and what is owed to them."""
+        found, begin = [], 0
+        for spec, size in zip(self.changed, self._sizes, strict=True):
+            change = posted[spec.name].reshape(-1) - self._base(spec, known).astype(np.float64)
+            found.append(round_once(change if owed is None else change + owed[begin : begin + size]))
+            begin += size
+        return found
+
+    def _packed(self, posted: Tensors, changes: list[NDArray[np.float32]], generator: np.random.Generator) -> bytes:
+        packed = canonical(self.compressor.pack(changes, generator))
+        return encode({spec.name: posted[spec.name] for spec in self.whole} | packed)
 
     @property
     def _sizes(self) -> list[int]:

@@ -31,9 +31,9 @@ def compress(
     """
     kept = packing.compressor.kept
     if not kept:
-        return packing.pack(posted, known, generator)[0]
+        return packing.pack(posted, known, generator)
     residuals = client.state(CompressionState).residuals
     owed = residuals[phase].numpy() * np.float32(kept) if phase in residuals else None
-    payload, missed = packing.pack(posted, known, generator, owed)
+    payload, missed = packing.pack_and_owe(posted, known, generator, owed)
     residuals[phase] = torch.from_numpy(missed)
     return payload

@@ -69,19 +69,20 @@ def test_posts_are_whole_beside_knowledge_that_lacks_a_parameter() -> None:
 
 
 def test_where_everything_is_posted_the_plain_post_comes_out() -> None:
-    payload, missed = packing().pack(POST, KNOWN, RNG)
+    payload, missed = packing().pack_and_owe(POST, KNOWN, RNG, None)
     found = packing().unpack(payload, KNOWN)
     assert list(found) == sorted(POST)
     for name, value in POST.items():
         assert (found[name].tolist(), found[name].dtype) == (value.tolist(), value.dtype)
         assert not found[name].flags.writeable
     assert missed.tolist() == [0.0] * 9
+    assert packing().pack(POST, KNOWN, RNG) == payload
 
 
 def test_what_is_missed_and_what_is_said_are_what_was_to_be_said() -> None:
     compressor = TopK(k=1, is_quantized=True)
     owed = np.arange(9, dtype=np.float32)
-    payload, missed = packing(compressor).pack(POST, KNOWN, RNG, owed)
+    payload, missed = packing(compressor).pack_and_owe(POST, KNOWN, RNG, owed)
     found = packing(compressor).unpack(payload, KNOWN)
     changes = [POST["change"], POST["model.a"] - KNOWN["model.a"], POST["model.b"] - KNOWN["model.b"]]
     said = [found["change"], found["model.a"] - KNOWN["model.a"], found["model.b"] - KNOWN["model.b"]]
