@@ -61,12 +61,7 @@ from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
-from fedchain.chain.state import (
-    State,
-    block_time_ms,
-    expected_contributors,
-    votes_required,
-)
+from fedchain.chain.state import State, block_time_ms, expected_contributors, votes_required
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256

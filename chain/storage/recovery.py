@@ -16,6 +16,7 @@ from typing import Any
 
 import msgpack
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate, median
 from fedchain.chain.evidence import Evidence
@@ -24,7 +25,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.post import Post
-from fedchain.chain.state import State, apply_block, decode_state, genesis_state
+from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction
 from fedchain.chain.storage.rows import FINALS, STATES, from_row
 from fedchain.chain.storage.store import Final

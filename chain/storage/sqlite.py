@@ -183,7 +183,7 @@ class Store(Records):
             return int(pages) * PAGE_SIZE + self._contents.file_bytes()
 
     def close(self) -> None:
-        """Release the files and the lock; closing twice is harmless. What was not durable before is so afterwards."""
+        """Release the files and the lock; closing twice is harmless. Nothing is left to be made durable."""
         try:
             self._reader.close()
             if not self._is_durable and self._lock is not None:
