@@ -23,6 +23,7 @@ from fedchain.chain.state import (
     complete_state,
     patience_of,
     phase_rule,
+    seed_of_round,
 )
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
@@ -91,7 +92,7 @@ def _applied(step: _Step) -> State:
         posts=len(block.transactions),
         settled_time_ms=time_ms,
         delays_ms=delays_ms,
-        round_seed=header.hash if last_phase else state.round_seed,
+        round_seed=seed_of_round(genesis, header.hash) if last_phase else state.round_seed,
         members=members,
         records=records,
         punctuality=_count_punctuality(genesis, state, block, turnout).ljust(len(members), bytes([PUNCTUAL])),

@@ -20,6 +20,7 @@ from typing import Self, assert_never
 
 from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.storage.content_files import make_folder, sync_contents, take_lock
 from fedchain.chain.storage.contents import Contents
@@ -223,7 +224,7 @@ class Store(Records):
             case Candidate(block, is_own):
                 if is_own or block.header.height > head_height(self._writer):
                     self._insert_row(record)
-            case Vote() | Post():
+            case Vote() | Post() | LightBlock():
                 self._insert_row(record)
             case Content():
                 pass  # all of them were written before

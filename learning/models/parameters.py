@@ -5,6 +5,7 @@ Stating, averaging and combining them needs no torch; reading and loading a mode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,20 @@ _POSITIVE = ("running_var", "num_batches_tracked")
 def parameter_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
     """State the tensors of the model's state, but for the frozen ones that every member has."""
     return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters if name not in info.frozen)
+
+
+def join_parameters(tensors: Tensors, info: ModelInfo) -> NDArray[np.float64]:
+    """Return a model's trainable parameters as one vector in the model's order, (P,)."""
+    return np.concatenate([tensors[PREFIX + name].reshape(-1) for name, _ in _trained(info)]).astype(np.float64)
+
+
+def split_parameters(vector: NDArray[np.float32], info: ModelInfo) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of such a vector (P,), views of it."""
+    named = _trained(info)
+    ends = np.cumsum([math.prod(shape) for _, shape in named])[:-1]
+    return {
+        PREFIX + name: part.reshape(shape) for (name, shape), part in zip(named, np.split(vector, ends), strict=True)
+    }
 
 
 def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
@@ -122,6 +137,10 @@ def _move_parameters(round: Round, count: Callable[[ReadPost], int]) -> dict[str
 def wire_name(name: str, is_trainable: bool) -> str:
     """Return the name under which one of the model's tensors is posted."""
     return (PREFIX if is_trainable else BUFFER_PREFIX) + name
+
+
+def _trained(info: ModelInfo) -> list[tuple[str, tuple[int, ...]]]:
+    return [(name, shape) for name, shape in info.parameters if name in info.trainable]
 
 
 def _tensor_spec(name: str, shape: tuple[int, ...], info: ModelInfo) -> TensorSpec:

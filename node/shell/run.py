@@ -218,6 +218,7 @@ async def _serve(
                     recent_size_max=config.recent_mib * 2**20,
                     wait_for=config.wait_for,
                     foresees=config.train_ahead,
+                    waypoint=None if invitation is None or not invitation.height else invitation.waypoint,
                 )
                 contact = Contact(network, network, blame)
                 service = Service(genesis, key, checks, disk, contact, training, conduct)

@@ -12,6 +12,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import StoreError
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Final, MemoryStore, Record
 from fedchain.chain.vote import Vote
@@ -105,6 +106,12 @@ class Shell:
 
     def final(self, height: int) -> tuple[Block, Certificate] | None:
         return self.store.final(height)
+
+    def light_below(self, height: int) -> LightBlock | None:
+        return self.store.light_below(height)
+
+    def light_above(self, height: int) -> LightBlock | None:
+        return self.store.light_above(height)
 
     def candidates(self) -> Iterator[Block]:
         return self.store.candidates()
