@@ -39,8 +39,8 @@ class Roster:
     electors: frozenset[PublicKey]
     """Members whose votes decide the next block."""
     eldest: PublicKey | None
-    """The fixed aggregator: the member that has counted for the longest time without a break, the first seat first;
-    where members are the same for ever, the first one. None if nobody counts."""
+    """The fixed aggregator: the member that has counted for the longest time without a break, or since it failed in
+    this role, the first seat first; where members are the same for ever, the first one. None if nobody counts."""
     successors: Mapping[PublicKey, PublicKey]
     """For each key that was replaced lately, or whose member was convicted since, the key that the member has now."""
     excused: frozenset[PublicKey]
