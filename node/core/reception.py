@@ -35,8 +35,8 @@ from fedchain.node.core.events import (
     MessageReceived,
     Mined,
     NotContributed,
-    PeerConnected,
-    PeerDisconnected,
+    PeersConnected,
+    PeersDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Knowledge, Recompute, Verified, VerifySignatures
@@ -65,8 +65,8 @@ class Reception:
         self._ticked_until_ms = 0  # ticks before this time are of timeouts alone
         self._events: dict[type[Event], Callable[[Any], Follows]] = {
             MessageReceived: self._on_message_received,
-            PeerConnected: self._on_connected,
-            PeerDisconnected: self._on_disconnected,
+            PeersConnected: self._on_connected,
+            PeersDisconnected: self._on_disconnected,
             Contributed: self._on_contributed,
             NotContributed: self._on_not_contributed,
             Mined: self._on_mined,
@@ -108,19 +108,22 @@ class Reception:
 
     # peers, own work and time
 
-    def _on_connected(self, event: PeerConnected) -> Follows:
-        self._context.peers[event.peer] = None
-        is_greeted = self._parts.announcing.greet(event.peer)
-        self._parts.sessions.on_connected(event.peer, is_greeted=is_greeted)
+    def _on_connected(self, event: PeersConnected) -> Follows:
+        on_connected = self._parts.sessions.on_connected
+        for peer, is_greeted in self._parts.announcing.greet(event.peers):
+            on_connected(peer, is_greeted=is_greeted)
         return Follows.NOTHING
 
-    def _on_disconnected(self, event: PeerDisconnected) -> Follows:
-        context, peer = self._context, event.peer
-        context.peers.pop(peer, None)
-        context.catch_up.drop(peer)
-        self._parts.sessions.on_disconnected(peer)
-        context.send(context.contents.drop_provider(peer, context.now.ms, list(context.peers)))
-        self._parts.refill.drop_provider(peer)
+    def _on_disconnected(self, event: PeersDisconnected) -> Follows:
+        context, parts = self._context, self._parts
+        for peer in event.peers:
+            context.peers.pop(peer, None)
+        left = list(context.peers)
+        for peer in event.peers:
+            context.catch_up.drop(peer)
+            parts.sessions.on_disconnected(peer)
+            context.send(context.contents.drop_provider(peer, context.now.ms, left))
+            parts.refill.drop_provider(peer)
         return Follows.NOTHING
 
     def _on_contributed(self, event: Contributed) -> Follows:

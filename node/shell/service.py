@@ -48,8 +48,8 @@ from fedchain.node.core.events import (
     Mined,
     Moment,
     NotContributed,
-    PeerConnected,
-    PeerDisconnected,
+    PeersConnected,
+    PeersDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
@@ -221,7 +221,7 @@ class Service:
     def on_peer(self, peer: PublicKey, connected: bool) -> None:
         """A peer was connected or disconnected."""
         (self.peers.add if connected else self.peers.discard)(peer)
-        self.handle(PeerConnected(peer) if connected else PeerDisconnected(peer))
+        self.handle(PeersConnected((peer,)) if connected else PeersDisconnected((peer,)))
 
     def submit(self, change: Change, *, approves: bool) -> Refused | None:
         """Have the node take a change of the membership from its operator; returns why it was refused."""

@@ -28,7 +28,7 @@ from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.messages import CandidateMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
-from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
+from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeersConnected, PeersDisconnected
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -201,7 +201,7 @@ class Simulation:
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
-        if not effects and isinstance(event, (PeerConnected, PeerDisconnected)):  # two thirds, where many sleep
+        if not effects and isinstance(event, (PeersConnected, PeersDisconnected)):
             return
         if peer.is_honest and peer.node is not None and (effects or _brings_block(event)):
             self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
@@ -264,7 +264,7 @@ class Simulation:
         """A connection was cut or made: a ban began or ended, or another link replaced the cut one."""
         peer, member = self.peers[number], self.peers[neighbour].public_key
         if peer.node is not None:
-            peer.handle(PeerConnected(member) if connected else PeerDisconnected(member))
+            peer.handle(PeersConnected((member,)) if connected else PeersDisconnected((member,)))
 
     # course of the run
 

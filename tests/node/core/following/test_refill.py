@@ -12,7 +12,7 @@ from fedchain.network.messages import Chunk, GetContent, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.retention import contents_of
 from fedchain.node.core.effects import Effect, Refuse, Send
-from fedchain.node.core.events import PeerConnected, PeerDisconnected, Tick
+from fedchain.node.core.events import PeersConnected, PeersDisconnected, Tick
 from fedchain.node.core.following import refill
 from fedchain.node.core.following.refill import AT_ONCE, HELD_UP_MS, LOOK_MAX, RETRY_MS, SETTLED_MS
 from fedchain.node.core.node import Node
@@ -159,7 +159,7 @@ def refill_from_now_on(stage: Stage) -> None:
     stage.victim.node = refilling(stage.victim)
     stage.handle(Tick())
     for other in stage.others:
-        stage.handle(PeerConnected(other))
+        stage.handle(PeersConnected((other,)))
     stage.hear()
 
 
@@ -271,7 +271,7 @@ def test_a_peer_that_leaves_is_replaced(stage: Stage) -> None:
     effects = stage.tick(6)
     gone, _ = questions(effects)[0]
     wanted = {item for peer, item in questions(effects) if peer == gone}
-    again = questions(stage.handle(PeerDisconnected(gone)))
+    again = questions(stage.handle(PeersDisconnected((gone,))))
     assert {item for _, item in again} == wanted
     assert gone not in {peer for peer, _ in again}
 

@@ -9,7 +9,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import EvidenceMessage, SessionMessage, VoteMessage
 from fedchain.network.session import NOBODY, Session, sign_session
 from fedchain.node.core.effects import Effect, Refuse, Send, Stop
-from fedchain.node.core.events import PeerConnected, PeerDisconnected
+from fedchain.node.core.events import PeersConnected, PeersDisconnected
 from fedchain.node.core.notices import SessionHeard
 from fedchain.node.core.voting.sessions import (
     FAREWELLS,
@@ -183,8 +183,8 @@ def test_a_peer_that_comes_back_hears_who_we_are() -> None:
     stage = Stage(genesis(20), contributes=False)
     peer = stage.others[-1]
     assert peer not in _told(stage, stage.victim.effects), "enough others were"
-    stage.handle(PeerDisconnected(peer))
-    assert _told(stage, stage.handle(PeerConnected(peer))) == [peer]
+    stage.handle(PeersDisconnected((peer,)))
+    assert _told(stage, stage.handle(PeersConnected((peer,)))) == [peer]
 
 
 def _told(stage: Stage, effects: list[Effect]) -> list[PublicKey]:
