@@ -9,6 +9,7 @@ from typing import Any
 
 from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.downloads import Request
 from fedchain.network.messages import (
     CandidateMessage,
     CertificateMessage,
@@ -118,12 +119,13 @@ class Reception:
         context, parts = self._context, self._parts
         for peer in event.peers:
             context.peers.pop(peer, None)
-        left = list(context.peers)
+        left, requests = list(context.peers), list[Request]()
         for peer in event.peers:
             context.catch_up.drop(peer)
             parts.sessions.on_disconnected(peer)
-            context.send(context.contents.drop_provider(peer, context.now.ms, left))
-            parts.refill.drop_provider(peer)
+            requests += context.contents.drop_provider(peer, context.now.ms, left)
+            requests += parts.refill.drop_provider(peer, left)
+        context.send(request for request in requests if request[0] not in event.peers)  # to one that is dropped next
         return Follows.NOTHING
 
     def _on_contributed(self, event: Contributed) -> Follows:

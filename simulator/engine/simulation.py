@@ -25,7 +25,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.network.messages import CandidateMessage
+from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeersConnected, PeersDisconnected
@@ -201,14 +201,16 @@ class Simulation:
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
-        if not effects and isinstance(event, (PeersConnected, PeersDisconnected)):
-            return
-        if peer.is_honest and peer.node is not None and (effects or _brings_block(event)):
-            self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
         if not effects and isinstance(event, MessageReceived):
-            if peer.is_honest:
+            if peer.is_honest and isinstance(event.message, (PostMessage, CandidateMessage)):
+                if peer.node is not None and isinstance(event.message, CandidateMessage):
+                    self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
                 self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
             return
+        if not effects and isinstance(event, (PeersConnected, PeersDisconnected)):
+            return
+        if peer.is_honest and peer.node is not None and effects:
+            self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
         if isinstance(event, Contributed):
             self._trace.note(peer.number, "contributed", sha256(event.payload))
         elif isinstance(event, Mined):
@@ -271,7 +273,8 @@ class Simulation:
     def _look(self) -> None:
         """Once a virtual second, note the progress, and end the run if it is over."""
         now_s, rows = self.loop.time(), self.recorder.rows
-        running = [peer.node for peer in self.peers if peer.node is not None and peer.is_honest]
+        up = [self.peers[number] for number in sorted(self.network.attached)]
+        running = [peer.node for peer in up if peer.node is not None and peer.is_honest]
         self.progress.virtual_s, self.progress.peers_up = now_s, len(running)
         self.progress.phase = self._phase()
         heads = {node.head.block_hash for node in running}
@@ -289,7 +292,7 @@ class Simulation:
 
     def _phase(self) -> str:
         round_number = self.progress.round
-        spans = [self.recorder.span(peer.number, round_number) for peer in self.peers if peer.node is not None]
+        spans = [self.recorder.span(number, round_number) for number in sorted(self.network.attached)]
         if not spans or all(span.trained is None for span in spans):
             return "training"
         if any(span.voted is not None for span in spans):
@@ -373,10 +376,6 @@ class Simulation:
                 "bans": sorted(self.network.bans),
             },
         )
-
-
-def _brings_block(event: Event) -> bool:
-    return isinstance(event, MessageReceived) and isinstance(event.message, CandidateMessage)
 
 
 @contextmanager

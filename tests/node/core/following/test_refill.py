@@ -276,6 +276,14 @@ def test_a_peer_that_leaves_is_replaced(stage: Stage) -> None:
     assert gone not in {peer for peer, _ in again}
 
 
+def test_peers_that_leave_at_once_do_not_replace_each_other(stage: Stage) -> None:
+    gone = tuple(dict.fromkeys(peer for peer, _ in questions(stage.tick(6))))[:2]
+    assert len(gone) == 2
+    again = questions(stage.handle(PeersDisconnected(gone)))
+    assert again
+    assert {peer for peer, _ in again}.isdisjoint(gone)
+
+
 def test_blocks_are_looked_at_a_few_at_a_time() -> None:
     stage = lost(LOOK_MAX + 4)  # which ends with its first tick
     heights = {item.height for item in stage.node._parts.refill._missing.values()}
