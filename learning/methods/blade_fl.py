@@ -2,6 +2,9 @@
 Resource Allocation", IEEE Transactions on Parallel and Distributed Systems 33(10), 2022.
 
 Training and posting (steps 1 and 2) are the family's. K clients.
+
+A newcomer starts from the common model, as everybody does. A leaver leaves nothing behind: its model is part of the
+last mean that counts it, and K is the number of posts.
 """
 
 from dataclasses import dataclass

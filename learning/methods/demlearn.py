@@ -2,6 +2,9 @@
 IEEE Transactions on Neural Networks and Learning Systems 34(12), 2023 (arXiv:2007.03278).
 
 K clients of the round, G groups that clients belong to directly (the root included), P scalars of the model.
+
+A newcomer starts from a new model of its own, which it blends with the root group's, as a client that missed a round
+does. A leaver stays in the hierarchy of its last round, which the next one replaces.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ Where the paper is silent or differs from FedProto (Tan et al., AAAI 2022), on w
 between the readings; docs/methods.md gives the reasons. Equation numbers are the paper's.
 
 B batch, C classes, D embedding, K clients, n classes that one client (or the knowledge) holds.
+
+A newcomer starts from a new model of its own and the global prototypes in force. A leaver's prototypes count in the
+sums of its last round alone; a class that it alone held has no prototype from then on.
 """
 
 from __future__ import annotations

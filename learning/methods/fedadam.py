@@ -1,6 +1,9 @@
 """FedAdam: Reddi et al., "Adaptive Federated Optimization", ICLR 2021 (arXiv:2003.00295).
 
 K clients.
+
+A newcomer starts from the common model. A leaver has moved both moments, which go on as they are: its part in them
+decays by beta1 and beta2.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,9 @@
 """FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
 
 Algorithm 1's ClientUpdate is the family's. K clients, n_k training examples of client k.
+
+A newcomer starts from the common model and counts with its n_k at once. A leaver leaves nothing behind: n is summed
+over the round's posts.
 """
 
 from __future__ import annotations

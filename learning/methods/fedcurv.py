@@ -2,6 +2,9 @@
 
 The rule for which clients' terms count, and the Fisher information's sample, follow the code of FedReg (Xu et al.,
 ICLR 2022), which compares with FedCurv. K clients, P scalars of the model.
+
+A newcomer starts from the common model, held by the last round's sums. A leaver's F_k and F_k theta_k are in those sums
+for one round more, since they are replaced and not added to.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@ ACM Transactions on Intelligent Systems and Technology 2024 (arXiv:2204.07028).
 
 It is FedGKT, except that clients' knowledge is refined before the aggregator learns from it, so that all are equally
 sure. The refinements are those of its authors' code, which survives beside FedICT's. B batch, C classes.
+
+A newcomer and a leaver are what they are in FedGKT: refinement remembers nobody.
 """
 
 from __future__ import annotations

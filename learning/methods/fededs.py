@@ -6,6 +6,9 @@ them; in the first rounds the others train on them beside their own data. Where 
 source of its default, and docs/methods.md the reason. Equation numbers are the paper's.
 
 B batch, C classes, K clients, n_k training examples of client k, g extractor, c classifier, l_k stochastic layer.
+
+A newcomer starts from the common model and learns from the others' encrypted data; it shows none of its own, as the
+setup is over. A leaver's encrypted data stay on the chain and are drawn from until lambda_dis is 0.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@ NeurIPS 2020 (arXiv:2007.14513).
 
 How examples travel is in `learning/families/distillation_parts.py`, the divergence in `distillation_terms.py`.
 B batch, C classes; p^k is a client's output for an example, p^S the aggregator's.
+
+A newcomer starts from a new model of its own, without an answer of the aggregator's, and sends its labels with its
+examples in every round. A leaver gets no answers any more; the aggregator's network has learned from its examples, and
+keeps that.
 """
 
 from __future__ import annotations

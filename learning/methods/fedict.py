@@ -4,6 +4,9 @@ Parallel and Distributed Systems 2024 (arXiv:2301.00389).
 FedGKT with two more terms: clients learn more of the classes that they have much of (FPKD), and the aggregator adjusts
 how it listens to each client (LKA). Equation numbers are the paper's. The published code calculates something else in
 many places; `compat` has them, and docs/methods.md the list. B batch, C classes, K clients, n examples of one client.
+
+A newcomer is what it is in FedGKT; its labels, which missed the setup, count in d^S where it is compared. A leaver's
+d^k, stated once in the setup, stays part of d^S, as the aggregator's network stays what its examples made of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """FedIntR: Tun et al., "Federated Learning with Intermediate Representation Regularization", BigComp 2023.
 
 B batch, C classes, L layers of width D_l, n examples of the client, S scalars of the model's state.
+
+A newcomer starts from the common model and has no contrast in its first round. A leaver takes its last model with it:
+nobody else has that.
 """
 
 from __future__ import annotations

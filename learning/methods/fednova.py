@@ -2,6 +2,9 @@
 NeurIPS 2020 (arXiv:2007.07481).
 
 a_k is the vector of factors with which client k's gradients enter its model. K clients, P scalars of the model.
+
+A newcomer starts from the common model. A leaver leaves nothing behind: tau_eff and all weights are of the round's
+posts.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ docs/methods.md why. Equation numbers are the paper's. Its frozen backbone is a 
 `frozen-2+frozen-3` for FedPH-mh); its encryption is `encryption`, which every method with prototypes has.
 
 B batch, C classes, D embedding, n classes that one client holds.
+
+A newcomer starts from a new model of its own and the global embeddings in force. A leaver's embeddings count in the
+sums of its last round alone. Shares of a threshold key are dealt to places at the founding, so a newcomer has one only
+if its place was dealt one, and a leaver's is missing.
 """
 
 from __future__ import annotations

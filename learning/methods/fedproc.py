@@ -2,6 +2,9 @@
 Computer Systems 143, 2023 (arXiv:2109.12273).
 
 B batch, C classes, D embedding.
+
+A newcomer starts from the common model and the prototypes in force, with the alpha of the round and not of its age. A
+leaver's prototypes count in the means of its last round alone.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 (arXiv:2105.00243).
 
 DFPL builds on it, so its file holds the equations: here are the settings that make them FedProto's, from its code.
+
+A newcomer starts from a new model of its own, a leaver's prototypes go with it, as in DFPL.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """FedProx: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020 (arXiv:1812.06127).
 
 P scalars of the model.
+
+A newcomer starts from the common model, which is w^t to it. A leaver leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 (arXiv:2203.02645).
 
 B batch, C classes, P scalars of the model; o is the common model theta^(t-1). Equation numbers are the paper's.
+
+A newcomer starts from the common model and makes its pseudo data with that. A leaver leaves nothing behind: generated
+data last for a round.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """MOON: Li et al., "Model-Contrastive Federated Learning", CVPR 2021 (arXiv:2103.16257).
 
 B batch, C classes, D embedding, n examples of the client, S scalars of the model's state.
+
+A newcomer starts from the common model; in its first round it has no last model, and l_con is zero. A leaver takes its
+last model with it: nobody else has that.
 """
 
 from __future__ import annotations

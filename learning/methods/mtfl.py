@@ -1,5 +1,8 @@
 """MTFL: Mills et al., "Multi-Task Federated Learning for Personalised Deep Neural Networks in Edge Computing", IEEE
 Transactions on Parallel and Distributed Systems 33(3), 2022 (arXiv:2007.09236).
+
+A newcomer starts from the common model's public part and new batch normalization of its own. A leaver takes its private
+part with it.
 """
 
 from __future__ import annotations

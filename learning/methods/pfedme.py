@@ -2,6 +2,9 @@
 
 w is the common model and a client's copy of it in training, theta the client's personal model. P scalars of the model,
 K clients.
+
+A newcomer starts from the common model, theta as well, whatever `start` says. A leaver takes theta with it; w goes on
+from the mean of those who post.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 (arXiv:1910.06378).
 
 Line numbers are those of Algorithm 1. K clients of the round, N clients in all, P scalars of the model.
+
+A newcomer starts from the common model and c_i = 0; N counts it from its first round on. A leaver takes c_i with it,
+and only changes of c_i were ever posted, so c keeps the leaver's share, as it keeps what a newcomer's zero would
+dilute: each adds a constant to c - mean c_i, which members that stay for ever keep at zero.
 """
 
 from __future__ import annotations

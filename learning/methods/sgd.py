@@ -4,6 +4,8 @@
 The mean of the models after one step is a step along the mean gradient, as if all examples of the round's clients lay
 in one place, as a centralized optimiser would do with large batches. The authors weigh clients alike instead
 (`weighting = "clients"`): the step is along the mean of the clients' mean gradients.
+
+A newcomer starts from the common model. A leaver leaves nothing behind: n is summed over the round's posts.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """SOLO: every client alone; "Local" among the baselines of Tan et al., "FedProto", AAAI 2022.
 
 It runs on the same chain with empty posts, so that it differs from a method by the exchange alone. B batch, C classes.
+
+A newcomer starts from a new model of its own. A leaver leaves nothing behind.
 """
 
 from __future__ import annotations

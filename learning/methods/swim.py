@@ -2,6 +2,9 @@
 164, 2025.
 
 B batch, C classes, D embedding, W models (or batches) in the window, n examples of the client, R rounds.
+
+A newcomer starts from the common model with an empty window, and the mu of the round and not of its age. A leaver takes
+its window with it.
 """
 
 from __future__ import annotations

@@ -154,7 +154,10 @@ class ThresholdSums(SumScheme):
         return self._deal(members, random_bytes)
 
     def validate_material(self, round: Round) -> None:
-        """Raise `ConfigurationError` unless the public key is there and fits these settings and the members."""
+        """Raise `ConfigurationError` unless the public key is there and fits these settings and the members.
+
+        Members that join later may have been dealt shares beside the founders: one for each part of the data.
+        """
         if PUBLIC_KEY not in round.material:
             raise ConfigurationError(f"encryption threshold needs a dealt key, which the material '{PUBLIC_KEY}' is")
         try:
@@ -162,7 +165,9 @@ class ThresholdSums(SumScheme):
         except InvalidThresholdKey as error:
             raise ConfigurationError(f"material '{PUBLIC_KEY}': {error}") from None
         found = {"members": key.members, "threshold": key.threshold, "bits": key.key_bits, "s": key.s}
-        expected = {"members": len(round.members), "threshold": self.threshold, "bits": self.key_bits, "s": 1}
+        founders = len(round.members)
+        members = key.members if founders <= key.members <= round.clients else founders
+        expected = {"members": members, "threshold": self.threshold, "bits": self.key_bits, "s": 1}
         for name, value in expected.items():
             if found[name] != value:
                 raise ConfigurationError(f"material '{PUBLIC_KEY}' has {name} {found[name]}, {value} expected")

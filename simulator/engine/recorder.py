@@ -117,8 +117,9 @@ class Recorder:
         if decided:
             self._fill_blocks(row, decided)
         of_round = self._spans.get(row.round, {})
-        spans, clients = list(of_round.values()), len(self._genesis.participants)
-        local = [span for number, span in of_round.items() if number < clients]
+        spans = list(of_round.values())
+        dedicated = range(len(self._genesis.participants), len(self._genesis.members))  # its place, if there is one
+        local = [span for number, span in of_round.items() if number not in dedicated]
         trained = [s.trained - s.started for s in local if s.trained is not None and s.started is not None]
         row.training_s = sum(trained) / len(trained) if trained else 0.0
         began_s = self._voting_began_s(*decided[-1]) if decided else None

@@ -26,13 +26,18 @@ class Federation:
     """Plays rounds; senders are in ascending order of client. Phases of the aggregator are those of a dedicated one.
 
     Args:
-        config: the learning task.
+        config: the learning task, with a part of the data for each client that ever takes part.
         learner: serves the clients; without it, a new one.
         task: for own data, the function that returns (model, train set, test set).
+        founders: number of clients that are members from the beginning, the first ones; 0: all.
     """
 
     def __init__(
-        self, config: LearningConfig, learner: Learner | None = None, task: TaskFunction | None = None
+        self,
+        config: LearningConfig,
+        learner: Learner | None = None,
+        task: TaskFunction | None = None,
+        founders: int = 0,
     ) -> None:
         config = with_shapes(config, task) if task is not None and config.shapes is None else config
         method = build_method(config.method, dict(config.hyperparameters))
@@ -44,8 +49,10 @@ class Federation:
         self.parts = PartMemory()
         self.learner = learner or self.new_learner()
         self.knowledge, self.round = b"", 0
+        self.clients: Sequence[int] = range(founders or config.clients)
+        """The clients that are members now, ascending. Another list takes effect with the next round."""
         for phase, _, _ in self.rules.setup_phases:
-            self._phase(phase, range(config.clients))
+            self._phase(phase, self.clients)
 
     @classmethod
     def of(
@@ -60,12 +67,12 @@ class Federation:
         return cls(small_config(method, function, clients, **hyperparameters), task=function)
 
     def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
-        """Play rounds with these clients; return their contributions to the last round."""
+        """Play rounds with these clients, or with all that are members; return their contributions to the last."""
         made: list[Contribution] = []
         for _ in range(rounds):
             self.round += 1
             for phase, _, _ in self.rules.phases:
-                found = self._phase(phase, range(self.config.clients) if participants is None else participants)
+                found = self._phase(phase, self.clients if participants is None else participants)
                 made = made if phase in self._aggregates else found
         return made
 
@@ -90,12 +97,17 @@ class Federation:
 
     def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
         participants = [self.config.clients] if phase in self._aggregates else participants
-        made = [self.learner.contribute(client, phase, self.round, self.knowledge) for client in participants]
+        count = len(self.clients)
+        made = [
+            self.learner.contribute(client, phase, self.round, self.knowledge, clients_count=count)
+            for client in participants
+        ]
         posts = [(bytes([client]), one.payload) for client, one in zip(participants, made, strict=True)]
         for _, payload in posts:
             size, largest = len(payload), self.rules.payload_size_bytes_max(phase)
             assert size <= largest, f"a post of {phase} has {size} bytes, but its specs allow {largest}"
-        self.knowledge = self.rules.aggregate(OffChain(phase, self.round, self.members), self.knowledge, posts)
+        occasion = OffChain(phase, self.round, self.members, count)
+        self.knowledge = self.rules.aggregate(occasion, self.knowledge, posts)
         return made
 
 

@@ -397,6 +397,12 @@ def test_a_key_for_other_members_is_refused() -> None:
         Application(replace(task(), clients=4), SENDERS[:4])
 
 
+def test_members_that_join_later_may_have_been_dealt_shares() -> None:
+    Application(task(), SENDERS[:4])
+    with pytest.raises(ConfigurationError, match="has members 5, 6 expected"):
+        Application(replace(task(), clients=6), (*SENDERS, b"another"))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

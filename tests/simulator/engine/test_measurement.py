@@ -13,7 +13,7 @@ from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATO
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.core.voting.twins import LISTENING_MS
-from fedchain.simulator.disturbances import Fault, Traitors
+from fedchain.simulator.disturbances import Fault, MemberChange, Traitors
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from tests.support.simulator.trivial import (
     LOCAL_STEPS,
@@ -157,3 +157,10 @@ def test_the_time_for_which_a_peer_listens_before_it_posts_is_no_training() -> N
     assert span.posted is not None
     assert span.posted >= span.started + LISTENING_MS / 1000
     assert [row.training_s for row in rows] == pytest.approx([trains_s, trains_s])
+
+
+def test_a_newcomers_training_time_counts() -> None:
+    join, slow = MemberChange(round=1, kind="join", peers=(4,)), Fault(at_s=0.0, kind="slow", peers=(4,), factor=6.0)
+    rows = run_trivial(trivial_scenario(rounds=4, admission="quorum", changes=(join,), faults=(slow,))).rows
+    usual_s = rows[0].training_s
+    assert [row.training_s for row in rows] == pytest.approx([usual_s, usual_s, usual_s, 2 * usual_s])
