@@ -112,11 +112,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         timers, ready, clock = self._timers, self._ready, self._clock
         if len(timers) > CLEANED_FROM and 2 * self._timer_cancelled_count > len(timers):
             for due in timers:
-                due.timer._scheduled = not due.timer._cancelled
+                due.timer._scheduled = not due.timer.cancelled()
             timers = self._timers = [due for due in timers if due.timer._scheduled]
             heapq.heapify(timers)
             self._timer_cancelled_count = 0
-        while timers and timers[0].timer._cancelled:
+        while timers and timers[0].timer.cancelled():
             self._timer_cancelled_count -= 1
             heapq.heappop(timers).timer._scheduled = False
         if not ready and not self._stopping:
@@ -128,7 +128,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             ready.append(timer)
         for _ in range(len(ready)):  # what these add is called in the next turn
             handle = ready.popleft()
-            if not handle._cancelled:
+            if not handle.cancelled():
                 handle._run()
 
 

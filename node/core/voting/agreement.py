@@ -127,9 +127,9 @@ class Agreement:
         our attempt changes nothing once a polka is known there and we have precommitted: lines 34 and 36 of the paper
         are the only ones that count prevotes of this attempt, and ``_precommit`` has applied one of them.
         """
-        if vote.attempt == self.attempt and vote.kind is VoteKind.PREVOTE and self._precommitted:
-            if self.ballots.polka(vote.attempt) is not None:
-                return False
+        is_done = vote.attempt == self.attempt and vote.kind is VoteKind.PREVOTE and self._precommitted
+        if is_done and self.ballots.polka(vote.attempt) is not None:
+            return False
         ballot = self.ballots.ballot(vote.attempt, vote.kind)
         if vote.attempt > self.attempt or len(ballot.first) + len(ballot.second) >= self._quorum:
             return True

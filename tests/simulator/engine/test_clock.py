@@ -86,7 +86,7 @@ def test_a_cancelled_timer_never_fires(loop: VirtualTimeLoop) -> None:
 class _ByAsyncio(VirtualTimeLoop):
     """Virtual time with the heap and the turns of asyncio."""
 
-    call_at = asyncio.SelectorEventLoop.call_at  # type: ignore[assignment]
+    call_at = asyncio.SelectorEventLoop.call_at
     _run_once = asyncio.SelectorEventLoop._run_once  # type: ignore[attr-defined]
 
     def __init__(self) -> None:
