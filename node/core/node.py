@@ -68,6 +68,7 @@ class Node:
             partial(stored_range, storage, NoParts() if conduct.parts is None else conduct.parts),
             conduct.intern,
             conduct.recent_size_max,
+            storage.spools,
             holds_back=lists_parts(genesis, checks.rules),
         )
         ledger = Ledger(genesis, storage)
