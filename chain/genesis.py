@@ -270,6 +270,12 @@ def _from_record(name: str, value: Any) -> Any:
     return value
 
 
+def read_admission(value: str) -> Admission:
+    """A rule of admission by its name. Raises InvalidGenesis."""
+    found: Admission = _read_choice(Admission, value, "admission")
+    return found
+
+
 def _read_phase(value: Any) -> PhaseRule:
     name, by, quorum = expect_record(value, "genesis phase", (str, str, int))
     return PhaseRule(name, _read_choice(Contributor, by, "phase"), quorum)

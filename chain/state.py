@@ -342,7 +342,10 @@ def _applied(step: _Step) -> State:
     genesis, state, block = step.genesis, step.state, step.block
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
-    records = succeed(state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase)
+    time_ms, delays_ms, bits = _settle(state, block.certificate)
+    records = succeed(
+        state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase, now_ms=time_ms
+    )
     members = tuple(record.key for record in records) if block.changes else state.roster.members
     turnout = turnout_of(state.rules, block.certificate, len(state.records))
     if turnout is not None and block.certificate is not None:
@@ -351,7 +354,6 @@ def _applied(step: _Step) -> State:
         due, posted = _due(genesis, state, block)
         seats, in_vain = state.roster.seats, patience_of(state).keys() - posted
         records = tuple(mark_due(records, {seats[key] for key in due}, {seats[key] for key in in_vain}))
-    time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
     amendments = _amended(state, block, closes_round=last_phase)
     is_as_before = amendments.in_force == state.amendments.in_force
     return _complete(
@@ -473,9 +475,7 @@ def _complete(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> 
     return State(**fields, roster=roster, rules=rules)
 
 
-def _settle(
-    genesis: Genesis, state: State, certificate: Certificate | None
-) -> tuple[int, tuple[tuple[int, ...], ...], int]:
+def _settle(state: State, certificate: Certificate | None) -> tuple[int, tuple[tuple[int, ...], ...], int]:
     """Time, posting delays and difficulty, once the votes for ``state``'s block are on the chain.
 
     A phase lasts from one block's time to the next one's. The posts' delay is this duration without the mining time;
@@ -484,8 +484,10 @@ def _settle(
     if certificate is None:
         return state.settled_time_ms, state.delays_ms, state.bits
     time_ms, mining_ms = block_time_ms(state, certificate), certificate.mining_ms
-    bits = next_bits(state.bits, mining_ms, genesis.target_mining_time_ms)
-    round_number, phase = (state.round, state.phase - 1) if state.phase else (state.round - 1, len(genesis.phases) - 1)
+    bits = next_bits(state.bits, mining_ms, state.rules.target_mining_time_ms)
+    round_number, phase = (
+        (state.round, state.phase - 1) if state.phase else (state.round - 1, len(state.rules.phases) - 1)
+    )
     if round_number == 0 or state.posts == 0:  # the setup comes once, and a phase that is closed empty has no posts
         return time_ms, state.delays_ms, bits
     delay_ms = max(0, time_ms - mining_ms - state.settled_time_ms)

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean
 
 from fedchain.chain.exceptions import ChainError
+from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.database import modified_s
 from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import METRICS_FILE, RESULT_FILE, SCENARIO_FILE, TIMELINE_FILE, read_metrics
@@ -98,27 +99,23 @@ def _read_node(folder: Path) -> Row:
     """State of a node: its chain, and its own answer if it runs."""
     chain = chain_folder(folder)
     with Store.open(chain, read_only=True) as store:
-        genesis, head = store.genesis, store.head()
+        genesis, state = store.genesis, Explorer(store).state
     learning = {name: json.loads(text) for name, text in genesis.learning}
-    closed = 0
-    if head is not None:  # a round counts with its last phase
-        header = head.block.header
-        closed = header.round - (header.phase + 1 < len(genesis.phases_of(header.round)))
     now = ask_status(folder) or {}
     accuracy = now.get("accuracy")
     return Row(
         folder=str(folder),
         kind="node",
-        state="running" if now else "finished" if 0 < genesis.rounds <= closed else "stopped",
+        state="running" if now else "finished" if state.finished else "stopped",
         modified_s=modified_s(chain),
         method=str(learning.get("method", "")),
         data=str(learning.get("dataset", "")),
-        peers=len(genesis.members),
-        rounds=closed,
-        of=genesis.rounds,
+        peers=len(state.roster.reachable),
+        rounds=max(0, state.round - 1),  # a round counts with its last phase
+        of=state.rules.rounds,
         accuracy=_newest_accuracy(folder) if accuracy is None else accuracy,
         chain_id=genesis.chain_id.hex(),
-        height=0 if head is None else head.block.header.height,
+        height=state.height,
         pid=now.get("pid"),
         address=now.get("address", ""),
         connected=len(now["peers"]) if now else None,

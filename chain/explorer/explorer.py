@@ -28,6 +28,7 @@ from fedchain.chain.explorer.founding import view_rules
 from fedchain.chain.explorer.held import HeldChain
 from fedchain.chain.explorer.history import Entry, follow
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
+from fedchain.chain.explorer.lives import Lives, LivesView
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
     begins_with,
@@ -203,6 +204,17 @@ class Explorer:
     def places(self, height: int | None = None) -> tuple[PlaceView, ...]:
         """All places at a height, or at the open one; none where members are the same for ever. Raises NotFound."""
         return view_places(self._below(height))
+
+    def lives(self, height: int | None = None, lives: Lives | None = None) -> LivesView:
+        """The lives of all places up to a height, or to the open one. Raises NotFound.
+
+        A caller that has followed the chain already passes that in.
+        """
+        below = self._below(height)
+        if lives is None:
+            lives = Lives(self.genesis)
+            lives.read(self._store, self.state.height)
+        return lives.at(below.height + 1, below.round)
 
     def rules(self, height: int | None = None) -> RulesView:
         """The values of amendments in place of founded ones at a height, or at the open one. Raises NotFound."""

@@ -68,7 +68,8 @@ def plain_values(values: Values) -> tuple[tuple[str, Any], ...]:
 def founded(genesis: Genesis, name: str) -> Any:
     """The founding document's value for a name of an amendment; None if it says none."""
     if not name.startswith(LEARNING):
-        return getattr(genesis, name)
+        value = getattr(genesis, name)
+        return value.value if isinstance(value, Enum) else value
     pairs = _parse(dict(genesis.learning).get("hyperparameters", ""))
     known = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2] if isinstance(pairs, list) else []
     return next((value for own, value in known if own == name.removeprefix(LEARNING)), None)

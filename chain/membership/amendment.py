@@ -15,10 +15,14 @@ from fedchain.chain.exceptions import InvalidEncoding
 VERSION = "version"
 """Name of the protocol's version among the values: nodes that do not know one stop before it."""
 
+ADMISSION = "admission"
+"""Name of the rule of admission among the values; its value is a text, as in the founding document."""
+
 LEARNING = "hyperparameters."
 """Names of values that the learning method reads begin so; its own name for one follows. They are JSON texts."""
 
 AMENDABLE = (
+    ADMISSION,
     "away_after",
     "committee_size",
     "contribution_quorum",
@@ -30,6 +34,8 @@ AMENDABLE = (
     "retention_blocks",
     "round_interval_ms",
     "rounds",
+    "sponsors",
+    "target_mining_time_ms",
     VERSION,
     "vote_timeout_ms",
 )
@@ -42,7 +48,8 @@ VALUES_MAX = 32
 """Values of one amendment, at most."""
 
 Values = tuple[tuple[str, int | str], ...]
-"""(name, value) pairs, sorted by name: an integer for a parameter of the chain, JSON text for a hyper-parameter."""
+"""(name, value) pairs, sorted by name: an integer for a parameter of the chain, but a text for the rule of admission;
+JSON text for a hyper-parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +131,11 @@ def amendment_of(values: Mapping[str, int | str], round_number: int = 0) -> Amen
 
 def is_amendable(name: str, value: object) -> bool:
     """Whether an amendment may have this value, as far as its form goes."""
+    is_short = isinstance(value, str) and len(value.encode()) <= TEXT_SIZE_MAX
     if name.startswith(LEARNING):
         own = name.removeprefix(LEARNING)
-        is_short = isinstance(value, str) and len(value.encode()) <= TEXT_SIZE_MAX >= len(own)
-        return is_short and own.isascii() and own.isidentifier()
-    return name in AMENDABLE and type(value) is int
+        return is_short and len(own) <= TEXT_SIZE_MAX and own.isascii() and own.isidentifier()
+    return name in AMENDABLE and (is_short if name == ADMISSION else type(value) is int)
 
 
 def _to_record(values: Iterable[tuple[str, int | str]]) -> list[Any]:

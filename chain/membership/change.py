@@ -53,7 +53,7 @@ class ChangeKind(IntEnum):
 
     @property
     def needs_approval(self) -> bool:
-        """Whether the founding document's rule of admission has to be met; a quorum for an amendment."""
+        """Whether the rule of admission in force has to be met; a quorum for an amendment."""
         return self in (ChangeKind.JOIN, ChangeKind.REMOVE, ChangeKind.RECOVER, ChangeKind.AMEND)
 
     @property

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis
-from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.amendment import LEARNING, VERSION, Amendment, Amendments, Values
+from fedchain.chain.genesis import Admission, Genesis, read_admission
+from fedchain.chain.membership.amendment import ADMISSION, LEARNING, VERSION, Amendment, Amendments, Values
 
 
 def rules_of(genesis: Genesis, values: Values) -> Genesis:
@@ -17,6 +17,8 @@ def rules_of(genesis: Genesis, values: Values) -> Genesis:
         return genesis
     parameters: dict[str, Any] = {name: value for name, value in values if not name.startswith(LEARNING)}
     version = parameters.pop(VERSION, genesis.version)
+    if ADMISSION in parameters:
+        parameters[ADMISSION] = read_admission(parameters[ADMISSION])
     learning = dict(genesis.learning) | {name: str(value) for name, value in values if name.startswith(LEARNING)}
     rules = replace(genesis, learning=tuple(sorted(learning.items())), **parameters)
     object.__setattr__(rules, "chain_id", genesis.chain_id)
@@ -39,6 +41,9 @@ def validate_amendment(genesis: Genesis, known: Amendments, amendment: Amendment
     following = known.with_one(amendment)
     for item in following.coming:
         rules = rules_of(genesis, following.at(item.round).in_force)
+        # In a closed federation nobody is added or removed by others: its members joined on that.
+        if (rules.admission is Admission.CLOSED) is not (genesis.admission is Admission.CLOSED):
+            raise InvalidGenesis(f"admission is {rules.admission.value}, it was founded as {genesis.admission.value}")
         if 0 < rules.rounds < item.round:  # the last round would be over
             raise InvalidGenesis(f"rounds is {rules.rounds}, an amendment begins with round {item.round}")
 

@@ -97,6 +97,9 @@ class Member:
     """Whether it owed a post to the phase that the last block closed."""
     owed_ms: int = 0
     """How long others waited for it, in milliseconds, as far as that is not paid back."""
+    since_ms: int = 0
+    """Time of the chain at which it began to count, in milliseconds since the Unix epoch; 0: it is a founder that was
+    never away."""
 
     @property
     def is_changing(self) -> bool:
@@ -107,13 +110,14 @@ class Member:
         """32 bytes: the key with which it took part in deciding a height, the head's or the next one."""
         return self.former.key if self.former is not None and height <= self.former.height else self.key
 
-    def at(self, round_number: int, weight_max: int, *, is_convicted: bool = False) -> "Member":
+    def at(self, round_number: int, weight_max: int, now_ms: int, *, is_convicted: bool = False) -> "Member":
         """The record as a round begins. A newcomer, or one that is back, has been silent for no time.
 
         Args:
             round_number: the round.
             weight_max: highest weight of one that begins. One that comes back with less keeps what it has, or going
                 away would pay.
+            now_ms: time of the chain.
             is_convicted: whether it was convicted. The key by which it may have been is remembered for ever.
         """
         record = self
@@ -121,20 +125,24 @@ class Member:
             record = replace(record, former=None)
         if not self.is_changing or round_number < self.round:
             return record
-        weight = min(self.weight, weight_max) if self.next is Standing.ACTIVE else self.weight
-        return replace(record, standing=self.next, idle=0, weight=weight)
+        record = replace(record, standing=self.next, idle=0)
+        if self.next is not Standing.ACTIVE:
+            return record
+        return replace(record, weight=min(self.weight, weight_max), since_ms=now_ms)
 
     def to_record(self) -> list[Any]:
         """The canonical fields. The weight is counted from the lowest, since numbers have no sign."""
         weight, former = self.weight - WEIGHT_MIN, [] if self.former is None else [self.former.to_record()]
         said = int(self.standing), int(self.next), self.round, self.sequence, self.idle
-        return [self.key, *said, weight, former, int(self.due), self.owed_ms]
+        return [self.key, *said, weight, former, int(self.due), self.owed_ms, self.since_ms]
 
     @classmethod
     def from_record(cls, value: Any) -> "Member":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (bytes, int, int, int, int, int, int, list, int, int)
-        key, standing, following, *counts, weight, former, due, owed_ms = expect_record(value, "member", kinds)
+        kinds = (bytes, int, int, int, int, int, int, list, int, int, int)
+        key, standing, following, *counts, weight, former, due, owed_ms, since_ms = expect_record(
+            value, "member", kinds
+        )
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
         for number in (standing, following):
             if number not in tuple(Standing):
@@ -146,5 +154,5 @@ class Member:
         (had,) = expect_record(former, "member former", (list,)) if former else (None,)
         known = None if had is None else FormerKey.from_record(had)
         first, sequence, idle = counts
-        said = first, sequence, idle, weight + WEIGHT_MIN, known, Due(due), owed_ms
+        said = first, sequence, idle, weight + WEIGHT_MIN, known, Due(due), owed_ms, since_ms
         return cls(key, Standing(standing), Standing(following), *said)

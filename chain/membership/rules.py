@@ -96,8 +96,8 @@ def approvals_required(genesis: Genesis, state: State, kind: ChangeKind) -> int:
     """Number of approvals that a change needs."""
     if not kind.needs_approval:
         return 0
-    if genesis.admission is Admission.SPONSORS and kind is not ChangeKind.AMEND:
-        return genesis.sponsors
+    if state.rules.admission is Admission.SPONSORS and kind is not ChangeKind.AMEND:
+        return state.rules.sponsors
     return genesis.fault_model.quorum(state.roster.active)
 
 

@@ -11,6 +11,10 @@ from fedchain.chain.membership.weights import reweigh, weight_of_newcomers
 from fedchain.chain.roster import Roster
 from fedchain.crypto.keys import PublicKey
 
+START_TIMEOUTS = 4
+"""Phase timeouts during which the silence of a member that begins to count is forgiven: one for the start of its
+processes, one for a first training, and as many again, since what comes late is in no block."""
+
 _STANDING_AFTER = {
     ChangeKind.JOIN: Standing.ACTIVE,
     ChangeKind.LEAVE: Standing.LEFT,
@@ -29,6 +33,7 @@ def succeed(
     block: Block,
     *,
     closes_round: bool,
+    now_ms: int,
 ) -> tuple[Member, ...]:
     """The members' records after a block: its changes are on their way, and those that are due hold.
 
@@ -39,6 +44,7 @@ def succeed(
         deciders: members that decided the block before.
         block: the block, which is valid.
         closes_round: whether it closes its round.
+        now_ms: time of the chain, once the block's certificate counts.
     """
     if not records:
         return ()
@@ -58,9 +64,9 @@ def succeed(
     if closes_round:
         culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
         convicted = [record.key_at(block.header.height) in culprits for record in after]
-        after = list(_send_away(genesis, roster, after, round_number))
+        after = list(_send_away(genesis, roster, after, round_number, now_ms))
         after = [
-            record.at(round_number + 1, weight, is_convicted=is_convicted)
+            record.at(round_number + 1, weight, now_ms, is_convicted=is_convicted)
             for record, is_convicted in zip(after, convicted, strict=True)
         ]
     return tuple(after)
@@ -121,13 +127,20 @@ def _is_aggregators(phase: PhaseRule) -> bool:
     return phase.by is Contributor.AGGREGATOR
 
 
-def _send_away(genesis: Genesis, roster: Roster, records: list[Member], round_number: int) -> Iterator[Member]:
-    """Let members that were silent for too long count no more, the longest silent first, while enough are left."""
+def _send_away(
+    genesis: Genesis, roster: Roster, records: list[Member], round_number: int, now_ms: int
+) -> Iterator[Member]:
+    """Let members that were silent for too long count no more, the longest silent first, while enough are left.
+
+    Rounds may be shorter than a start takes, so one that just began has time for that, a newcomer and one that is back.
+    """
     if not genesis.away_after:
         yield from records
         return
     patience = genesis.away_after * len(genesis.phases)
-    silent = [r for r in records if r.standing is Standing.ACTIVE and not r.is_changing and r.idle >= patience]
+    begun_ms = now_ms - START_TIMEOUTS * genesis.phase_timeout_ms
+    counting = (record for record in records if record.standing is Standing.ACTIVE and not record.is_changing)
+    silent = [record for record in counting if record.idle >= patience and record.since_ms <= begun_ms]
     silent.sort(key=lambda record: -record.idle)
     room = max(0, min(churn_max(roster), spare(genesis, roster, records)))
     away = {record.key for record in [item for item in silent if item.key not in roster.culprits][:room]}

@@ -60,9 +60,9 @@ def forgiven_after_ms(rules: Genesis) -> int:
     return rules.phase_timeout_ms + MINING_TIMES * rules.target_mining_time_ms
 
 
-def parts_forgiven_after_ms(genesis: Genesis) -> int:
+def parts_forgiven_after_ms(rules: Genesis) -> int:
     """How long a block waits for another one if parts of a post do not come, in milliseconds since it arrived."""
-    return PARTS_MS + PARTS_MINING_TIMES * genesis.target_mining_time_ms
+    return PARTS_MS + PARTS_MINING_TIMES * rules.target_mining_time_ms
 
 
 def patience_ms(state: State, quorum_after_ms: int | None) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.amendment import AMENDABLE, LEARNING, TEXT_SIZE_MAX, Amendments
+from fedchain.chain.membership.amendment import ADMISSION, AMENDABLE, LEARNING, TEXT_SIZE_MAX, Amendments
 from fedchain.learning.amended import amended_config
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.registry import load_method
@@ -16,7 +16,8 @@ NUMBER_MAX = 2**64 - 1
 
 
 def amended_values(genesis: Genesis, named: Mapping[str, Any]) -> dict[str, int | str]:
-    """The values of an amendment: parameters of the chain are whole numbers, all others are the method's.
+    """The values of an amendment: parameters of the chain are whole numbers but for the rule of
+    admission, all others are the method's.
 
     Raises ConfigurationError for a name or a value that cannot be amended.
     """
@@ -29,6 +30,8 @@ def amended_values(genesis: Genesis, named: Mapping[str, Any]) -> dict[str, int 
         elif name not in AMENDABLE:
             known = ", ".join((*AMENDABLE, *sorted(allowed)))
             raise ConfigurationError(f"{name} cannot be amended, these can: {known}")
+        elif name == ADMISSION:
+            values[name] = str(value)  # the rules of the federation know the names
         elif type(value) is not int or not 0 <= value <= NUMBER_MAX:
             raise ConfigurationError(f"{name} is {value!r}, a whole number is expected")
         else:

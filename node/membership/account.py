@@ -37,15 +37,22 @@ def account(genesis: Genesis, head: State, changes: Sequence[Change], requests: 
     Members that are the same for ever have no records: each is active, or convicted.
     """
     return {
-        "height": head.height,
         "round": head.round,
         "active": head.roster.active,
         "quorum": genesis.fault_model.quorum(head.roster.active),
-        "admission": genesis.admission.value,
-        "sponsors": genesis.sponsors,
+        "admission": head.rules.admission.value,
+        "sponsors": head.rules.sponsors,
         "away_after": head.rules.away_after,
         "amended": plain(view_rules(genesis, head)),
         "members": [_member(head, number) for number in range(len(head.roster))],
+        **proposed(genesis, head, changes, requests),
+    }
+
+
+def proposed(genesis: Genesis, head: State, changes: Sequence[Change], requests: Sequence[Change]) -> dict[str, Any]:
+    """The open changes and the requests that no member approves of yet, as plain values."""
+    return {
+        "height": head.height,
         "changes": [plain_change(genesis, head, change) for change in changes],
         "requests": [plain_change(genesis, head, change) for change in requests],
     }
@@ -109,11 +116,16 @@ def account_lines(found: dict[str, Any]) -> Iterator[str]:
     for member in found["members"]:
         then = f", {member['next']} from round {member['next_round']} on" if member["next"] else ""
         yield f"{member['number']:>4}  {member['address']}  {member['standing']}{then}"
+    yield from proposed_lines(found, numbers)
+
+
+def proposed_lines(found: dict[str, Any], numbers: dict[str, int]) -> Iterator[str]:
+    """Open changes and requests for people; nothing if there are none."""
     for title in ("changes", "requests"):
         if found[title]:
             yield from ("", "waits for a block, or for approval" if title == "changes" else "asks, nobody approves yet")
         for change in found[title]:
-            yield f"{change['hash'][:SHOWN_HASH]}  {change_line(change, numbers)}"
+            yield f"{change['hash'][:SHOWN_HASH]}  {change_line(change, numbers)}, until height {change['until']}"
 
 
 def admission_text(rule: str, sponsors: int, quorum: int) -> str:

@@ -30,7 +30,7 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
 from fedchain.node.founding.amending import amended_values, expect_of_use
 from fedchain.node.founding.task import read_settings
-from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change
+from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change, proposed
 from fedchain.node.membership.invitation import Invitation
 from fedchain.wording import counted, printable
 
@@ -88,6 +88,9 @@ class Desk:
             case {"ask": "members"}:
                 node = self._service.node
                 return account(self._service.genesis, node.head, node.open_changes(), self._host.waiting())
+            case {"ask": "changes"}:
+                node = self._service.node
+                return proposed(self._service.genesis, node.head, node.open_changes(), self._host.waiting())
             case {"ask": "approve", "which": str(which)}:
                 return {"said": self._approve(which)}
             case {"ask": "remove", "member": str(member), "reason": str(reason)}:

@@ -5,6 +5,7 @@ has its line. The sets that a state draws from places, contributors and electors
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from fedchain.chain.block import Block
@@ -31,6 +32,8 @@ class _Place:
     """The round from which a change holds, and its kind."""
     since: int = 0
     """The round of the last such change; a fixed aggregator is a place with the lowest."""
+    begun_ms: int = 0
+    """When it began to count; 0 of founders. For four timeouts from then on its silence has no consequence."""
 
     def change(self, begin: int, kind: str) -> None:
         """Have a change hold from a round on."""
@@ -52,7 +55,7 @@ class Sets:
 
     def __post_init__(self) -> None:
         self._places = [_Place([key], True) for key in genesis_state(self.genesis).roster.members]
-        self._rules = {name: getattr(self.genesis, name) for name in AMENDABLE}
+        self._rules = {name: _said(self.genesis, name) for name in AMENDABLE}
 
     def follow(self, before: State, block: Block) -> None:
         """Take the next final block, on top of the state ``before``."""
@@ -63,7 +66,8 @@ class Sets:
         for change in block.changes:
             self._count(change, holders, before.round)
         if before.phase + 1 == len(self.genesis.phases_of(before.round)):
-            self._begin(before.round + 1)
+            clock_ms = before.settled_time_ms if block.certificate is None else block.certificate.clock_ms
+            self._begin(before.round + 1, max(before.settled_time_ms + bool(block.certificate), clock_ms))
 
     def differences(self, state: State) -> list[str]:
         """Each way in which a state says otherwise."""
@@ -120,29 +124,35 @@ class Sets:
                 if place.due is not None and place.due[1] == "leaves":
                     place.due = None
 
-    def _begin(self, round_number: int) -> None:
-        self._send_away()
+    def _begin(self, round_number: int, now_ms: int) -> None:
+        self._send_away(now_ms)
         for place in self._places:
             if place.due is not None and place.due[0] <= round_number:
                 place.counts = place.due[1] == "comes"
                 place.is_gone |= place.due[1] in ("leaves", "is removed")
                 place.due, place.silent = None, 0
+                place.begun_ms = now_ms if place.counts else place.begun_ms
         for begin, values in sorted(self._coming, key=lambda item: item[0]):
             if begin <= round_number:
                 self._rules |= values
         self._coming = [item for item in self._coming if item[0] > round_number]
 
-    def _send_away(self) -> None:
+    def _send_away(self, now_ms: int) -> None:
         patience = self._rules["away_after"] * len(self.genesis.phases)
         active = [place for place in self._places if place.counts and not place.is_convicted]
         leaving = sum(place.due is not None and place.due[1] != "comes" for place in self._places if place.counts)
         fewest = 4 if self.genesis.fault_model.faulty(4) and len(self._places) >= 4 else 1
         room = max(0, min(max(1, len(active) // 4), len(active) - leaving - fewest))
-        silent = [place for place in active if place.due is None and place.silent >= patience > 0]
+        grace_ms = 4 * self._rules["phase_timeout_ms"]
+        begun = [place for place in active if now_ms - place.begun_ms >= grace_ms]
+        silent = [place for place in begun if place.due is None and place.silent >= patience > 0]
         for place in sorted(silent, key=lambda place: -place.silent)[:room]:
             place.counts, place.silent = False, 0
 
 
 def _said(rules: Genesis, name: str) -> Any:
     """The value that rules have for a name of an amendment."""
-    return getattr(rules, name) if name in AMENDABLE else dict(rules.learning).get(name)
+    if name not in AMENDABLE:
+        return dict(rules.learning).get(name)
+    value = getattr(rules, name)
+    return value.value if isinstance(value, Enum) else value

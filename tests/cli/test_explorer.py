@@ -28,7 +28,10 @@ from fedchain.cli.explorer import explorer_app
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
+from fedchain.files.layout import SOCKET
+from fedchain.node.membership.account import proposed
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis
+from tests.support.chain.changes import joining, living
 from tests.support.chain.explored import FakeRules, finals
 from tests.support.chain.explored import write as write_chain
 from tests.support.cli_explored import GENESIS, write
@@ -512,3 +515,26 @@ def test_folders_are_judged_one_at_a_time_and_a_silent_server_is_a_line(run_fold
     assert_refused(explore("verify", run_folder, run_folder), "2 folders are named")
     assert_refused(explore("verify", run_folder, "http://127.0.0.1:1/"), "is not the address of an explorer")
     assert_refused(explore("verify", "http://127.0.0.1:1/"), "http://127.0.0.1:1/ does not answer: ")
+
+
+def test_members_are_followed_by_what_is_proposed_as_a_running_node_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = living(5)
+    builder.extend_many(2)
+    change = joining(builder, 5, 2, text="clinic", until=9)
+    folder = tmp_path / "node"
+    with Store.create(folder / "chain", builder.genesis) as store:
+        write_chain(store, builder)
+    told = proposed(builder.genesis, builder.state, [change], [])
+    monkeypatch.setattr("fedchain.node.operating.status.ask", lambda folder, question: told)
+    assert "joins" not in explore("members", folder).output, "no node runs there"
+    (folder / SOCKET).touch()
+    lines = explore("members", folder).output.splitlines()
+    assert lines[-2:] == [
+        "waits for a block, or for approval",
+        f"{change.hash.hex()[:8]}  {address(change.member)} joins (clinic): 2 of 4 approve (peer 0, peer 1); "
+        "not yet: peer 2, peer 3, peer 4, until height 9",
+    ]
+    assert "joins" not in explore("peer", folder, 1).output
+    assert len(explore_json("members", folder)) == 5

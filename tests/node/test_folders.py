@@ -11,12 +11,16 @@ from anyio import to_thread
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.files.layout import ADDRESS_FILE, CHAIN_FOLDER, DATABASE, GENESIS_FILE, SOCKET
 from fedchain.node.folders import find_rows
 from fedchain.node.operating.status import answer_status
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis
+from tests.support.chain.changes import approved, joining, living
+from tests.support.chain.explored import write
 from tests.support.node.shell import on_trio, until
 
 LEARNING = (("dataset", '"digits"'), ("method", '"dfpl"'))
@@ -98,6 +102,18 @@ def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
     row, *_ = find_rows(tmp_path)
     assert (row.kind, row.method, row.data, row.peers) == ("testnet", "dfpl", "digits", 4)
     assert (row.rounds, row.of, row.state, row.accuracy) == (rounds, 2, state, None)
+
+
+def test_a_federation_whose_end_was_put_off_is_not_finished(tmp_path: Path) -> None:
+    builder = living(rounds=3, learning=LEARNING)
+    change = approved(builder, propose_amendment(amendment_of({"rounds": 5}), "", sequence=0, until=9))
+    builder.extend(changes=sorted([change, joining(builder, 5)], key=lambda item: item.hash))
+    builder.extend_many(2)
+    with Store.create(tmp_path / CHAIN_FOLDER, builder.genesis) as store:
+        write(store, builder)
+    (tmp_path / ADDRESS_FILE).write_text("{}")
+    (row,) = find_rows(tmp_path)
+    assert (row.kind, row.state, row.rounds, row.of, row.peers) == ("node", "stopped", 3, 5, 6)
 
 
 def test_the_accuracy_of_a_test_network_is_the_mean_of_its_nodes_newest(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from fedchain.chain.membership.change import (
     propose_removal,
     sign_rekey,
 )
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
@@ -35,7 +36,7 @@ from fedchain.chain.roster import draw
 from fedchain.chain.state import State
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import HASH_SIZE, sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
 from tests.support.chain.builders import ChainBuilder, keys
@@ -218,9 +219,29 @@ def _version_3() -> dict[str, Any]:
         "states": [_state(chain.states[block.hash]) for block in blocks],
         "light_blocks": [_trusting(chain.genesis, light(chain, block.hash)) for block in blocks],
         "refused_light_blocks": [plain({"about": what, "bytes": lie.encode()}) for what, lie in _set_lies(chain)],
+        "member_sets": [_member_set(MemberSet(chain.genesis.members, tuple(range(5)), size)) for size in (None, 0, 3)],
+        "light_blocks_of_another_committee": _other_committee(chain.genesis),
         "bits": [_weighed(bits, weights) for bits, weights in WEIGHTS],
         "weights": [_reweighed(weights, miner) for _, weights in WEIGHTS for miner in range(len(weights))],
     }
+
+
+def _member_set(members: MemberSet) -> dict[str, Any]:
+    """A member set, and the electors that it gives the block below which all bytes of the hash are 0."""
+    size, places = members.committee_size or 0, dict(zip(members.members, members.places, strict=True))
+    electors = draw(members.members, size, bytes(HASH_SIZE) + b"committee", places)
+    return plain(  # type: ignore[no-any-return]
+        {"fields": members, "bytes": encode(members.to_record()), "hash": members.root, "electors": electors}
+    )
+
+
+def _other_committee(document: Genesis) -> list[dict[str, Any]]:
+    """Light blocks of a chain whose first block counts that three members vote from round 3 on."""
+    chain = ChainBuilder(document)
+    values = amendment_of({"committee_size": 3})
+    change = propose_amendment(values, "fewer votes", sequence=0, until=9)
+    blocks = [chain.extend(changes=[approved(chain, change)]), *chain.extend_many(3)]
+    return [_trusting(document, light(chain, block.hash)) for block in blocks]
 
 
 def _weighed(bits: int, weights: Sequence[int]) -> dict[str, Any]:

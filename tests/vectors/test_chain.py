@@ -16,8 +16,9 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidEncoding, UnknownParent
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.light.verification import trust_genesis, verify_adjacent, verify_skipping
+from fedchain.chain.light.verification import Trusted, trust_genesis, verify_adjacent, verify_skipping
 from fedchain.chain.membership.change import Change
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.chain.post import Post
 from fedchain.chain.state import decode_state, genesis_state
@@ -83,18 +84,38 @@ def test_the_records_of_version_3_read_back_have_the_same_bytes_fields_and_hash(
 def test_light_blocks_of_version_3_are_verified_by_the_sets_that_headers_name() -> None:
     section = PUBLISHED["version_3"]
     genesis = Genesis.decode(bytes.fromhex(section["genesis"]["bytes"]))
+    begin = trust_genesis(genesis)
+    assert set(_followed(genesis, section["light_blocks"]).members) - set(genesis.members)
+    drawn = section["light_blocks_of_another_committee"]
+    assert len(_followed(genesis, drawn).members) == 5
+    votes = [len(LightBlock.decode(bytes.fromhex(vector["bytes"]), SIZE_MAX).certificate.votes) for vector in drawn]
+    assert votes == [4, 4, 2, 2]  # quorums of five members, and of a committee of three
+    for vector in section["refused_light_blocks"]:
+        lie = LightBlock.decode(bytes.fromhex(vector["bytes"]), SIZE_MAX)
+        with pytest.raises((Invalid, UnknownParent)):
+            verify_skipping(genesis, begin, lie, is_valid_signature)
+
+
+def _followed(genesis: Genesis, vectors: list[dict[str, Any]]) -> Trusted:
+    """Verify light blocks one after the other, and each from the founding document alone."""
     begin = trusted = trust_genesis(genesis)
-    for vector in section["light_blocks"]:
+    for vector in vectors:
         block = LightBlock.decode(bytes.fromhex(vector["bytes"]), SIZE_MAX)
         assert block.encode().hex() == vector["bytes"]
         trusted = verify_adjacent(genesis, trusted, block, is_valid_signature)
         assert verify_skipping(genesis, begin, block, is_valid_signature) == trusted
         assert plain(trusted) | {"header": encode(block.header.to_record()).hex()} == vector["trusted"]
-    assert set(trusted.members) - set(genesis.members)
-    for vector in section["refused_light_blocks"]:
-        lie = LightBlock.decode(bytes.fromhex(vector["bytes"]), SIZE_MAX)
-        with pytest.raises((Invalid, UnknownParent)):
-            verify_skipping(genesis, begin, lie, is_valid_signature)
+    return trusted
+
+
+def test_member_sets_read_back_have_the_same_bytes_and_draw_the_same_electors() -> None:
+    for vector in PUBLISHED["version_3"]["member_sets"]:
+        data = bytes.fromhex(vector["bytes"])
+        read = MemberSet.from_record(decode(data, SIZE_MAX))
+        assert (plain(read), encode(read.to_record())) == (vector["fields"], data)
+        assert hashlib.sha256(data).hexdigest() == read.root.hex() == vector["hash"]
+    sizes = [len(vector["electors"]) for vector in PUBLISHED["version_3"]["member_sets"]]
+    assert sizes == [5, 5, 3]
 
 
 def test_a_block_is_known_by_the_hash_of_its_header() -> None:

@@ -8,10 +8,18 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.crypto.address import address
+from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.founding.task import rules_of
+from fedchain.node.shell.timeline import SeenBlock, SeenPost, TimelineFile, TrainingResult
 from fedchain.web.chains import open_chains
+from fedchain.web.figures.network import pairs_of
+from fedchain.web.open_round import open_round
+from fedchain.web.pages.rounds import parts_of
 from fedchain.web.places import find_places
-from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.builders import ChainBuilder, keys
+from tests.support.chain.changes import joining, living
+from tests.support.chain.explored import FakeRules
 from tests.support.web.builders import write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
@@ -85,3 +93,28 @@ def test_a_post_that_was_altered_is_named_and_damage_that_a_page_met_is_on_the_o
     assert client.get("/run/block/2?again").status_code == 503
     assert shown.chains["run"].look() != version
     assert any("not a database" in text or "malformed" in text for text in shown.chains["run"].troubles)
+
+
+def test_a_newcomer_is_a_member_of_all_pages(tmp_path: Path) -> None:
+    """It may post, its node's connections are shown, and what nodes saw of its posts is no damage."""
+    living_chain = living(5)
+    living_chain.extend(changes=[joining(living_chain, 5)])
+    living_chain.extend_many(2)
+    folder = write_run(tmp_path / "run", living_chain)
+    block = living_chain.blocks[living_chain.tip]
+    writer = TimelineFile(folder / TIMELINE_FILE)
+    posts = (SeenPost(5, 7, "too late"),)
+    writer.add(SeenBlock(3, block.hash.hex(), None, 9, (), TrainingResult(3, 0.5, None), posts=posts))
+    newcomer = address(keys(6)[5].public_key)
+    (shown,) = site(folder, rules=lambda _: FakeRules()).chains.values()
+    shown.look()
+    (holder,) = shown.holders
+    assert (len(shown.head.roster), holder.measured.rounds[3].values) == (6, {"taa": 0.5})
+    assert [item.posts for item in holder.seen.blocks(3, 3)] == [posts]
+    link = {"bytes_out": 5, "bytes_in": 7, "round_trip_ms": 1.0}
+    holder.status = {"address": newcomer, "links": {address(living_chain.genesis.members[0]): link}}
+    assert [(pair.one, pair.other) for pair in pairs_of(shown).first()] == [(0, 5)]
+    with shown.reading() as reading:
+        assert newcomer in [item.member for item in open_round(shown, reading).contributors]
+        parts = parts_of(shown, reading, {5: {}}, 3)[5]
+    assert [(part.state, part.reason) for part in parts][-1:] == [("posted", "block 3 counts its post")]

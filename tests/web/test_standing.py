@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import CHANGES_VERSION, propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.web.chains import round_ms
 from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.changes import approved
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import append
 from tests.support.web.site import HOME, site
@@ -115,6 +118,25 @@ def test_a_block_on_its_way_is_no_fault(network: Network, monkeypatch: pytest.Mo
     for number in (1, 2, 3):
         append(network.node(number), network.chain, network.chain.blocks[network.chain.tip])
     assert "All 4 folders stand at height 4" in network.page()
+
+
+def test_a_round_is_as_long_as_the_rules_in_force_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("fedchain.web.chains.time.monotonic", lambda: clock[0])
+    network = Network(tmp_path, monkeypatch, version=CHANGES_VERSION)
+    values = amendment_of({"phase_timeout_ms": 600_000, "round_interval_ms": 500_000})
+    change = approved(network.chain, propose_amendment(values, "", sequence=0, until=99))
+    for body in ([change], [], []):
+        block = network.chain.extend(changes=body)
+        append(network.node(0), network.chain, block)
+        if block.header.height < 5:
+            for number in (1, 2, 3):
+                append(network.node(number), network.chain, block)
+    assert "The folders stand at heights 4, 5: a block is on its way." in network.page()
+    clock[0] += round_ms(network.chain.genesis) / 1_000 + 1
+    assert "Behind" not in network.page()
+    clock[0] += 1_100
+    assert "<b>Behind</b> node-1 at height 4, node-2 at height 4, node-3 at height 4:" in network.page()
 
 
 def test_a_folder_two_blocks_behind_is_behind_at_once(network: Network) -> None:

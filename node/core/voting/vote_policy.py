@@ -71,7 +71,7 @@ def is_lack_forgiven(context: Context, entry: Entry) -> bool:
     decided. By this time, if enough members lack the parts, somebody has mined a block without the post.
     """
     held_ms = context.now.ms - entry.arrived_ms
-    return is_patience_over(context) and held_ms >= parts_forgiven_after_ms(context.genesis)
+    return is_patience_over(context) and held_ms >= parts_forgiven_after_ms(context.head.rules)
 
 
 def omits_posts(context: Context, entry: Entry) -> bool:

@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
-from fedchain.files.layout import CHAIN_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER, SOCKET
 from fedchain.files.places import chain_folder, chains_in, scenario_file
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
@@ -284,6 +284,9 @@ def _command(question: Question) -> Callable[..., None]:
             if isinstance(answer, BlockView | PeerView):
                 answer = _with_observations(answer, folder)
             _show(answer, as_json, store.genesis, explorer.numbers, folder)
+            if question is QUESTIONS["members"] and not as_json:
+                for line in _proposed(folder, explorer.numbers):
+                    typer.echo(line)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("folder", keyword, annotation=Folder)]
@@ -294,6 +297,19 @@ def _command(question: Question) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = question.help
     return command
+
+
+def _proposed(folder: Path, numbers: Mapping[str, int]) -> Iterator[str]:
+    """Proposed changes of the members, as the node that runs in a folder tells them; none if none runs there."""
+    if not (folder / SOCKET).exists():
+        return
+    from fedchain.node.config import NodeConfigError
+    from fedchain.node.membership.account import proposed_lines
+    from fedchain.node.operating.status import ask
+
+    with suppress(NodeConfigError):  # it is about to end, or of an earlier version
+        if (found := ask(folder, {"ask": "changes"})) is not None:
+            yield from proposed_lines(found, dict(numbers))
 
 
 def _with_observations(view: BlockView | PeerView, folder: Path) -> BlockView | PeerView:

@@ -17,8 +17,10 @@ from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
+from fedchain.chain.explorer.lives import Lives
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
@@ -26,7 +28,7 @@ from fedchain.files.layout import DATABASE, SOCKET
 from fedchain.files.places import scenario_file
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.deadlines import forgiven_after_ms
-from fedchain.node.operating.status import ask_status
+from fedchain.node.operating.status import ask, ask_status
 from fedchain.simulator.scenario import ScenarioError
 from fedchain.web.course.scenario import ScenarioView, read_scenario
 from fedchain.web.measured import MeasuredFile
@@ -57,7 +59,7 @@ class Holder:
 
     Args:
         place: the folder.
-        members: number of the chain's members.
+        members: number of the chain's founders.
     """
 
     def __init__(self, place: Place, members: int) -> None:
@@ -66,6 +68,8 @@ class Holder:
         self.measured = MeasuredFile(place.folder, self.seen)
         self.status: dict[str, Any] | None = None
         """Status of its node; None if none runs."""
+        self.requests: dict[str, Any] | None = None
+        """Proposed changes of the members, as its node tells them; None if none runs, or members never change."""
         self.trouble = ""
         """Why it cannot be read now; empty while it can."""
         self._store: Store | None = None
@@ -94,14 +98,20 @@ class Holder:
         seen = stat.st_dev, stat.st_ino, self._store.changes()
         if self._explorer is None or seen != self._seen:
             self._explorer = Explorer(self._store)
+            self.seen.members = len(self._explorer.state.roster)
             self._owner = self._store.owner() if self._owner is None else self._owner
             self._seen = seen
         return self._store, self._explorer
 
     @property
+    def state(self) -> State | None:
+        """The state behind the head as it was last seen; None before the first look."""
+        return None if self._explorer is None else self._explorer.state
+
+    @property
     def height(self) -> int | None:
         """Height of the head as it was last seen; None before the first look."""
-        return None if self._explorer is None else self._explorer.held.stop - 1
+        return None if self.state is None else self.state.height
 
     @property
     def address(self) -> str | None:
@@ -120,6 +130,11 @@ class Holder:
             self.status = ask_status(self.place.folder) if is_there else None
         except NodeConfigError:  # a path that is too long for a socket
             self.status = None
+        changes = self.status is not None and self.state is not None and bool(self.state.records)
+        try:
+            self.requests = ask(self.place.folder, {"ask": "changes"}) if changes else None
+        except NodeConfigError:  # it is about to end, or of an earlier version
+            self.requests = None
 
     def look_for_lag(self, highest: int, now_s: float) -> float:
         """How long neither the folder's height nor the largest one has changed while they differ; 0 if they do not.
@@ -147,10 +162,11 @@ class Reading:
     explorer: Explorer
     store: Store
     columns: Columns
+    lives: Lives
     holder: Holder
     """The folder that is read: the one with the highest head."""
     is_complete: bool
-    """Whether all blocks are among the ``columns``."""
+    """Whether all blocks are among the ``columns``, and the ``lives`` follow them."""
 
 
 @dataclass(slots=True)
@@ -178,12 +194,14 @@ class Chain:
     behind: tuple[str, ...] = ()
     """Folders that are more than a block behind the others, or one block for longer than a round: name and height."""
     _columns: Columns = field(init=False)
+    _lives: Lives = field(init=False)
     _rules: KnowledgeRules | None = None
     _lights: dict[int, LightBlock] = field(default_factory=dict)
     _lighting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._columns = Columns(self.genesis)
+        self._lives = Lives(self.genesis)
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
@@ -193,7 +211,8 @@ class Chain:
         """
         with self.lock:
             holder, store, explorer = self._best()
-            yield Reading(explorer, store, self._columns, holder, self._read(store, explorer.held))
+            is_complete = self._read(store, explorer.held)
+            yield Reading(explorer, store, self._columns, self._lives, holder, is_complete)
 
     def read_on(self) -> bool:
         """Read more of a long chain; return whether all of it was read. Raises ChainError if no folder can be read."""
@@ -202,7 +221,16 @@ class Chain:
             return self._read(store, explorer.held)
 
     def _read(self, store: Store, held: range) -> bool:
-        return self._columns.read(store, held.start, held.stop - 1, max(1, READ_AT_ONCE // len(self.genesis.members)))
+        head, count = held.stop - 1, max(1, READ_AT_ONCE // len(self.head.roster))
+        is_read = self._columns.read(store, held.start, head, count)
+        return self._lives.read(store, head, count) and is_read
+
+    @property
+    def head(self) -> State:
+        """The state behind the highest head as it was last seen: members and rules now, and not as founded."""
+        states = (holder.state for holder in self.holders)
+        known = (state for state in states if state is not None)
+        return max(known, key=lambda state: state.height, default=genesis_state(self.genesis))
 
     @contextmanager
     def apart(self) -> Iterator[Store]:
@@ -258,16 +286,16 @@ class Chain:
         """Look at all folders; return a text that changes when a page would change."""
         with self.lock:
             for holder in self.holders:
-                holder.seen.look()
-                holder.measured.look()
                 try:
                     holder.look()
                     holder.trouble = ""
                 except ChainError as error:
                     holder.trouble = str(error)
+                holder.seen.look()  # after the chain, which says how many members there are
+                holder.measured.look()
             self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
-        told = [_steady(holder.status) for holder in self.holders]
+        told = [(_steady(holder.status), holder.requests) for holder in self.holders]
         files = [(holder.measured.version, holder.seen.version) for holder in self.holders]
         text = json.dumps(
             [versions, told, files, self.behind, self._columns.height, self.compared, self.troubles], default=str
@@ -275,11 +303,11 @@ class Chain:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _find_behind(self, now_s: float) -> tuple[str, ...]:
-        highest = max((holder.height for holder in self.holders if holder.height is not None), default=0)
+        highest, patience_ms = self.head.height, round_ms(self.head.rules)
         found = list[str]()
         for holder in self.holders:
             lag_s = holder.look_for_lag(highest, now_s)
-            if holder.height is not None and (highest - holder.height > 1 or 1000 * lag_s > round_ms(self.genesis)):
+            if holder.height is not None and (highest - holder.height > 1 or 1000 * lag_s > patience_ms):
                 found.append(f"{holder.place.label} at height {holder.height}")
         return tuple(found)
 
@@ -332,9 +360,9 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
     )
 
 
-def round_ms(genesis: Genesis) -> int:
+def round_ms(rules: Genesis) -> int:
     """Milliseconds that a round takes at most while all goes well: its interval, a timeout, and time to mine."""
-    return genesis.round_interval_ms + forgiven_after_ms(genesis)
+    return rules.round_interval_ms + forgiven_after_ms(rules)
 
 
 def _with_scenario(chain: Chain) -> Chain:

@@ -14,6 +14,7 @@ from fedchain.chain.explorer.plain import plain, plain_proof
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.figures.network import pairs_of
+from fedchain.web.observed.requests import open_requests
 from fedchain.web.open_round import open_round
 from fedchain.web.pages import asked, blocks, rounds, search
 
@@ -40,6 +41,8 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "tx/{name}": lambda chain, reading, request: blocks.find_transaction(reading, request.path_params["name"]),
         "members": _members,
         "places": _places,
+        "lives": _lives,
+        "requests": lambda chain, reading, request: open_requests(chain),
         "rules": _rules,
         "member/{name}": _member,
         "round/{name}": _round,
@@ -108,6 +111,13 @@ def _members(chain: Chain, reading: Reading, request: Request) -> Any:
 def _places(chain: Chain, reading: Reading, request: Request) -> Any:
     height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
     return reading.explorer.places(height)
+
+
+def _lives(chain: Chain, reading: Reading, request: Request) -> Any:
+    height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
+    if reading.lives.height < height - 1 <= reading.explorer.state.height:
+        return reading.explorer.lives(height)
+    return reading.explorer.lives(height, reading.lives)
 
 
 def _rules(chain: Chain, reading: Reading, request: Request) -> Any:

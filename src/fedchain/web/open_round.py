@@ -121,7 +121,7 @@ def open_round(chain: Chain, reading: Reading) -> OpenRound:
         sizes |= {address(post.sender): post.payload_size for post in block.transactions}
     finished = state.finished
     expected = expected_contributors(state)
-    members = [] if finished else [item for item in genesis.members if item in state.roster.contributors]
+    members = [] if finished else [item for item in state.roster.members if item in state.roster.contributors]
     absent = [member for member in members if address(member) not in sizes]
     why = reasons(chain, reading, absent, expected)
     contributors = tuple(

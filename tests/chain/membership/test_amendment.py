@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fedchain.chain.difficulty import next_bits
 from fedchain.chain.exceptions import InvalidChange, InvalidEncoding, OutOfWindow
 from fedchain.chain.genesis import Admission
 from fedchain.chain.membership.amendment import Amendment, amendment_of
@@ -13,7 +14,7 @@ from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder
-from tests.support.chain.changes import UNTIL, approved, living
+from tests.support.chain.changes import UNTIL, approved, joining, living
 
 
 def amend(chain: ChainBuilder, begin: int = 0, approvers: int | None = None, **values: Any) -> Change:
@@ -104,6 +105,8 @@ def test_the_rules_make_sense_in_every_round() -> None:
         [0, "rounds", 1, "away_after", 2],
         [0, "members", 3],
         [0, "rounds", "3"],
+        [0, "admission", 1],
+        [0, "admission", "q" * 65],
         [0, "hyperparameters.learning_rate", 1],
         [0, "hyperparameters.two words", "1"],
         [0, "hyperparameters.learning_rate", "1" * 65],
@@ -139,6 +142,52 @@ def test_a_hyper_parameter_stands_among_what_the_method_reads_from_its_round_on(
     play(chain, changes=[amend(chain, **second)])
     play(chain)
     assert (dict(chain.state.rules.learning)[name], chain.state.rules.rounds) == ("0.01", 12)
+
+
+def test_blocks_are_mined_towards_another_time_from_its_round_on() -> None:
+    chain = living()
+    play(chain, changes=[amend(chain, target_mining_time_ms=16_000)])
+    goals = []
+    for _ in range(3):
+        before, certificate = chain.state, chain.certificate(chain.blocks[chain.tip])
+        play(chain)
+        steps = {goal: next_bits(before.bits, certificate.mining_ms, goal) for goal in (4_000, 16_000)}
+        assert len(set(steps.values())) == 2
+        goals += [goal for goal, bits in steps.items() if bits == chain.state.bits]
+    assert goals == [4_000, 16_000, 16_000]
+
+
+def test_fewer_members_admit_from_then_on_if_a_quorum_wants_it() -> None:
+    chain = living()
+    play(chain, changes=[amend(chain, admission="sponsors", sponsors=2)])
+    with pytest.raises(InvalidChange, match="approvals: 2 found, 4 required"):
+        judge(chain, joining(chain, 5, 2))
+    play(chain)
+    judge(chain, joining(chain, 5, 2))
+    with pytest.raises(InvalidChange, match="approvals: 1 found, 2 required"):
+        judge(chain, joining(chain, 5, 1))
+    judge(chain, amend(chain, admission="quorum", sponsors=0))
+    with pytest.raises(InvalidChange, match="approvals: 2 found, 4 required"):
+        judge(chain, amend(chain, 0, 2, admission="quorum", sponsors=0))
+
+
+@pytest.mark.parametrize(
+    ("founded", "values", "message"),
+    [
+        ("quorum", {"admission": "closed"}, "admission is closed, it was founded as quorum"),
+        ("closed", {"admission": "quorum"}, "admission is quorum, it was founded as closed"),
+        ("quorum", {"admission": "anybody"}, "admission is 'anybody', it must be one of closed, quorum, sponsors"),
+        ("quorum", {"admission": "sponsors"}, "sponsors is 0, it must be between 1 and 5"),
+        ("quorum", {"sponsors": 2}, "sponsors is 2, it must be between 0 and 0"),
+        ("quorum", {"admission": "sponsors", "sponsors": 6}, "sponsors is 6, it must be between 1 and 5"),
+    ],
+)
+def test_a_closed_federation_stays_closed_and_no_other_one_is_closed(
+    founded: str, values: dict[str, Any], message: str
+) -> None:
+    chain = living(admission=Admission(founded))
+    with pytest.raises(InvalidChange, match=message):
+        judge(chain, amend(chain, **values))
 
 
 def drawn(chain: ChainBuilder) -> tuple[int, int | None]:

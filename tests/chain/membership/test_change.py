@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidEncoding, InvalidSignature, OutOfWindow
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.change import (
@@ -362,14 +363,20 @@ def test_rotation_goes_over_those_that_count() -> None:
 
 def silent_for(chain: ChainBuilder, number: int, blocks: int) -> None:
     """Extend the chain by blocks that count neither a post nor a vote of a member."""
-    member = chain.genesis.members[number]
     for _ in range(blocks):
+        member = chain.state.roster.members[number]
         others = [item for item in chain.state.roster.contributors if item != member]
         certificate = None
         if chain.state.height:
             voters = sorted(item for item in chain.state.deciders if item != member)
             certificate = chain.certificate(chain.tip, voters)
         chain.extend(posts=chain.posts(members=others), certificate=certificate, miner=keys(1)[0])
+
+
+def _by_others(chain: ChainBuilder, number: int) -> Certificate | None:
+    """The certificate of the tip without a vote of a member; None below the first block."""
+    deciders = chain.state.deciders - {*chain.state.roster.members[number : number + 1]}
+    return chain.certificate(chain.tip, sorted(deciders)) if deciders else None
 
 
 def standing(chain: ChainBuilder, number: int) -> str:
@@ -390,6 +397,26 @@ def test_who_is_silent_for_too_long_is_away_until_it_is_back() -> None:
     play(chain, 2)
     assert standing(chain, 2) == "active"
     assert chain.state.records[2].idle <= 1
+
+
+@pytest.mark.parametrize("newcomer", [True, False])
+def test_who_begins_has_four_timeouts_for_its_start_a_newcomer_and_one_that_is_back(newcomer: bool) -> None:
+    """A block takes ten seconds here, as a timeout does; a certificate counts one block later."""
+    chain = living(6, away_after=1, phase_timeout_ms=10_000)
+    if newcomer:
+        number, change = 6, joining(chain, 6)
+    else:
+        number = 2
+        silent_for(chain, 2, 2)  # a founder has been there all the time
+        assert standing(chain, 2) == "away"
+        change = own(chain, 2, ChangeKind.BACK)
+    chain.extend(changes=[change], certificate=_by_others(chain, number))
+    silent_for(chain, number, 1)
+    said = [standing(chain, number)]
+    for _ in range(5):
+        silent_for(chain, number, 1)
+        said.append(standing(chain, number))
+    assert said == [*["active"] * 4, *["away"] * 2]
 
 
 def test_a_post_or_a_vote_is_a_sign_of_life() -> None:

@@ -14,7 +14,7 @@ KEY = keys(1)[0].public_key
 
 def test_a_record_survives_being_encoded() -> None:
     for weight in (WEIGHT_MIN, -1, 0, WEIGHT_MAX):
-        record = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight)
+        record = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight, since_ms=9)
         assert Member.from_record(record.to_record()) == record
 
 
@@ -38,18 +38,18 @@ def test_other_forms_are_refused(place: int, value: Any, message: str) -> None:
 def test_a_change_holds_from_its_round_on_and_silence_begins_anew() -> None:
     record = Member(KEY, Standing.AWAY, Standing.ACTIVE, 7, 1, 5)
     assert record.is_changing
-    assert record.at(6, -3) == record
-    back = record.at(7, -3)
-    assert (back.standing, back.is_changing, back.idle) == (Standing.ACTIVE, False, 0)
-    assert back.at(8, -9) == back
+    assert record.at(6, -3, 8_000) == record
+    back = record.at(7, -3, 8_000)
+    assert (back.standing, back.is_changing, back.idle, back.since_ms) == (Standing.ACTIVE, False, 0, 8_000)
+    assert back.at(8, -9, 9_000) == back
 
 
 def test_a_member_begins_with_no_more_weight_than_the_lowest_and_going_away_gives_none_back() -> None:
     newcomer = Member(KEY, Standing.COMING, Standing.ACTIVE, 7)
-    assert newcomer.at(7, -3).weight == -3
-    assert replace(newcomer, standing=Standing.AWAY, weight=-5).at(7, -3).weight == -5
+    assert newcomer.at(7, -3, 1).weight == -3
+    assert replace(newcomer, standing=Standing.AWAY, weight=-5).at(7, -3, 1).weight == -5
     leaver = Member(KEY, Standing.ACTIVE, Standing.AWAY, 7, weight=5)
-    assert leaver.at(7, -3).weight == 5, "it is judged when it comes back"
+    assert leaver.at(7, -3, 1).weight == 5, "it is judged when it comes back"
 
 
 def test_only_who_left_or_was_removed_is_gone_for_good() -> None:

@@ -17,12 +17,13 @@ RATE = "hyperparameters.learning_rate"
 
 def test_names_lead_to_the_chain_s_values_and_the_method_s() -> None:
     assert amended_values(FEDAVG, {"rounds": 9, "learning_rate": 0.05}) == {"rounds": 9, RATE: "0.05"}
+    assert amended_values(FEDAVG, {"admission": "sponsors", "sponsors": 2}) == {"admission": "sponsors", "sponsors": 2}
 
 
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"members": 3}, "members cannot be amended, these can: away_after, .*, learning_rate"),
+        ({"members": 3}, "members cannot be amended, these can: admission, away_after, .*, learning_rate"),
         ({"rounds": 1.5}, "rounds is 1.5, a whole number is expected"),
         ({"rounds": True}, "rounds is True"),
         ({"rounds": 2**64}, "a whole number"),

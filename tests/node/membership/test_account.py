@@ -34,11 +34,11 @@ def test_members_changes_and_requests_are_accounted_for() -> None:
         "",
         "waits for a block, or for approval",
         f"{change.hash.hex()[:8]}  {names[5]} joins (clinic�): 2 of 4 approve (peer 0, peer 1); "
-        "not yet: peer 2, peer 3, peer 4",
+        "not yet: peer 2, peer 3, peer 4, until height 50",
         "",
         "asks, nobody approves yet",
         f"{request.hash.hex()[:8]}  {names[6]} joins (peer 6): 0 of 4 approve; "
-        "not yet: peer 0, peer 1, peer 2, peer 3, peer 4",
+        "not yet: peer 0, peer 1, peer 2, peer 3, peer 4, until height 50",
     ]
 
 

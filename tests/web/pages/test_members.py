@@ -48,6 +48,12 @@ def test_members_that_change_have_places_at_each_height_and_pages_of_their_own(t
         assert "active from round 3 on" in before
         assert now.count('<span class="tag">left</span>') == 2
         assert "not waited for" not in now
+        lanes = now.partition('id="lives"')[2].partition('id="places"')[0]
+        assert 'aria-label="peer 1: counts in rounds 1 to 2; left since round 3"' in lanes
+        assert 'aria-label="peer 5: comes, and does not count yet in round 2; counts since round 3"' in lanes
+        assert 'aria-label="peer 1: counts since round 1"' in before
+        assert "up to height 2" in before
+        assert "5,12D3" in client.get("/run/members?height=2&file=lives.csv").text
         assert newcomer in text_of(client, "/run/member/5")
         shown = client.get("/run/block/1").text
         assert "Changes of the members" in shown
@@ -60,8 +66,14 @@ def test_members_that_change_have_places_at_each_height_and_pages_of_their_own(t
         assert [item["number"] for item in found] == [*range(6)]
         assert client.get("/api/v1/run/block/1").json()["changes"][0]["member_number"] in (1, 5)
         assert client.get("/api/v1/run/places?height=99").status_code == 404
+        spans = [item["spans"] for item in client.get("/api/v1/run/lives?height=5").json()["lives"]]
+        assert [item["standing"] for item in spans[1]] == ["active", "left"]
+        assert client.get("/api/v1/run/lives?height=99").status_code == 404
+        assert client.get("/api/v1/run/requests").json() == []
 
 
 def test_members_that_never_change_have_no_list_of_places(client: TestClient) -> None:
     assert "Places at height" not in text_of(client, "/run/members")
     assert client.get("/api/v1/run/places").json() == []
+    assert client.get("/api/v1/run/lives").json()["lives"] == []
+    assert 'id="lives"' not in text_of(client, "/run/members")

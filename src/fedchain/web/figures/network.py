@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.chain.explorer.plain import numbers_of
+from fedchain.crypto.address import address
 from fedchain.web.chains import Chain
 
 RING_MAX = 60
@@ -110,9 +110,10 @@ class Seat:
 
 def network_page(chain: Chain) -> dict[str, Any]:
     """The values of the page: of the nodes that run, or of the simulation once it is finished."""
-    pairs, count = pairs_of(chain), len(chain.genesis.members)
+    pairs, count = pairs_of(chain), len(chain.head.roster)
     is_ring, size = count <= RING_MAX, -(-count // FIELDS_MAX)
     return {
+        "members_count": count,
         "pairs": pairs.first(PAIRS_MAX),
         "pairs_count": len(pairs),
         "damaged": _links(chain)[1],
@@ -128,7 +129,7 @@ def network_page(chain: Chain) -> dict[str, Any]:
 
 def pairs_of(chain: Chain) -> Pairs:
     """All connections."""
-    count = len(chain.genesis.members)
+    count = len(chain.head.roster)
     found = _simulated(_links(chain)[0], count) if chain.is_simulated else _told(chain)
     order = np.lexsort((found.other, found.one, -found.totals()))
     return Pairs(*(getattr(found, column.name)[order] for column in fields(Pairs)))
@@ -181,7 +182,7 @@ def seats(count: int) -> tuple[Seat, ...]:
 
 def _links(chain: Chain) -> tuple[NDArray[np.int64], int]:
     """The links of a simulation, and the number of lines that are none: damaged, of strangers, or of a link again."""
-    file, count = chain.holders[0].measured, len(chain.genesis.members)
+    file, count = chain.holders[0].measured, len(chain.head.roster)
     known = file.links[(file.links[:, :2].max(axis=1) < count) & (file.links[:, 0] != file.links[:, 1])]
     _, first = np.unique(known[:, 0] * count + known[:, 1], return_index=True)
     return known[first], file.links_damaged + len(file.links) - len(first)
@@ -202,7 +203,7 @@ def _simulated(links: NDArray[np.int64], count: int) -> Pairs:
 
 def _told(chain: Chain) -> Pairs:
     """The connections of running nodes. A sender's own count goes before that of the node at the other end."""
-    numbers = numbers_of(chain.genesis)
+    numbers = {address(member): place for member, place in chain.head.roster.seats.items()}
     sent, heard = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
     trips_ms = dict[tuple[int, int], list[float]]()
     for status in (holder.status for holder in chain.holders if holder.status is not None):

@@ -51,7 +51,7 @@ class _Closed:
 
 
 def participation(
-    genesis: Genesis,
+    rules: Genesis,
     lines: Iterable[Line],
     seen: Mapping[int, Sequence[SeenBlock]],
     crimes: Mapping[int, tuple[int, str]],
@@ -61,7 +61,7 @@ def participation(
     """The parts of members in rounds, by member, oldest round first.
 
     Args:
-        genesis: the founding document.
+        rules: those in force.
         lines: final blocks, oldest first.
         seen: observations of them, by height.
         crimes: height and crime of each convicted member, by number.
@@ -69,8 +69,8 @@ def participation(
         counted: the members that count at each height, by height; none where they never change.
     """
     found: dict[int, list[RoundPart]] = {number: [] for number in accuracies}
-    absent = MEANINGS["absent"] + ("; it may not have been drawn" if genesis.contributors_per_round else "")
-    own = (line for line in lines if line.round and genesis.phases[line.phase].by is not Contributor.AGGREGATOR)
+    absent = MEANINGS["absent"] + ("; it may not have been drawn" if rules.contributors_per_round else "")
+    own = (line for line in lines if line.round and rules.phases[line.phase].by is not Contributor.AGGREGATOR)
     for round_number, of_round in groupby(own, key=lambda line: line.round):
         phases = [_Closed(line, set(line.senders), _uncounted(line, seen.get(line.height, ()))) for line in of_round]
         last = phases[-1].line.height
@@ -83,7 +83,7 @@ def participation(
             otherwise = ("late", UNSEEN) if round_number in accuracies[number] else ("absent", absent)
             if number not in counted.get(phases[0].line.height, (number,)):
                 otherwise = "outside", MEANINGS["outside"]
-            elif number in range(len(genesis.participants), len(genesis.members)):
+            elif number in range(len(rules.participants), len(rules.members)):
                 otherwise = "aggregator", MEANINGS["aggregator"]
             missed = [
                 (*_missing(number, phase, crimes, otherwise), phase.line.height)

@@ -72,7 +72,7 @@ def rivals(chain: Chain, first: int, last: int, seen: Seen) -> dict[int, tuple[R
     troubles = () if chain.scenario is None else chain.scenario.troubles
     liars = {number for item in troubles if item.kind == "lying" for number in item.peers}
     mined = _own(chain, first, last)
-    return rivals_of((block for block in mined if chain.genesis.index.get(block.header.miner) not in liars), seen)
+    return rivals_of((block for block in mined if chain.head.roster.seats.get(block.header.miner) not in liars), seen)
 
 
 def rivals_of(mined: Iterable[Block], seen: Seen) -> dict[int, tuple[Rival, ...]]:

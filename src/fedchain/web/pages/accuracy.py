@@ -25,7 +25,7 @@ def measured_by(chain: Chain, member: PublicKey) -> dict[int, Measured]:
     """Measurements of a member's own node, or of the member in a simulation, by round."""
     for holder in chain.holders:
         if chain.is_simulated:
-            return holder.measured.members.get(chain.genesis.index.get(member, -1), {})
+            return holder.measured.members.get(chain.head.roster.seats.get(member, -1), {})
         if holder.address == address(member):
             return holder.measured.rounds
     return {}

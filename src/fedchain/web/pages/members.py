@@ -6,7 +6,9 @@ from fedchain.chain.explorer.views import PeerView
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import line_chart
 from fedchain.web.course.voting import turnout
+from fedchain.web.figures.lanes import lanes, lanes_files
 from fedchain.web.formats import Names
+from fedchain.web.observed.requests import open_requests
 from fedchain.web.pages.accuracy import accuracies_of, accuracy_of, measured_by, points_of
 from fedchain.web.pages.asked import (
     MEMBERS_MAX,
@@ -45,7 +47,9 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
         Member(number, peer(reading, member), accuracy_of(chain, member))
         for number, member in enumerate(everybody[:MEMBERS_MAX])
     ]
-    height = number_in(question, "height", explorer.state.height + 1)
+    now = explorer.state.height + 1
+    height = number_in(question, "height", now)
+    lives = explorer.lives(height, reading.lives)
     return {
         "members": shown,
         "more": max(0, len(everybody) - MEMBERS_MAX),
@@ -53,6 +57,10 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
         "places_height": height,
         "standings": {item.number: item.standing for item in explorer.places()},
         "heights": explorer.held,
+        "lanes": lanes(lives, MEMBERS_MAX) if reading.lives.height >= height - 1 else None,
+        "requests": open_requests(chain),
+        "is_now": height == now,
+        "files": lanes_files(lives),
     }
 
 

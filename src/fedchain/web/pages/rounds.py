@@ -142,7 +142,7 @@ def parts_of(
     explorer = reading.explorer
     crimes = {explorer.numbers[item.member]: (item.height or 0, item.crime) for item in explorer.status().convictions}
     counted = dict(explorer.counted(lines[0].height, lines[-1].height)) if lines else {}
-    return parts_in(chain.genesis, lines, seen, crimes, accuracies, counted)
+    return parts_in(explorer.state.rules, lines, seen, crimes, accuracies, counted)
 
 
 def with_rounds(chain: Chain, reading: Reading, view: PeerView) -> PeerView:
