@@ -1,6 +1,6 @@
 """Churn: in every round some members leave and as many join, as a scenario's seed draws it.
 
-Who joins gets the next number; who leaves is drawn from those that count by then. The number of members stays what it
+A newcomer gets the next number; leavers are drawn from those that count by then. The number of members stays what it
 was at the founding, since leaving and joining hold from the same round on.
 """
 
