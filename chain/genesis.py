@@ -143,9 +143,10 @@ class Genesis:
     vote_timeout_ms: int = 1_000
     """How long the first attempt to decide a height waits for votes, in milliseconds; each further one waits longer."""
     committee_size: int = 0
-    """Members that vote on a block, drawn by the parent's hash; 0: all."""
+    """Members that vote on a block, drawn by the parent's hash, or from version 3 on by the height; 0: all."""
     contributors_per_round: int = 0
-    """Members that contribute in a round, drawn by the hash of the block that closed the last one; 0: all."""
+    """Members that contribute in a round, drawn by the hash of the block that closed the last one, or from version 3 on
+    by the round's number; 0: all."""
     payload_size_max: int = PAYLOAD_SIZE_DEFAULT
     """Bytes of a payload, at most."""
     inline_size_max: int = 64 * 2**10
@@ -328,7 +329,7 @@ def _validate(genesis: Genesis) -> None:
     _expect_range(g, "phase_timeout_ms", 1, 2**40)
     _expect_range(g, "phase_floor_ms", 0, 2**40)
     _expect_range(g, "vote_timeout_ms", 1, 2**32)
-    _expect_range(g, "payload_size_max", 1, 2**30)
+    _expect_range(g, "payload_size_max", 1, 2**30 if g.version < CHANGES_VERSION else 2**31)
     _expect_range(g, "inline_size_max", 0, min(g.payload_size_max, 2**18))
     _expect_range(g, "retention_blocks", 0, 2**32)
     _expect_range(g, "omission_slack_ms", 0, 2**32)

@@ -11,12 +11,13 @@ from heapq import nsmallest
 from typing import assert_never
 
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
-PLACE_SIZE = 8
-"""Bytes of a place in a draw, big-endian."""
+NUMBER_SIZE = 8
+"""Bytes of a place, height or round in a draw, big-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Roster:
     electors: frozenset[PublicKey]
     """Members whose votes decide the next block."""
     eldest: PublicKey | None
-    """The fixed aggregator: the member that has counted for the longest time without a break, the first seat first;
-    where members are the same for ever, the first one. None if nobody counts."""
+    """The fixed aggregator: the member that has counted for the longest time without a break, or since it failed in
+    this role, the first seat first; where members are the same for ever, the first one. None if nobody counts."""
     successors: Mapping[PublicKey, PublicKey]
     """For each key that was replaced lately, or whose member was convicted since, the key that the member has now."""
     excused: frozenset[PublicKey]
@@ -91,7 +92,7 @@ def draw_roster(
     members: tuple[PublicKey, ...],
     culprits: Set[PublicKey],
     phase: tuple[int, int],
-    seeds: tuple[Hash, Hash],
+    seeds: tuple[bytes, bytes],
     records: tuple[Member, ...] = (),
 ) -> Roster:
     """The roster of a state: contributors and electors are drawn from the active members.
@@ -101,8 +102,7 @@ def draw_roster(
         members: public keys, by seat.
         culprits: the keys by which members were convicted.
         phase: (round, phase) that the next block closes.
-        seeds: hash of the block that closed the last round, which draws the contributors, and hash of the head, which
-            draws the electors.
+        seeds: what draws the contributors (:func:`seed_of_contributors`) and the electors (:func:`seed_of_electors`).
         records: the members' records; empty where members are the same for ever.
     """
     successors = {item.former.key: item.key for item in records if item.former is not None}
@@ -110,7 +110,7 @@ def draw_roster(
     culprits = frozenset(successors.get(key, key) for key in culprits) if successors else frozenset(culprits)
     without = culprits | absent
     active = tuple(member for member in members if member not in without) if without else members
-    round_seed, head = seeds
+    contributors_seed, electors_seed = seeds
     seats = _seats(members)
     places = seats if records else None
     eldest = _eldest(records, culprits) if records else members[0]
@@ -121,13 +121,33 @@ def draw_roster(
         culprits=culprits,
         absent=absent,
         gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
-        contributors=_contributors(genesis, active, aggregator, (*phase, round_seed), places),
-        electors=draw(active, genesis.committee_size, head + b"committee", places),
+        contributors=_contributors(genesis, active, aggregator, (*phase, contributors_seed), places),
+        electors=draw(active, genesis.committee_size, electors_seed, places),
         eldest=eldest,
         successors=successors,
         excused=frozenset(item.former.key for item in records if item.former and not item.former.is_liable),
         seats=seats if not successors else {**seats, **{old: seats[new] for old, new in successors.items()}},
     )
+
+
+def seed_of_electors(genesis: Genesis, height: int, parent_hash: Hash) -> bytes:
+    """The seed that draws the electors of a height.
+
+    From version 3 on no block has a part in it: its miner would throw away blocks that draw others than it likes.
+    """
+    if genesis.version < CHANGES_VERSION:
+        return parent_hash + b"committee"
+    return genesis.chain_id + b"committee" + height.to_bytes(NUMBER_SIZE, "big")
+
+
+def seed_of_contributors(genesis: Genesis, round_number: int, round_seed: Hash) -> bytes:
+    """The seed that draws the contributors of a round.
+
+    ``round_seed`` is the hash of the block that closed the round before. From version 3 on it has no part in the draw.
+    """
+    if genesis.version < CHANGES_VERSION:
+        return round_seed + b"contributors"
+    return genesis.chain_id + b"contributors" + round_number.to_bytes(NUMBER_SIZE, "big")
 
 
 def draw(
@@ -141,7 +161,7 @@ def draw(
         return _all(members)
     if places is None:
         return frozenset(_draw(members, count, seed))
-    named = {places[member].to_bytes(PLACE_SIZE, "big"): member for member in members}
+    named = {places[member].to_bytes(NUMBER_SIZE, "big"): member for member in members}
     return frozenset(named[name] for name in _draw(tuple(named), count, seed))
 
 
@@ -149,7 +169,7 @@ def _contributors(
     genesis: Genesis,
     active: tuple[PublicKey, ...],
     aggregator: PublicKey | None,
-    drawn_by: tuple[int, int, Hash],
+    drawn_by: tuple[int, int, bytes],
     places: Mapping[PublicKey, int] | None,
 ) -> frozenset[PublicKey]:
     round_number, place, seed = drawn_by
@@ -157,7 +177,7 @@ def _contributors(
         return frozenset(member for member in active if member == aggregator)
     if genesis.aggregator is AggregatorRule.DEDICATED:
         active = tuple(member for member in active if member != aggregator)
-    return draw(active, genesis.contributors_per_round, seed + b"contributors", places)
+    return draw(active, genesis.contributors_per_round, seed, places)
 
 
 def _eldest(records: tuple[Member, ...], culprits: frozenset[PublicKey]) -> PublicKey | None:

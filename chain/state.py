@@ -27,7 +27,7 @@ from fedchain.chain.membership.succession import succeed
 from fedchain.chain.membership.turnout import Turnout, is_marked
 from fedchain.chain.membership.weights import weigh
 from fedchain.chain.post import PostKey
-from fedchain.chain.roster import Roster, draw_roster
+from fedchain.chain.roster import Roster, draw_roster, seed_of_contributors, seed_of_electors
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 
@@ -83,7 +83,8 @@ class State:
     delays_ms: tuple[tuple[int, ...], ...]
     """For each phase of a round, its posting delays in the last rounds, oldest first, at most ``DELAYS_MAX``."""
     round_seed: Hash
-    """32 bytes: hash of the block that closed the last round; it draws the contributors of this one."""
+    """32 bytes: hash of the block that closed the last round; it draws the contributors of this one. Empty where
+    members have records, since no block draws anybody there."""
     punctuality: bytes
     """One byte for each member, by seat: for how many consecutive phases it was on time, at most ``PUNCTUAL``."""
     convicted: tuple[Evidence, ...]
@@ -169,7 +170,7 @@ class State:
                 self.posts,
                 self.settled_time_ms,
                 [list(delays) for delays in self.delays_ms],
-                self.round_seed,
+                *([] if self.records else [self.round_seed]),
                 members,
                 self.punctuality,
                 [crime.to_record() for crime in self.convicted],
@@ -185,13 +186,13 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
 
     Only a header with a quorum's certificate proves that the state is the chain's: see ``judge_joined``.
     """
-    kinds: tuple[type, ...] = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes)
+    kinds: tuple[type, ...] = (bytes, int, int, int, int, bytes, bytes, int, int, int, list)
     changing = genesis.version >= CHANGES_VERSION
-    kinds += (list, bytes, list, bytes, list, list) if changing else (bytes, bytes, list, bytes)
+    kinds += (list, bytes, list, bytes, list, list) if changing else (bytes, bytes, bytes, list, bytes)
     values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
     block_hash, height, round_number, phase, finished, knowledge_root, work, bits, posts, time_ms, delays = values[:11]
-    round_seed, keys, punctuality, crimes, deciders, *changed = values[11:]
-    for item in (block_hash, knowledge_root, round_seed):
+    round_seed, keys, punctuality, crimes, deciders, *changed = [b"", *values[11:]] if changing else values[11:]
+    for item in (block_hash, knowledge_root, *([] if changing else [round_seed])):
         expect_size(item, HASH_SIZE, "state hash")
     members, records = _read_members(genesis, keys)
     for name, marks in (("state punctuality", punctuality), ("state deciders", deciders)):
@@ -301,7 +302,7 @@ def genesis_state(genesis: Genesis) -> State:
         posts=0,
         settled_time_ms=genesis.created_ms,
         delays_ms=((),) * len(genesis.phases),
-        round_seed=genesis.chain_id,
+        round_seed=_round_seed(genesis, genesis.chain_id),
         members=genesis.members,
         records=_founders(genesis),
         punctuality=bytes([PUNCTUAL]) * len(genesis.members),
@@ -370,7 +371,7 @@ def _applied(step: _Step) -> State:
         posts=len(block.transactions),
         settled_time_ms=time_ms,
         delays_ms=delays_ms,
-        round_seed=header.hash if last_phase else state.round_seed,
+        round_seed=_round_seed(genesis, header.hash) if last_phase else state.round_seed,
         members=members,
         records=records,
         punctuality=_count_punctuality(genesis, state, block, turnout).ljust(len(members), bytes([PUNCTUAL])),
@@ -384,6 +385,10 @@ def _founders(genesis: Genesis) -> tuple[Member, ...]:
     if genesis.version < CHANGES_VERSION:
         return ()
     return tuple(Member(key, Standing.ACTIVE, Standing.ACTIVE, 0) for key in genesis.members)
+
+
+def _round_seed(genesis: Genesis, block_hash: Hash) -> Hash:
+    return block_hash if genesis.version < CHANGES_VERSION else b""
 
 
 def _keys_at(records: tuple[Member, ...], height: int) -> tuple[PublicKey, ...]:
@@ -470,7 +475,9 @@ def _amended(state: State, block: Block, *, closes_round: bool) -> Amendments:
 def _complete(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
     """Complete a state with its roster: the members that may post, and those that may vote."""
     culprits = {crime.culprit for crime in fields["convicted"]}
-    phase, seeds = (fields["round"], fields["phase"]), (fields["round_seed"], fields["block_hash"])
+    phase, next_height = (fields["round"], fields["phase"]), fields["height"] + 1
+    contributors_seed = seed_of_contributors(rules, fields["round"], fields["round_seed"])
+    seeds = contributors_seed, seed_of_electors(rules, next_height, fields["block_hash"])
     roster = draw_roster(rules, members, culprits, phase, seeds, fields["records"])
     return State(**fields, roster=roster, rules=rules)
 

@@ -91,6 +91,7 @@ def judge_joined(
     is_valid_signature: SignatureCheck,
     *,
     is_confirmed: bool = False,
+    proven: Hash | None = None,
 ) -> State:
     """The state after a final block, for a peer that joins and holds no older one.
 
@@ -105,6 +106,8 @@ def judge_joined(
         certificate: precommits that made it so.
         is_valid_signature: checks signatures.
         is_confirmed: whether more peers than may lie hand out the same block.
+        proven: where members change, hash of the block that a light client verified (``chain/light/``); nothing else
+            says who the members are.
 
     Raises:
         Invalid: state, block or certificate is invalid, or they do not belong together.
@@ -112,8 +115,10 @@ def judge_joined(
             the members may have changed; only other peers, or the whole chain, can tell.
     """
     state = decode_state(genesis, data)
-    if genesis.version >= CHANGES_VERSION:  # the state would vouch for the members that vouch for it
-        raise UnknownParent("state", "only the blocks from the founding on say who the members are")
+    if genesis.version >= CHANGES_VERSION:
+        if proven != block.hash:  # the state would vouch for the members that vouch for it
+            raise UnknownParent("state", "only certificates from the founding on say who the members are")
+        return judge_final(genesis, state, block, certificate, None, is_valid_signature)
     validate_state(genesis, state, is_valid_signature)
     required = votes_required(genesis, state.roster.electors)
     liars = liars_left(genesis, state)

@@ -111,8 +111,11 @@ class Method(ABC):
     personalizes: ClassVar[bool] = False
     """Whether what `receive` makes of a shared model differs from client to client."""
 
-    changes: ClassVar[frozenset[str]] = frozenset()
-    """Names of posted tensors, beside a model's parameters, that compression packs: they are changes themselves."""
+    implied: ClassVar[frozenset[str]] = frozenset()
+    """Names of posted tensors that a packed post leaves out: they follow from it (`complete`)."""
+
+    makes_up: ClassVar[bool] = False
+    """Whether clients make up for what packed posts leave out by a memory of the method's own (`heard`)."""
 
     needs_split: ClassVar[bool] = False
     """Whether it works on models alone that are cut behind their first layers."""
@@ -297,6 +300,27 @@ class Method(ABC):
         In a phase of the aggregator they are the training examples of all clients together.
         """
         return 0
+
+    def expected(self, known: Tensors, stated: Tensors, info: ModelInfo) -> Tensors:
+        """Return what a packed post counts the changes of parameters from, with the names and shapes of the knowledge.
+
+        Args:
+            known: the knowledge in force.
+            stated: tensors that the post holds as they are.
+            info: the sender's model.
+        """
+        return known
+
+    def complete(self, known: Tensors, plain: Tensors, info: ModelInfo) -> Tensors:
+        """Return the `implied` tensors of a post whose other tensors have been unpacked."""
+        return {}
+
+    def heard(self, client: Client, round: Round, plain: Tensors) -> None:
+        """Tell a client what others make of its packed post, if the method `makes_up` for what is left out.
+
+        The client's model is as it was posted from.
+        """
+        raise NotImplementedError
 
     def prototypes(self, knowledge: Tensors) -> Tensors | None:
         """Return class prototypes for reports: labels (n,), prototypes (n, D), holders (n,); None without any."""

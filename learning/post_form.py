@@ -25,11 +25,11 @@ class PostForm:
         self.specs: dict[str, tuple[TensorSpec, ...]] = payload_specs(method, info, clients)
         """By phase: the tensors of a plain post."""
         self._packings: dict[str, Packing] = {}
-        if (compressor := method.compressor) is None:
+        if method.compressor is None:
             return
         left, listing = knowledge_specs(method, info, clients), kinds_of(method, info)
         for phase, specs in self.specs.items():
-            packing = find_packing(compressor, specs, left[phase], method.changes)
+            packing = find_packing(method, info, specs, left[phase])
             if packing is not None and phase not in listing:
                 self._packings[phase] = packing
         if not self._packings:

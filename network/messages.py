@@ -13,6 +13,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import Change
 from fedchain.chain.post import Post
 from fedchain.chain.vote import Vote, VoteKind, read_kind
@@ -253,6 +254,49 @@ class FinalMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class GetLight:
+    """Ask for the light block of a height where members change; it comes back as a :class:`LightMessage`."""
+
+    KIND: ClassVar[int] = 19
+    height: int
+    """The one wanted."""
+    low: int
+    """A block that is lower than the wanted one is as good if it is above this height,"""
+    high: int
+    """and a higher one if it is below this height."""
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.height, self.low, self.high]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "GetLight":
+        """Read the canonical fields; raises InvalidEncoding."""
+        return cls(*expect_record(fields, "get light", (int, int, int)))
+
+
+@dataclass(frozen=True, slots=True)
+class LightMessage:
+    """A light block with the header below it, or the word that there is none."""
+
+    KIND: ClassVar[int] = 20
+    height: int
+    """The height that was asked for."""
+    block: LightBlock | None
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.height, [] if self.block is None else [self.block.to_record()]]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "LightMessage":
+        """Read the canonical fields; raises InvalidEncoding."""
+        height, block = expect_record(fields, "light message", (int, list))
+        held = expect_record(block, "light message", (list,)) if block else [None]
+        return cls(height, None if held[0] is None else LightBlock.from_record(held[0]))
+
+
+@dataclass(frozen=True, slots=True)
 class GetCandidate:
     """Ask for a block of the open height; it comes back as a :class:`CandidateMessage`."""
 
@@ -432,10 +476,10 @@ class Payloads:
 GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage | SessionMessage | ChangeMessage
 """Messages that are meant for everybody."""
 
-Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate | GetPayloads
+Question = GetFinal | GetLight | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate | GetPayloads
 """Messages that cost the answering peer more than the asking one."""
 
-Message = GossipMessage | Status | Question | Chunk | FinalMessage | CertificateMessage | Payloads
+Message = GossipMessage | Status | Question | Chunk | FinalMessage | LightMessage | CertificateMessage | Payloads
 
 _KINDS: dict[int, Any] = {
     kind.KIND: kind
@@ -458,6 +502,8 @@ _KINDS: dict[int, Any] = {
         Payloads,
         SessionMessage,
         ChangeMessage,
+        GetLight,
+        LightMessage,
     )
 }
 

@@ -91,10 +91,12 @@ class CatchUp:
     Args:
         members: the peers that have a say, one claim each.
         faulty: how many of them may lie, f.
+        hears_all: whether blocks are asked of other connected peers, too: members may have come that are not known
+            yet. They have no say.
     """
 
-    def __init__(self, members: Collection[PublicKey], faulty: int) -> None:
-        self._members, self._faulty = frozenset(members), faulty
+    def __init__(self, members: Collection[PublicKey], faulty: int, *, hears_all: bool = False) -> None:
+        self._members, self._faulty, self._hears_all = frozenset(members), faulty, hears_all
         self._sources: dict[PublicKey, _Source] = {}
         self._highest = 0  # of all claims
         self._above = 0  # claims above the confirmed height
@@ -106,9 +108,16 @@ class CatchUp:
     def track(self, members: Collection[PublicKey], faulty: int) -> None:
         """Take the members at another height, and how many of them may lie; who is gone has no say any more."""
         if self._members != (now := frozenset(members)):
-            for peer in self._sources.keys() - now:
+            for peer in () if self._hears_all else self._sources.keys() - now:
                 self.drop(peer)
-        self._members, self._faulty = now, faulty
+            self._members = now
+            self._above = self.claims_above(self.confirmed)
+        self._faulty = faulty
+
+    @property
+    def highest(self) -> int:
+        """The largest height of all claims."""
+        return self._highest
 
     @property
     def enough(self) -> int:
@@ -117,11 +126,12 @@ class CatchUp:
 
     def claim(self, peer: PublicKey, height: int) -> None:
         """A peer says that its head is at ``height``. A peer that is no member has no say."""
-        if peer not in self._members:
+        has_say = peer in self._members
+        if not has_say and not self._hears_all:
             return
         source = self._sources.setdefault(peer, _Source())
         source.height, before = height, source.height
-        self._above += (height > self.confirmed) - (before > self.confirmed)
+        self._above += has_say * ((height > self.confirmed) - (before > self.confirmed))
         self._highest = max(self._highest, height)
         if height < before == self._highest:
             self._highest = max(source.height for source in self._sources.values())
@@ -132,18 +142,18 @@ class CatchUp:
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
         if (gone := self._sources.pop(peer, None)) is not None:
-            self._above -= gone.height > self.confirmed
+            self._above -= peer in self._members and gone.height > self.confirmed
             self._owing.discard(peer)
             self._highest = max((source.height for source in self._sources.values()), default=0)
 
     def claimed_by(self, count: int) -> int:
         """Height that at least ``count`` members say they have; 0 where fewer spoke."""
-        heights = sorted((source.height for source in self._sources.values()), reverse=True)
+        heights = sorted((self._sources[peer].height for peer in self._sources.keys() & self._members), reverse=True)
         return heights[count - 1] if 0 < count <= len(heights) else 0
 
     def claims_above(self, height: int) -> int:
         """How many members say they are above ``height``."""
-        return sum(source.height > height for source in self._sources.values())
+        return sum(source.height > height for peer, source in self._sources.items() if peer in self._members)
 
     def claims(self) -> dict[PublicKey, int]:
         """Heights that peers say they have, one of each peer."""
@@ -191,6 +201,11 @@ class CatchUp:
         if (source := self._sources.get(peer)) is not None:
             source.came = 0
             self._wait_no_more(source, now_ms)
+
+    def goes_on(self, peer: PublicKey, now_ms: int) -> None:
+        """A peer has sent something on the way to the head that it was asked for: it has as long again for the rest."""
+        if (source := self._sources.get(peer)) is not None and source.asked_ms is not None:
+            source.asked_ms = now_ms
 
     def reached(self, height: int) -> None:
         """Our head moved on: the blocks that were asked for have come."""

@@ -5,11 +5,12 @@ certificate of its parent, and its own certificate must make it final.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import ChainError, MethodFailed
+from fedchain.chain.exceptions import ChainError, MethodFailed, Refused
 from fedchain.chain.explorer.ahead import SignaturesAhead
 from fedchain.chain.explorer.history import follow
 from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, Rules, missing_contents, recompute
@@ -57,6 +58,10 @@ class ChainAudit:
     """Stored payloads and knowledge that were compared with their hashes, whether a block needs them or not."""
     damaged: tuple[str, ...]
     """Rows and files that are not as they were written."""
+    path_certificates: int = 0
+    """Certificates by which the head was verified from the founding document on, where members may change; 0: there
+    are no blocks, or members are the same for ever. The hash of each block stands in the one above it, so they prove
+    the lowest block that is held, too."""
 
 
 def audit_store(store: Store, rules: Rules) -> ChainAudit:
@@ -72,8 +77,11 @@ def audit_chain(store: Store, base: int, height: int, rules: Rules, content: Con
     """Judge the final blocks from ``base`` to ``height`` with the payloads that ``content`` holds."""
     checks = tuple(_Audit(store, rules, content).check_all(base, height))
     (records, contents), damaged = store.counts(), tuple(store.damage())
+    path = 0
+    with suppress(Refused):  # then the damage says so
+        path = store.path_certificates(height)
     is_valid = not damaged and all(check.verdict != "invalid" for check in checks)
-    return ChainAudit(store.genesis.chain_id, is_valid, base, height, checks, records, contents, damaged)
+    return ChainAudit(store.genesis.chain_id, is_valid, base, height, checks, records, contents, damaged, path)
 
 
 class _Audit:

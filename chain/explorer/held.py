@@ -10,7 +10,7 @@ from fedchain.chain.explorer.block_views import phase_name
 from fedchain.chain.explorer.history import Entry, follow, walk
 from fedchain.chain.knowledge import EMPTY_ROOT
 from fedchain.chain.membership.change import CHANGES_VERSION
-from fedchain.chain.roster import Roster, draw_roster
+from fedchain.chain.roster import Roster, draw_roster, seed_of_contributors, seed_of_electors
 from fedchain.chain.state import EMPTY_KNOWLEDGE, decode_state, genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
@@ -62,7 +62,9 @@ class HeldChain:
             before = self.store.state_before(height)
             return None if before is None else before.roster
         culprits = {crime.culprit for proven, crime in self.crimes if proven is None or proven < height}
-        return draw_roster(self.genesis, self.genesis.members, culprits, (round_number, phase), (seed, head))
+        genesis = self.genesis
+        seeds = seed_of_contributors(genesis, round_number, seed), seed_of_electors(genesis, height, head)
+        return draw_roster(genesis, genesis.members, culprits, (round_number, phase), seeds)
 
     def entries(self, first: int, last: int) -> Iterator[Entry]:
         """The final blocks between two heights, oldest first, each in its place."""

@@ -14,6 +14,12 @@ from fedchain.chain.light.light_block import LightBlock, expect
 from fedchain.chain.light.verification import Trusted, trust_genesis, verify_adjacent, verify_skipping
 from fedchain.crypto.signatures import SignatureCheck
 
+PIVOTS_MAX = 64
+"""Blocks that wait for one below them: halves of a gap between heights of 63 bits."""
+
+PIVOTS_SIZE_MAX = 2**17
+"""Members and votes of these blocks together, which bound their bytes: 64 blocks of a thousand members that vote."""
+
 
 class Provider(Protocol):
     """A source of light blocks, which may lie."""
@@ -62,49 +68,98 @@ class ConflictingBlocks(ChainError):
         super().__init__(f"height {height} has two certified blocks, {hashes}: {len(both)} members signed both")
 
 
-def bisect(
-    genesis: Genesis, trusted: Trusted, provider: Provider, height: int, is_valid_signature: SignatureCheck
-) -> Verified:
-    """Verify the block of a height by as few blocks between as the chain allows.
+class Bisection:
+    """The way from a trusted block to a height, by as few blocks between as the chain allows.
 
     The height is skipped to at once if possible. Where too few trusted members signed it, the height in the middle is
-    asked for first, and so on down to the next one, which is always decided by known electors.
+    asked for first, and so on down to the next one, which is always decided by known electors. The caller hands each
+    answer to :meth:`take`; a block between the two heights of ``gap`` is as good as the one that is wanted.
 
     Args:
         genesis: the founding document.
         trusted: the block to begin at; check its age with :func:`validate_period`.
-        provider: the source of light blocks.
         height: the height that is wanted.
         is_valid_signature: checks signatures.
+
+    Raises OutOfWindow: the height is below the trusted one.
+    """
+
+    def __init__(self, genesis: Genesis, trusted: Trusted, height: int, is_valid_signature: SignatureCheck) -> None:
+        if height < trusted.height:
+            words = f"{height} is asked for, {trusted.height} is trusted and only later ones are taken"
+            raise OutOfWindow("height", words)
+        self._genesis, self._is_valid_signature = genesis, is_valid_signature
+        self.height = height
+        """The height that is wanted in the end."""
+        self.trusted = trusted
+        """The highest block that is verified."""
+        self.path: list[LightBlock] = []
+        """Blocks that were verified on the way, the lowest first, as they came."""
+        self._waiting: list[LightBlock] = []  # verified once one below is trusted, the lowest last
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the height is verified."""
+        return self.trusted.height >= self.height
+
+    @property
+    def wanted(self) -> int:
+        """The height to ask for next."""
+        return (self.trusted.height + self._waiting[-1].header.height) // 2 if self._waiting else self.height
+
+    @property
+    def gap(self) -> tuple[int, int]:
+        """Heights between which a block leads on; neither of the two does."""
+        return self.trusted.height, self._waiting[-1].header.height if self._waiting else self.height + 1
+
+    def take(self, block: LightBlock) -> None:
+        """Verify what can be verified now. Raises Invalid: the block leads nowhere, so its sender lies."""
+        low, high = self.gap
+        expect(low < block.header.height < high, "height", f"{block.header.height} found", f"{low + 1} to {high - 1}")
+        self._waiting.append(block)
+        size = sum(len(other.certificate.votes) + _size_of_set(other) for other in self._waiting)
+        pivots = len(self._waiting)
+        expect(pivots <= PIVOTS_MAX, "light path", f"{pivots} blocks wait", f"at most {PIVOTS_MAX}")
+        expect(size <= PIVOTS_SIZE_MAX, "light path", f"{size} members and votes wait", f"at most {PIVOTS_SIZE_MAX}")
+        while self._waiting and self._verify(self._waiting[-1]):
+            self._waiting.pop()
+
+    def _verify(self, block: LightBlock) -> bool:
+        """Whether a block is verified from the trusted one; False if only those between can tell. Raises Invalid."""
+        genesis, trusted = self._genesis, self.trusted
+        try:
+            if block.header.height == trusted.height + 1:
+                self.trusted = verify_adjacent(genesis, trusted, block, self._is_valid_signature)
+            else:
+                self.trusted = verify_skipping(genesis, trusted, block, self._is_valid_signature)
+        except UnknownParent:
+            return False
+        self.path.append(block)
+        return True
+
+
+def bisect(
+    genesis: Genesis, trusted: Trusted, provider: Provider, height: int, is_valid_signature: SignatureCheck
+) -> Verified:
+    """Verify the block of a height by :class:`Bisection`, from one provider.
 
     Raises:
         OutOfWindow: the height is below the trusted one.
         NotFound: the provider has no such block.
         Invalid: it lies.
     """
-    if height < trusted.height:
-        raise OutOfWindow("height", f"{height} is asked for, {trusted.height} is trusted and only later ones are taken")
-    begin, path = trusted.height, list[LightBlock]()
-    waiting: list[LightBlock] = []  # blocks that are verified once one below is trusted, the lowest last
-    wanted = height
-    while trusted.height < height:
-        if not waiting or waiting[-1].header.height != wanted:
-            waiting.append(_ask(provider, wanted, with_proof=wanted > trusted.height + 1))
-        block = waiting[-1]
-        try:
-            if block.header.height == trusted.height + 1:
-                block = block.alone()
-                trusted = verify_adjacent(genesis, trusted, block, is_valid_signature)
-            else:
-                trusted = verify_skipping(genesis, trusted, block, is_valid_signature)
-        except UnknownParent:
-            wanted = (trusted.height + block.header.height) // 2
-            continue
-        waiting.pop()
-        path.append(block)
-        wanted = waiting[-1].header.height if waiting else height
+    way, begin = Bisection(genesis, trusted, height, is_valid_signature), trusted.height
+    while not way.is_done:
+        wanted = way.wanted
+        way.take(_ask(provider, wanted, with_proof=wanted > way.trusted.height + 1))
+    heights = (begin, *(block.header.height for block in way.path))
+    path = [
+        block.alone() if below + 1 == block.header.height else block
+        for below, block in zip(heights, way.path, strict=False)
+    ]
     signatures = sum(len(block.certificate.votes) for block in path)
-    return Verified(trusted, path[-1] if path else None, len(path), signatures, height - begin - len(path), tuple(path))
+    skipped = height - begin - len(path)
+    return Verified(way.trusted, path[-1] if path else None, len(path), signatures, skipped, tuple(path))
 
 
 def compare(
@@ -141,11 +196,23 @@ class _Instead:
         return self.provider.light_block(height, with_proof=with_proof)
 
 
+def expect_proof(block: LightBlock) -> None:
+    """Check that a light block has what proves its electors to anybody. Raises InvalidBlock.
+
+    Without it no height is skipped, so a provider that leaves it out would have every block asked for.
+    """
+    height, name = block.header.height, "state" if block.members is None else "header below"
+    is_lacking = block.is_alone and (block.members is None or height > 1)
+    expect(not is_lacking, name, f"none found with height {height}", "the one below it")
+
+
 def _ask(provider: Provider, height: int, *, with_proof: bool) -> LightBlock:
     block = provider.light_block(height, with_proof=with_proof)
     expect(block.header.height == height, "height", f"{block.header.height} found", f"{height}, which was asked for,")
-    # Without it no height is skipped, so a provider that leaves it out would have every block asked for.
-    is_lacking = with_proof and block.is_alone and (block.members is None or height > 1)
-    name = "state" if block.members is None else "header below"
-    expect(not is_lacking, name, f"none found with height {height}", "the one below it")
+    if with_proof:
+        expect_proof(block)
     return block
+
+
+def _size_of_set(block: LightBlock) -> int:
+    return 0 if block.members is None else len(block.members.members)

@@ -11,7 +11,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock, expect
-from fedchain.chain.roster import draw
+from fedchain.chain.roster import draw, seed_of_electors
 from fedchain.chain.state import decode_state, genesis_state, liars_left
 from fedchain.chain.validation import validate_state
 from fedchain.crypto.keys import PublicKey
@@ -75,5 +75,5 @@ def named_by_header(genesis: Genesis, block: LightBlock, below: Header | None) -
     assert members is not None  # or its root would be another one
     keys, places = members.members, dict(zip(members.members, members.places, strict=True))
     size = genesis.committee_size if members.committee_size is None else members.committee_size
-    electors = draw(keys, size, parent + b"committee", places)
+    electors = draw(keys, size, seed_of_electors(genesis, header.height, parent), places)
     return Electorate(keys, frozenset(), electors, genesis.fault_model.faulty(len(keys)))

@@ -133,6 +133,7 @@ def _send_away(
     """Let members that were silent for too long count no more, the longest silent first, while enough are left.
 
     Rounds may be shorter than a start takes, so one that just began has time for that, a newcomer and one that is back.
+    A fixed aggregator that may not go loses its role alone, as if it began to count now.
     """
     if not genesis.away_after:
         yield from records
@@ -144,5 +145,12 @@ def _send_away(
     silent.sort(key=lambda record: -record.idle)
     room = max(0, min(churn_max(roster), spare(genesis, roster, records)))
     away = {record.key for record in [item for item in silent if item.key not in roster.culprits][:room]}
-    for record in records:
-        yield replace(record, next=Standing.AWAY, round=round_number + 1) if record.key in away else record
+    is_fixed = genesis.aggregator is AggregatorRule.FIXED
+    aggregator = roster.seats[roster.eldest] if is_fixed and roster.eldest is not None else None
+    for seat, record in enumerate(records):
+        if record.key in away:
+            yield replace(record, next=Standing.AWAY, round=round_number + 1)
+        elif seat == aggregator and record in silent:
+            yield replace(record, round=round_number + 1)
+        else:
+            yield record

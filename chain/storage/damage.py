@@ -13,17 +13,16 @@ from fedchain.chain.storage.content_files import read_content
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.database import snapshot
 from fedchain.chain.storage.recovery import fault_of_head
-from fedchain.chain.storage.rows import GENESIS, RECORD_TABLES, SCHEMA, STATES, Table, from_row
+from fedchain.chain.storage.rows import RECORD_TABLES, STATES, Table, from_row, schema_of, tables_of
 from fedchain.crypto.hashing import HASH_SIZE, sha256
 
-_TABLES = (GENESIS, *RECORD_TABLES, STATES)
 _HELD = "SELECT upper(type) || ' ' || name FROM sqlite_master"
-_NAMES = (*(table.name for table in _TABLES), "contents")
 
 
-def count_rows(connection: sqlite3.Connection) -> tuple[int, int]:
+def count_rows(connection: sqlite3.Connection, genesis: Genesis) -> tuple[int, int]:
     """Numbers of records and of contents that :func:`find_damage` reads."""
-    sizes = [connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in _NAMES]
+    names = (*(table.name for table in tables_of(genesis)), "contents")
+    sizes = [connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names]
     return sum(sizes[:-1]), sizes[-1]
 
 
@@ -42,15 +41,15 @@ class DamagedRow:
 
 def find_damage(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
     """Read all rows and files, and describe those that are not as they were written."""
-    yield from broken_structure(connection)
+    yield from broken_structure(connection, genesis)
     yield from broken_head(connection, genesis)
     yield from (row.fault for row in damaged_rows(folder, connection, genesis))
 
 
-def broken_structure(connection: sqlite3.Connection) -> Iterator[str]:
+def broken_structure(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
     """Missing tables and indexes, and the faults that SQLite itself finds in its pages and indexes."""
     held = {text.decode(errors="replace") for (text,) in connection.execute(_HELD)}
-    for name in (" ".join(statement.split()[1:3]) for statement in SCHEMA):
+    for name in (" ".join(statement.split()[1:3]) for statement in schema_of(genesis)):
         if name not in held:
             yield f"{name} is missing"
     for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
@@ -68,7 +67,7 @@ def broken_head(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[st
 
 def damaged_rows(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[DamagedRow]:
     """Read all rows and files; yield the rows that are not as they were written, or whose files are not."""
-    for table in _TABLES:
+    for table in tables_of(genesis):
         for number, *row in connection.execute(f"SELECT rowid, {table.names} FROM {table.name}"):
             try:
                 _read(table, tuple(row), genesis)

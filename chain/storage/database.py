@@ -15,7 +15,7 @@ from fedchain.chain.exceptions import (
 )
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import FILE_MODE
-from fedchain.chain.storage.rows import GENESIS, SCHEMA
+from fedchain.chain.storage.rows import GENESIS, schema_of
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import DATABASE as DATABASE
@@ -57,7 +57,7 @@ def build_database(path: Path, genesis: Genesis) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
-            for statement in SCHEMA:
+            for statement in schema_of(genesis):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
             GENESIS.insert(connection, (genesis.chain_id, genesis.encode()))

@@ -13,16 +13,26 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import StoreCorrupt
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.held import prove_held
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.chain.storage.damage import count_rows, find_damage
 from fedchain.chain.storage.database import disk_errors, repair_hint, snapshot
-from fedchain.chain.storage.recovery import head_height, read_head, state_before, stored_state, time_before
-from fedchain.chain.storage.rows import CANDIDATES, FINALS, POSTS, VOTES, Key, Table, from_row
+from fedchain.chain.storage.recovery import (
+    StoredLights,
+    head_height,
+    read_head,
+    state_before,
+    stored_state,
+    time_before,
+)
+from fedchain.chain.storage.rows import CANDIDATES, FINALS, LIGHTS, POSTS, VOTES, Key, Table, from_row
 from fedchain.chain.storage.store import Candidate, Final
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.keys import PublicKey, is_valid_signature
 from fedchain.files.layout import DATABASE
 
 log = logging.getLogger("fedchain.store")
@@ -62,6 +72,21 @@ class Records:
             FINALS, "WHERE height = ? AND height <= (SELECT max(height) FROM states)", height
         )
         return next(((record.block, record.certificate) for record in found), None)
+
+    def light_below(self, height: int) -> LightBlock | None:
+        """See :class:`Storage`."""
+        return self._light("height <= ? ORDER BY height DESC", height)
+
+    def light_above(self, height: int) -> LightBlock | None:
+        """See :class:`Storage`."""
+        return self._light("height > ? ORDER BY height", height)
+
+    def _light(self, where: str, height: int) -> LightBlock | None:
+        if self.genesis.version < CHANGES_VERSION:
+            return None
+        # SQLite's integers end there
+        found: Iterator[LightBlock] = self._read(LIGHTS, f"WHERE {where} LIMIT 1", min(height, 2**63 - 1))
+        return next(found, None)
 
     def candidates(self) -> Iterator[Block]:
         """See :class:`Storage`."""
@@ -149,10 +174,21 @@ class Records:
         with disk_errors(self.folder):
             return stored_state(self._reader, self.genesis, height)
 
+    def path_certificates(self, height: int) -> int:
+        """Certificates by which a final block is verified from the founding document on, where members change.
+
+        Raises Refused: it is not proven by what is held.
+        """
+        if height == 0 or self.genesis.version < CHANGES_VERSION:
+            return 0
+        with disk_errors(self.folder):
+            look = StoredLights(self._reader, self.genesis).look
+            return len(prove_held(self.genesis, height, look, is_valid_signature).path)
+
     def counts(self) -> tuple[int, int]:
         """Numbers of records and of contents that :meth:`damage` reads."""
         with disk_errors(self.folder):
-            return count_rows(self._reader)
+            return count_rows(self._reader, self.genesis)
 
     def damage(self) -> Iterator[str]:
         """Read everything in the folder, and describe each part that is not as it was written."""

@@ -11,6 +11,7 @@ All changes are made in one transaction; if a start is killed before it, the nex
 import sqlite3
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +20,16 @@ import msgpack
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate, median
 from fedchain.chain.evidence import Evidence
-from fedchain.chain.exceptions import InvalidEncoding, Refused, StoreCorrupt
+from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.held import light_block_between, prove_held
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction
-from fedchain.chain.storage.rows import FINALS, STATES, from_row
+from fedchain.chain.storage.rows import FINALS, LIGHTS, STATES, from_row
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_stored
 from fedchain.chain.vote import Vote
@@ -65,7 +68,7 @@ def fault_of_head(connection: sqlite3.Connection, genesis: Genesis) -> str:
         if head is not None:
             state = decode_state(genesis, head.state)
             judge_stored(genesis, state, head.block, head.certificate, is_valid_signature)
-            _judge_members(connection, genesis, state)
+            _judge_members(connection, genesis, head.block.header)
     except (StoreCorrupt, Refused) as error:
         return str(error)
     return f"no state leads to block {_top_height(connection)}" if head is None and _top_height(connection) else ""
@@ -210,9 +213,7 @@ def _last_final(connection: sqlite3.Connection, genesis: Genesis, top: int) -> t
     """
     refused: _NotFinal | None = None
     while top > 0:
-        # Where members change, a stored state proves itself no more than the blocks on it do.
-        starts = [genesis_state(genesis)] if genesis.version >= CHANGES_VERSION else _starts(connection, genesis, top)
-        paths = (replay(connection, genesis, start, top) for start in starts)
+        paths = (replay(connection, genesis, start, top) for start in _starts(connection, genesis, top))
         # The last steps of the first path that leads anywhere; the states of a whole chain would fill the memory.
         steps = next((steps for path in paths if (steps := deque(path, maxlen=STATE_INTERVAL))), None)
         if steps is None:
@@ -231,6 +232,7 @@ def _fault_of(connection: sqlite3.Connection, genesis: Genesis, step: Step) -> S
     try:
         final = _read_final(connection, step.block.header.height)
         judge_stored(genesis, step.before, final.block, final.certificate, is_valid_signature)
+        _judge_members(connection, genesis, final.block.header)
     except (StoreCorrupt, Refused) as error:
         return error
     return None
@@ -242,24 +244,64 @@ def _read_final(connection: sqlite3.Connection, height: int) -> Final:
     return final
 
 
-def _judge_members(connection: sqlite3.Connection, genesis: Genesis, state: State) -> None:
-    """Check that a stored state's members follow from the founding document, block by block. Raises Refused.
+def _judge_members(connection: sqlite3.Connection, genesis: Genesis, header: Header) -> None:
+    """Check that a stored block is final by certificates from the founding document on. Raises Refused.
 
-    Otherwise anybody that can write to the disk could make members that vouch for the rest. Where nothing ever changed,
-    the founders themselves vouch for the head.
+    Otherwise anybody that can write to the disk could make members that vouch for the rest. Where members are the same
+    for ever, the founders themselves vouch for the head.
     """
-    founding = genesis_state(genesis)
-    if [replace(record, idle=0) for record in state.records] == list(founding.records):
+    if genesis.version < CHANGES_VERSION:
         return
-    reached = founding
-    for step in replay(connection, genesis, founding, state.height):
-        final = _read_final(connection, step.block.header.height)
-        judge_stored(genesis, step.before, final.block, final.certificate, is_valid_signature)
-        reached = step.after
-    if reached.root != state.root:
-        raise InvalidEncoding(
-            "state", f"the blocks lead to height {reached.height}, not to its {len(state.records)} members"
-        )
+    way = prove_held(genesis, header.height, StoredLights(connection, genesis).look, is_valid_signature)
+    if way.trusted.block_hash != header.hash:
+        raise InvalidBlock("light path", f"it leads to {way.trusted.block_hash.hex()}, {header.hash.hex()} is stored")
+
+
+class StoredLights:
+    """Light blocks of a chain whose members change, from its database; damaged rows count as not held."""
+
+    def __init__(self, connection: sqlite3.Connection, genesis: Genesis) -> None:
+        self._connection, self._genesis = connection, genesis
+
+    def look(self, height: int, gap: tuple[int, int]) -> LightBlock | None:
+        """The light block of a height, or another one in a gap; None if there is none."""
+        found = light_block_between(self._genesis, height, gap, self._final, self)
+        return found or self._computed(height)
+
+    def light_below(self, height: int) -> LightBlock | None:
+        """See :class:`Kept`."""
+        return self._read("height <= ? ORDER BY height DESC", height)
+
+    def light_above(self, height: int) -> LightBlock | None:
+        """See :class:`Kept`."""
+        return self._read("height > ? ORDER BY height", height)
+
+    def _read(self, where: str, height: int) -> LightBlock | None:
+        for row in self._connection.execute(f"{LIGHTS.select} WHERE {where}", (height,)):
+            with suppress(StoreCorrupt):
+                found: LightBlock = from_row(LIGHTS, row)
+                return found
+        return None
+
+    def _final(self, height: int) -> tuple[Block, Certificate] | None:
+        row = self._connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
+        with suppress(StoreCorrupt):
+            found: Final | None = None if row is None else from_row(FINALS, row)
+            return None if found is None else (found.block, found.certificate)
+        return None
+
+    def _computed(self, height: int) -> LightBlock | None:
+        """The light block of a height by the state below it, where the one that has its set is lost.
+
+        No state is believed for it: the header below names the set by its hash.
+        """
+        found, below = self._final(height), self._final(height - 1)
+        state = None if found is None else state_before(self._connection, self._genesis, height)
+        if found is None or state is None or (below is None and height > 1):
+            return None
+        parent = None if below is None else below[0].header
+        chain_id, (block, certificate) = self._genesis.chain_id, found
+        return LightBlock(chain_id, block.header, certificate, members=state.member_set, below=parent)
 
 
 def _mend_links(connection: sqlite3.Connection, head: int) -> list[str]:

@@ -81,7 +81,7 @@ def _mend(folder: Path) -> tuple[list[str], list[str] | None]:
     try:
         with disk_errors(folder), closing(connect(folder / DATABASE, read_only=False)) as connection:
             genesis = read_genesis(folder, connection, None)
-            if broken := list(broken_structure(connection)):
+            if broken := list(broken_structure(connection, genesis)):
                 return broken, None
             head, rows = list(broken_head(connection, genesis)), list(damaged_rows(folder, connection, genesis))
             if not head and not rows:

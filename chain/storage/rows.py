@@ -12,6 +12,9 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding, StoreCorrupt
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Candidate, Final
 from fedchain.chain.vote import Vote
@@ -41,6 +44,12 @@ SCHEMA = (
     "CREATE TABLE contents (sequence INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, size INTEGER NOT NULL, data BLOB)",
 )
 """All of it fits on the first page, and an empty database always has its tables on the same pages."""
+
+SCHEMA_OF_CHANGES = (
+    *SCHEMA,
+    "CREATE TABLE lights (height INTEGER PRIMARY KEY, data BLOB NOT NULL, checksum BLOB NOT NULL)",
+)
+"""The same where members change: light blocks say who decided."""
 
 
 Key = tuple[Any, ...]
@@ -123,12 +132,24 @@ STATES = Table("states", (("height", int), ("data", bytes)), is_numbered=False)
 CANDIDATES = Table("candidates", (("hash", bytes), ("height", int), ("is_own", int), ("data", bytes)))
 VOTES = Table("votes", (("hash", bytes), ("height", int), ("attempt", int), ("kind", int), ("data", bytes)))
 POSTS = Table("posts", (("round", int), ("phase", int), ("sender", bytes), ("data", bytes)), key_size=3)
+LIGHTS = Table("lights", (("height", int), ("data", bytes)), is_numbered=False)
 
-RECORD_TABLES = (FINALS, CANDIDATES, VOTES, POSTS)
+RECORD_TABLES = (FINALS, CANDIDATES, VOTES, POSTS, LIGHTS)
 """Tables whose rows :func:`from_row` turns into records."""
 
-RowRecord = Final | Candidate | Vote | Post
+RowRecord = Final | Candidate | Vote | Post | LightBlock
 """A record that lives in a row of its own table; contents may live in a file."""
+
+
+def schema_of(genesis: Genesis) -> tuple[str, ...]:
+    """The statements that make the tables of a chain."""
+    return SCHEMA_OF_CHANGES if genesis.version >= CHANGES_VERSION else SCHEMA
+
+
+def tables_of(genesis: Genesis) -> tuple[Table, ...]:
+    """The tables of a chain whose rows have checksums."""
+    others = (GENESIS, *(table for table in RECORD_TABLES if table is not LIGHTS), STATES)
+    return (*others, LIGHTS) if genesis.version >= CHANGES_VERSION else others
 
 
 def to_row(record: RowRecord) -> tuple[Table, tuple[Any, ...]]:
@@ -164,6 +185,8 @@ def _outline(record: RowRecord) -> tuple[Table, tuple[Any, ...]]:
             return VOTES, (record.hash, *record.slot)
         case Post():
             return POSTS, record.key
+        case LightBlock():
+            return LIGHTS, (record.header.height,)
         case _:
             assert_never(record)
 
@@ -176,6 +199,8 @@ def _decode(table: Table, values: tuple[Any, ...]) -> RowRecord:
             return Final(block, Certificate.from_record(decode(data, len(data))), b"")
         if table is CANDIDATES:
             return Candidate(Block.decode(data, len(data)), bool(values[-2]))
+        if table is LIGHTS:
+            return LightBlock.decode(data, len(data))
         kind: type[Vote] | type[Post] = Vote if table is VOTES else Post
         return kind.from_record(decode(data, len(data)))
     except InvalidEncoding as error:

@@ -4,6 +4,7 @@ The folder contains::
 
     chain.sqlite                 SQLite in WAL mode, synchronous=FULL: a commit has reached the disk
     contents/ab/abcd…            contents too large for a row, under the hexadecimal of their SHA-256
+    contents/spool               contents that are put together, until they are whole and appended
     lock                         held by the one process that writes
 
 A damaged record or content counts as not held, so that it is fetched again and replaced.
@@ -20,8 +21,9 @@ from typing import Self, assert_never
 
 from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
-from fedchain.chain.storage.content_files import make_folder, take_lock
+from fedchain.chain.storage.content_files import make_folder, spool_path, take_lock
 from fedchain.chain.storage.contents import Contents
 from fedchain.chain.storage.database import (
     PAGE_SIZE,
@@ -40,6 +42,7 @@ from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash
 from fedchain.files.layout import DATABASE
+from fedchain.files.spool import SpoolFolder, Spools
 
 log = logging.getLogger("fedchain.store")
 
@@ -62,6 +65,7 @@ class Store(Records):
         self._writer = reader if writer is None else writer
         self._lock = lock
         self._contents = Contents(folder, reader, self._writer, is_durable=is_durable)
+        self._spools = SpoolFolder(spool_path(folder))
         self._base = 1  # a read-only store looks it up each time: the writer goes on
         if writer is not None:
             self._recover()
@@ -113,6 +117,7 @@ class Store(Records):
             undo.callback(reader.close)
             found = read_genesis(folder, reader, genesis)
             if not read_only:
+                SpoolFolder(spool_path(folder)).clear()  # a process that was killed may have left some
                 writer = connect(folder / DATABASE, read_only=False)
                 undo.callback(writer.close)
                 writer.execute("PRAGMA temp_store = MEMORY")
@@ -121,6 +126,11 @@ class Store(Records):
             store = cls(folder, reader, writer, found, lock, is_durable=is_durable)
             undo.pop_all()
             return store
+
+    @property
+    def spools(self) -> Spools:
+        """See :class:`Storage`."""
+        return self._spools
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
@@ -210,7 +220,7 @@ class Store(Records):
             case Candidate(block, is_own):
                 if is_own or block.header.height > head_height(self._writer):
                     self._insert_row(record)
-            case Vote() | Post():
+            case Vote() | Post() | LightBlock():
                 self._insert_row(record)
             case Content():
                 pass  # all of them were written before

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
+from fedchain.files.spool import InMemory, Spools
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class Final:
     """The encoded state *before* the block, to which its header commits; empty for a block that was fetched later."""
 
 
-Record = Final | Candidate | Vote | Post | Content
-"""A record that can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again."""
+Record = Final | Candidate | Vote | Post | LightBlock | Content
+"""A record that can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again. Light
+blocks say who decided the heights of a chain whose members change (``chain/light/held.py``)."""
 
 
 class Storage(Protocol):
@@ -55,6 +58,10 @@ class Storage(Protocol):
     The heights from ``base`` to the head have a final block each. A node that joined late has a higher base, which
     goes down as older blocks are fetched.
     """
+
+    @property
+    def spools(self) -> Spools:
+        """Begins contents that are to be appended once they are whole, where large ones fill no memory."""
 
     def append(self, records: Sequence[Record]) -> None:
         """Keep all of ``records`` or none; they are durable on return. A known record changes nothing.
@@ -74,6 +81,12 @@ class Storage(Protocol):
 
     def final(self, height: int) -> tuple[Block, Certificate] | None:
         """The final block at ``height`` with its certificate; None if it is not held."""
+
+    def light_below(self, height: int) -> LightBlock | None:
+        """The highest kept light block that is not above ``height``; None if there is none."""
+
+    def light_above(self, height: int) -> LightBlock | None:
+        """The lowest kept light block above ``height``; None if there is none."""
 
     def candidates(self) -> Iterator[Block]:
         """Candidates above the head."""
@@ -115,10 +128,16 @@ class MemoryStore:
         self._finals: dict[int, Final] = {}
         self._head = 0
         self._base = 1
+        self._lights: dict[int, LightBlock] = {}
         self._candidates: dict[Hash, Candidate] = {}
         self._votes: dict[Hash, Vote] = {}
         self._posts: dict[PostKey, Post] = {}
         self._contents: MutableMapping[Hash, bytes] = {} if contents is None else contents
+
+    @property
+    def spools(self) -> Spools:
+        """See :class:`Storage`."""
+        return InMemory
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
@@ -136,6 +155,8 @@ class MemoryStore:
                     self._votes.setdefault(record.hash, record)
                 case Post():
                     self._posts.setdefault(record.key, record)
+                case LightBlock():
+                    self._lights.setdefault(record.header.height, record)
 
     def _finalize(self, record: Final) -> None:
         height = record.block.header.height
@@ -170,6 +191,16 @@ class MemoryStore:
         """See :class:`Storage`."""
         record = self._finals.get(height)
         return None if record is None else (record.block, record.certificate)
+
+    def light_below(self, height: int) -> LightBlock | None:
+        """See :class:`Storage`."""
+        found = max((place for place in self._lights if place <= height), default=None)
+        return None if found is None else self._lights[found]
+
+    def light_above(self, height: int) -> LightBlock | None:
+        """See :class:`Storage`."""
+        found = min((place for place in self._lights if place > height), default=None)
+        return None if found is None else self._lights[found]
 
     def candidates(self) -> Iterator[Block]:
         """See :class:`Storage`."""

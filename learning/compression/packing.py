@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.mean import round_once
 from fedchain.learning.compression.compressor import Compressor
 from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.method import Method
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.payload.codec import canonical, decode, encode
 from fedchain.learning.payload.document import Buffer
@@ -29,11 +31,17 @@ class Packing:
     changed: tuple[TensorSpec, ...]
     """Tensors that are packed, in ascending order of name."""
 
-    based: frozenset[str]
-    """Names of those that are counted from the knowledge in force. The others are changes themselves."""
-
     whole: tuple[TensorSpec, ...]
-    """All other tensors of a post, which are posted as they are."""
+    """Tensors of a post that are posted as they are."""
+
+    implied: tuple[TensorSpec, ...]
+    """Tensors of a plain post that follow from the others."""
+
+    method: Method
+    """Says what changes are counted from, and what follows."""
+
+    info: ModelInfo
+    """The sender's model."""
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -43,9 +51,7 @@ class Packing:
     def fits(self, known: Tensors | None) -> bool:
         """Whether the knowledge in force has all that changes are counted from; if not, posts are whole."""
         return known is not None and all(
-            spec.name in known and known[spec.name].shape == spec.shape
-            for spec in self.changed
-            if spec.name in self.based
+            spec.name in known and known[spec.name].shape == spec.shape for spec in self.changed
         )
 
     def pack(
@@ -54,78 +60,88 @@ class Packing:
         known: Tensors,
         generator: np.random.Generator,
         owed: NDArray[np.float32] | None = None,
-    ) -> tuple[bytes, NDArray[np.float32]]:
-        """Return the packed form of a plain post, and by how much it misses what was to be said, (N,).
+    ) -> tuple[bytes, Tensors, NDArray[np.float32]]:
+        """Return the packed form of a plain post, what others unpack, and how far it misses what was to be said, (N,).
 
         `owed` (N,) is added to the changes.
         """
-        sizes = self._sizes
-        ends = np.cumsum(sizes).tolist()
+        stated = {spec.name: posted[spec.name] for spec in self.whole}
+        bases = self._bases(known, stated)
+        ends = np.cumsum(self._sizes)[:-1]
+        parts = [None] * len(bases) if owed is None else np.split(owed, ends)
         changes = []
-        for spec, size, end in zip(self.changed, sizes, ends, strict=True):
-            change = posted[spec.name].reshape(-1) - self._base(spec, known).astype(np.float64)
-            changes.append(round_once(change if owed is None else change + owed[end - size : end]))
-        packed = canonical(self.compressor.pack(changes, generator))
-        payload = encode({spec.name: posted[spec.name] for spec in self.whole} | packed)
-        missed = np.concatenate(changes)
-        said = self.unpack(payload, known)  # what the members get, with their rounding
-        for spec, size, end in zip(self.changed, sizes, ends, strict=True):
-            change = said[spec.name].reshape(-1) - self._base(spec, known).astype(np.float64)
-            missed[end - size : end] -= change.astype(np.float32)
-        return payload, missed
+        for spec, base, part in zip(self.changed, bases, parts, strict=True):
+            change = posted[spec.name].reshape(-1) - base.astype(np.float64)
+            changes.append(round_once(change if part is None else change + part))
+        payload = encode(stated | canonical(self.compressor.pack(changes, generator)))
+        plain = self.unpack(payload, known)  # what the members get, with their rounding
+        for spec, base, change in zip(self.changed, bases, changes, strict=True):
+            change -= (plain[spec.name].reshape(-1) - base.astype(np.float64)).astype(np.float32)
+        return payload, plain, np.concatenate(changes)
 
     def unpack(self, payload: Buffer, known: Tensors) -> dict[str, NDArray[Any]]:
         """Return the tensors of a plain post, read-only, within the bounds of their specs. Raises `InvalidPayload`."""
         packed = decode(payload, self.specs)
         found = {spec.name: packed[spec.name] for spec in self.whole}
         changes = self.compressor.unpack(packed, self._sizes)
-        for spec, (where, moves) in zip(self.changed, changes, strict=True):
-            moved = self._base(spec, known).copy()
+        for spec, base, (where, moves) in zip(self.changed, self._bases(known, found), changes, strict=True):
+            moved = base.copy()
             moved[where] = round_once(moved[where] + moves)
-            try:
-                validate_elements(spec, moved)
-            except InvalidPayload:
-                moved = clip_elements(spec, moved)
-            moved.flags.writeable = False
-            found[spec.name] = moved.reshape(spec.shape)
+            found[spec.name] = _within(spec, moved)
+        followed = self.method.complete(known, found, self.info) if self.implied else {}
+        found |= {spec.name: _within(spec, followed[spec.name]) for spec in self.implied}
         return {name: found[name] for name in sorted(found)}
 
     @property
     def _sizes(self) -> list[int]:
         return [math.prod(spec.shape) for spec in self.changed]
 
-    def _base(self, spec: TensorSpec, known: Tensors) -> NDArray[np.float32]:
-        """The numbers that a tensor's changes are counted from, flat."""
-        if spec.name in self.based:
-            return np.ascontiguousarray(known[spec.name], dtype=np.float32).reshape(-1)
-        return np.zeros(math.prod(spec.shape), dtype=np.float32)
+    def _bases(self, known: Tensors, stated: Tensors) -> list[NDArray[np.float32]]:
+        """The numbers that each tensor's changes are counted from, flat."""
+        expected = self.method.expected(known, stated, self.info)
+        return [np.ascontiguousarray(expected[spec.name], dtype=np.float32).reshape(-1) for spec in self.changed]
 
 
 def find_packing(
-    compressor: Compressor, posted: Sequence[TensorSpec], left: Sequence[TensorSpec], changes: frozenset[str]
+    method: Method, info: ModelInfo, posted: Sequence[TensorSpec], left: Sequence[TensorSpec]
 ) -> Packing | None:
     """Return the packed form of posts, or None if nothing in them can be packed.
 
-    Packed are a model's parameters, as far as the phase leaves parameters of the same names and shapes, and what the
-    method calls a change. Integers, buffers and numbers with bounds of their own stay whole.
+    Packed are a model's parameters, as far as the phase leaves parameters of the same names and shapes. Integers,
+    buffers and numbers with bounds of their own stay whole.
 
     Args:
-        compressor: how.
+        method: says how posts are compressed.
+        info: the senders' model.
         posted: what the phase's posts are made of.
         left: what it leaves behind.
-        changes: names of posted tensors that are changes themselves.
     """
-    shapes = {spec.name: spec.shape for spec in left}
-    based = frozenset(
-        spec.name for spec in posted if spec.name.startswith(PREFIX) and shapes.get(spec.name) == spec.shape
-    )
-    fitting = [spec for spec in posted if spec.name in based | changes and _is_plain(spec)]
+    shapes, compressor = {spec.name: spec.shape for spec in left}, method.compressor
+    fitting = [spec for spec in posted if shapes.get(spec.name) == spec.shape and _is_plain(spec)]
     changed = tuple(sorted(fitting, key=lambda spec: spec.name))
-    if not changed:
+    if compressor is None or not changed:
         return None
-    names = {spec.name for spec in changed}
-    return Packing(compressor, changed, based & names, tuple(spec for spec in posted if spec.name not in names))
+    left_out = {spec.name for spec in changed} | method.implied
+    return Packing(
+        compressor,
+        changed,
+        whole=tuple(spec for spec in posted if spec.name not in left_out),
+        implied=tuple(spec for spec in posted if spec.name in method.implied),
+        method=method,
+        info=info,
+    )
 
 
 def _is_plain(spec: TensorSpec) -> bool:
-    return spec.dtype == "float32" and -1 not in spec.shape and spec.minimum is None and spec.maximum is None
+    is_free = -1 not in spec.shape and spec.minimum is None and spec.maximum is None
+    return spec.name.startswith(PREFIX) and spec.dtype == "float32" and is_free
+
+
+def _within(spec: TensorSpec, flat: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Numbers as a tensor, read-only, moved into its bounds."""
+    try:
+        validate_elements(spec, flat)
+    except InvalidPayload:
+        flat = clip_elements(spec, flat)
+    flat.flags.writeable = False
+    return flat.reshape(spec.shape)

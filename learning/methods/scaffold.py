@@ -3,6 +3,11 @@
 
 Line numbers are those of Algorithm 1. K clients of the round, N clients in all, P scalars of the model.
 
+A packed post says c_i+ - c_i alone, from which the model follows: y_i = x - S eta_l (c + c_i+ - c_i), S local steps
+(SCALLION: Huang, Li and Li, "Stochastic Controlled Averaging for Federated Learning with Communication Compression",
+ICLR 2024, arXiv:2308.08165, Algorithm 1 with alpha = 1). The client keeps the c_i that the others heard, so what a post
+leaves out is in the next one (EF21: Richtarik et al., NeurIPS 2021), and c stays the mean of all c_i.
+
 A newcomer starts from the common model and c_i = 0; N counts it from its first round on. A leaver takes c_i with it,
 and only changes of c_i were ever posted, so c keeps the leaver's share, as it keeps what a newcomer's zero would
 dilute: each adds a constant to c - mean c_i, which members that stay for ever keep at zero.
@@ -16,9 +21,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import join_parameters, split_parameters
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
 
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client
+
+LENGTH_MIN = 1e-9
+"""Smallest S eta_l that lines 12 and 13 divide by: a liar's post may state 0."""
 
 
 @dataclass(slots=True)
@@ -42,9 +52,16 @@ class Scaffold(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its control variates are of the round's model"
-    changes: ClassVar[frozenset[str]] = frozenset({"control_change"})
+    implied: ClassVar[frozenset[str]] = frozenset({"control_change"})
+    makes_up: ClassVar[bool] = True
     beyond_fedex: ClassVar[str] = "its control variates are gradients at the frozen weights as they were"
     sgd_alone: ClassVar[str] = "a control variate is the mean gradient only if SGD took the steps (line 12)"
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for an error feedback of its own."""
+        super().validate()
+        if self.error_decay != type(self).error_decay:
+            raise ConfigurationError("error_decay is not of SCAFFOLD, whose c_i make up for what a post leaves out")
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""
@@ -60,11 +77,14 @@ class Scaffold(FedAvg):
             server = torch.from_numpy(np.array(round.knowledge["control"]))
         own = torch.zeros_like(common) if state.control is None else state.control  # c_i, (P,)
         self.train(client, round, correct=Correction(_corrected, (own, server)))
-        rate = self.schedule_in(round.number).learning_rate
-        drift = (common - read_vector(client.model)) / (client.steps * rate)
+        length = client.steps * self.schedule_in(round.number).learning_rate  # S eta_l
+        drift = (common - read_vector(client.model)) / length
         renewed = own - server + drift  # line 12, (ii)
         state.control = renewed
-        return self.post_model(client) | {"control_change": (renewed - own).numpy()}  # line 13
+        posted = self.post_model(client) | {"control_change": (renewed - own).numpy()}  # line 13
+        if self.compression == "none":
+            return posted
+        return posted | {"length": np.array([length], dtype=np.float32)}
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """x <- weighted mean of y_i; c <- c + 1/N sum_i (c_i+ - c_i), a client that did not post changing nothing
@@ -79,9 +99,33 @@ class Scaffold(FedAvg):
         before = 0.0 if round.knowledge is None else round.knowledge["control"].astype(np.float64)
         return {**super().aggregate(phase, round), "control": round_once(before + change)}
 
+    def expected(self, known: Tensors, stated: Tensors, info: ModelInfo) -> Tensors:
+        """x - S eta_l c: the model of a client whose c_i does not change."""
+        moved = join_parameters(known, info) - _length(stated) * known["control"].astype(np.float64)
+        return split_parameters(round_once(moved), info)
+
+    def complete(self, known: Tensors, plain: Tensors, info: ModelInfo) -> Tensors:
+        """c_i+ - c_i = -c + (x - y_i) / (S eta_l), by lines 12 and 13."""
+        drift = (join_parameters(known, info) - join_parameters(plain, info)) / _length(plain)
+        return {"control_change": round_once(drift - known["control"].astype(np.float64))}
+
+    def heard(self, client: Client, round: Round, plain: Tensors) -> None:
+        """Renew c_i (line 12) with the model that others heard, in place of the client's own."""
+        import torch
+
+        from fedchain.learning.models.vectors import read_vector
+
+        state = client.state(ScaffoldState)
+        assert state.control is not None, "the client has just trained"
+        heard = torch.from_numpy(join_parameters(plain, client.info))
+        missed = (read_vector(client.model).double() - heard) / _length(plain)
+        state.control = (state.control.double() + missed).float()
+
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
-        """The model's tensors, n_k and the change of c_i."""
-        return (*super().payload_spec(phase, info), TensorSpec("control_change", (info.parameter_count,)))
+        """The model's tensors, n_k and the change of c_i; with `compression`, S eta_l (1,), too."""
+        change = TensorSpec("control_change", (info.parameter_count,))
+        length = () if self.compression == "none" else (TensorSpec("length", (1,), minimum=0),)
+        return (*super().payload_spec(phase, info), change, *length)
 
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors and c."""
@@ -93,3 +137,8 @@ def _corrected(
 ) -> torch.Tensor:
     """Return the gradient that line 10 takes, with the control variates c_i and c, (P,) each."""
     return gradient - own + server
+
+
+def _length(post: Tensors) -> float:
+    """Return S eta_l as a post states it, but not 0."""
+    return max(float(post["length"][0]), LENGTH_MIN)

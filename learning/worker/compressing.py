@@ -11,7 +11,7 @@ import torch
 
 from fedchain.learning.client import Client
 from fedchain.learning.compression.packing import Packing
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import Round, Tensors
 
 
 @dataclass(slots=True)
@@ -23,17 +23,21 @@ class CompressionState:
 
 
 def compress(
-    client: Client, phase: str, packing: Packing, posted: Tensors, known: Tensors, generator: np.random.Generator
+    client: Client, phase: str, packing: Packing, posted: Tensors, round: Round, generator: np.random.Generator
 ) -> bytes:
-    """Return the packed form of a plain post of the client's, made from the knowledge `known`.
+    """Return the packed form of a plain post of the client's, made from the knowledge of the round.
 
-    A compressor that remembers leaves what is left out with the client, for its next post.
+    Changes that a compressor leaves out stay with the client, for its next post, unless the method makes up for them.
     """
-    kept = packing.compressor.kept
-    if not kept:
-        return packing.pack(posted, known, generator)[0]
+    assert round.knowledge is not None, "packed posts count from what is known"
+    method, kept = packing.method, packing.compressor.kept
+    if method.makes_up or not kept:
+        payload, plain, _ = packing.pack(posted, round.knowledge, generator)
+        if method.makes_up:
+            method.heard(client, round, plain)
+        return payload
     residuals = client.state(CompressionState).residuals
     owed = residuals[phase].numpy() * np.float32(kept) if phase in residuals else None
-    payload, missed = packing.pack(posted, known, generator, owed)
+    payload, _, missed = packing.pack(posted, round.knowledge, generator, owed)
     residuals[phase] = torch.from_numpy(missed)
     return payload

@@ -18,7 +18,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import common_parameters
 from fedchain.learning.round import Tensors
-from fedchain.learning.worker.checkpoint import MODEL_PREFIX, copy_state, restore_state
+from fedchain.learning.worker.checkpoint import MODEL_PREFIX, copy_state, load_tensors, restore_state
 
 ModelState = dict[str, torch.Tensor]
 """A module's state by the module's own names, as `state_dict` has it: parameters and buffers."""
@@ -55,7 +55,7 @@ def write_model(state: ModelState, metadata: Mapping[str, str] = MappingProxyTyp
 def read_model(data: bytes) -> ModelState:
     """Read bytes that `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
     try:
-        return safetensors.torch.load(data)
+        return load_tensors(data)
     except safetensors.SafetensorError as error:
         raise ConfigurationError(f"{len(data)} bytes are no safetensors file: {error}") from error
 

@@ -15,6 +15,7 @@ from fedchain.chain.exceptions import (
     UnknownParent,
 )
 from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents, needed_contents
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
@@ -27,6 +28,7 @@ from fedchain.node.core.contents.retention import contents_in_order
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Persist
+from fedchain.node.core.following.proving import newly_decided
 from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.node.core.ledger import Entry
 from fedchain.node.core.notices import Contradicted
@@ -214,8 +216,19 @@ class BlockImport:
         self._settle(block, certificate, after)
         return True
 
-    def join(self, block: Block, certificate: Certificate, data: bytes, *, is_confirmed: bool) -> None:
+    def join(
+        self,
+        block: Block,
+        certificate: Certificate,
+        data: bytes,
+        *,
+        is_confirmed: bool = False,
+        path: tuple[LightBlock, ...] = (),
+    ) -> None:
         """Join at a final block above our head, by its certificate and the state ``data`` that its header commits to.
+
+        Where members change, ``path`` are the verified light blocks that lead to it. They are kept, so that the next
+        start can verify the head again.
 
         Raises:
             UnknownParent: more peers have to hand out the same block before it can be judged.
@@ -227,8 +240,9 @@ class BlockImport:
             found, expected = block.header.parent_hash.hex(), before.block_hash.hex()
             raise InvalidBlock("parent", f"{found} found, the state stands on {expected}")
         genesis, signatures = context.genesis, context.signatures
-        after = judge_joined(genesis, data, block, certificate, signatures, is_confirmed=is_confirmed)
-        self._settle(block, certificate, after, before)
+        proven = path[-1].header.hash if path else None
+        after = judge_joined(genesis, data, block, certificate, signatures, is_confirmed=is_confirmed, proven=proven)
+        self._settle(block, certificate, after, before, path)
 
     def _settle(
         self,
@@ -236,13 +250,15 @@ class BlockImport:
         certificate: Certificate,
         after: State,
         before: State | None = None,
+        path: tuple[LightBlock, ...] = (),
         *,
         is_live: bool = False,
     ) -> None:
         context = self._context
         self.is_head_live = is_live
         stands_on = context.head if before is None else before
-        records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
+        lights = path if before is not None else newly_decided(context, block, certificate, stands_on)
+        records = (*self._contents(block), *lights, Final(block, certificate, stands_on.encode()))
         context.emit(Persist(records))
         if before is None and not self.is_contradicted:  # a peer that joins passes over the decision
             for entry in context.ledger.entries.values():

@@ -11,7 +11,7 @@ from functools import partial
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.change import Change
+from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.membership.member import Member
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, posts_required, votes_required
@@ -68,6 +68,7 @@ class Node:
             partial(stored_range, storage, NoParts() if conduct.parts is None else conduct.parts),
             conduct.intern,
             conduct.recent_size_max,
+            storage.spools,
             holds_back=lists_parts(genesis, checks.rules),
         )
         ledger = Ledger(genesis, storage)
@@ -82,7 +83,11 @@ class Node:
             journal=journal or Journal(),
             now=Moment(0, 0),
             clock=PhaseClock(0),
-            catch_up=CatchUp(members, genesis.fault_model.faulty(len(members))),
+            catch_up=CatchUp(
+                members,
+                genesis.fault_model.faulty(len(members)),
+                hears_all=genesis.version >= CHANGES_VERSION and not conduct.replays,
+            ),
         )
         contents.extra = context.ledger.state
         for statement in own_statements(context):  # it may be newer than the journal

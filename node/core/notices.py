@@ -103,6 +103,17 @@ class HeadUnconfirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadConflicts:
+    """Two blocks of a height are certified, so more members lie than the federation bears: this node joins nowhere."""
+
+    height: int
+    hashes: tuple[Hash, Hash]
+    """32 bytes each: the two blocks."""
+    signers: tuple[PublicKey, ...]
+    """Members that signed both."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingFailed:
     """Training failed: this peer posts nothing in this phase."""
 
@@ -130,6 +141,7 @@ Notice = (
     | SilenceOver
     | Contradicted
     | HeadUnconfirmed
+    | HeadConflicts
     | TrainingFailed
     | Skipped
 )

@@ -18,6 +18,8 @@ from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.following.announcing import Announcing
 from fedchain.node.core.following.catching_up import CatchingUp
 from fedchain.node.core.following.gathering import Gathering
+from fedchain.node.core.following.light_joining import Waypoint
+from fedchain.node.core.following.proving import Proving
 from fedchain.node.core.following.refill import Refill
 from fedchain.node.core.membership.changes import Changes
 from fedchain.node.core.mining import Mining
@@ -41,6 +43,8 @@ class Conduct:
     """The store of the parts that posts list by reference; None if posts are whole."""
     replays: bool = False
     """Whether every missed aggregate is recomputed, instead of joining at the head."""
+    waypoint: Waypoint | None = None
+    """Height and hash of a block that the chain has to contain, where members change: an invitation names it."""
     backfills: bool = False
     """Whether older blocks are fetched in the background after joining."""
     refills: bool = False
@@ -85,8 +89,14 @@ class Parts:
         self.foreseeing = Foreseeing(context, self.voting, self.contributing.is_occupied, is_wanted=conduct.foresees)
         self.gathering = Gathering(context, conduct.wait_for)
         self.catching_up = CatchingUp(
-            context, self.blocks, self.says_nothing, replays=conduct.replays, backfills=conduct.backfills
+            context,
+            self.blocks,
+            self.says_nothing,
+            replays=conduct.replays,
+            backfills=conduct.backfills,
+            waypoint=conduct.waypoint,
         )
+        self.proving = Proving(context)
         self.refill = Refill(context, is_wanted=conduct.refills)
         self.answers = Answers(context, self.bulk)
         self.announcing = Announcing(context, self.answers, self.voting)

@@ -17,6 +17,8 @@ from fedchain.network.messages import (
     EvidenceMessage,
     FinalMessage,
     GetContent,
+    GetLight,
+    LightMessage,
     Message,
     Payloads,
     PostMessage,
@@ -87,6 +89,8 @@ class Reception:
             Payloads: self._on_payloads,
             Chunk: self._on_chunk,
             GetContent: self._on_get_content,
+            LightMessage: self._on_light,
+            GetLight: self._on_get_light,
         }
         self._results: dict[type[Job], Callable[[Any, Any], Follows]] = {
             CheckPost: self._on_checked,
@@ -153,8 +157,9 @@ class Reception:
             parts.changes.on_tick()
             parts.sessions.on_tick(is_listening=parts.twins.is_listening)
             parts.announcing.on_tick()
-            parts.catching_up.on_tick()
+            has_joined = parts.catching_up.on_tick()
             parts.refill.on_tick()
+            return _new_head_if(has_joined)
         return Follows.ADVANCE
 
     # messages
@@ -219,6 +224,15 @@ class Reception:
         chunk = nothing if is_withheld else self._context.contents.chunk(peer, question)
         if chunk is not None:
             self._context.emit(Send(peer, chunk))
+        return Follows.NOTHING
+
+    def _on_light(self, peer: PublicKey, message: LightMessage) -> Follows:
+        return _new_head_if(self._parts.catching_up.on_light(peer, message))
+
+    def _on_get_light(self, peer: PublicKey, question: GetLight) -> Follows:
+        answer = self._parts.proving.answer(question)
+        if answer is not None:
+            self._context.emit(Send(peer, answer))
         return Follows.NOTHING
 
     def _on_question(self, peer: PublicKey, question: ChainQuestion) -> Follows:

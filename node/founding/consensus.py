@@ -65,8 +65,8 @@ class Consensus:
     """Hashes behind the first block, on average; the difficulty of later ones follows mining_s."""
     proof_function: Literal["scrypt", "sha256d"] = "scrypt"
     """Hash of the proof of work: scrypt or sha256d."""
-    payload_mib_max: Annotated[int, Range(0, 1024)] = 0
-    """Mebibytes of one post at most; 0: as much as the model needs, at least 64."""
+    payload_mib_max: Annotated[int, Range(0, 2048)] = 0
+    """Mebibytes of one post at most; 0: as much as the model needs, at least 64. More than 1024 need version 3."""
     inline_kib_max: Annotated[int, Range(0, 256)] = 64
     """Kibibytes up to which a post travels inside the message that announces it."""
     retention_blocks: Blocks = 1_000

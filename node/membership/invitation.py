@@ -129,6 +129,11 @@ class Invitation:
         """Height of the inviter's head."""
         return 0 if self.head is None else self.head[0].height
 
+    @property
+    def waypoint(self) -> tuple[int, Hash]:
+        """Height and hash of the inviter's head, which the newcomer's chain has to contain."""
+        return self.height, self.voucher.head
+
     def request_of(self, key: PrivateKey) -> Change:
         """The change by which ``key`` joins, or replaces a lost one, on this invitation; the same each time."""
         said = self.voucher

@@ -280,9 +280,12 @@ def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None, is_
     try:
         with Store.open(folder / CHAIN_FOLDER, genesis, read_only=True) as store:
             head = store.head()
+            height = 0 if head is None else head.block.header.height
+            proof = store.path_certificates(height)
     except NotFound:
         return f"{folder} is free for a new chain"
-    return f"{folder} has this federation's chain, height {0 if head is None else head.block.header.height}"
+    proven = f", which {counted(proof, 'certificate')} from the founding document on prove" if proof else ""
+    return f"{folder} has this federation's chain, height {height}{proven}"
 
 
 def _head_of(folder: Path, genesis: Genesis) -> State | None:

@@ -20,6 +20,7 @@ from fedchain.node.core.notices import (
     ClockOff,
     Contradicted,
     Convicted,
+    HeadConflicts,
     HeadUnconfirmed,
     Listening,
     NotBelieved,
@@ -277,6 +278,17 @@ def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:
                 "a far head is not confirmed height=%(height)d: %(members)d of %(required)d members say so; following "
                 "block by block until then",
                 {"height": height, "members": members, "required": required},
+            )
+        case HeadConflicts(height, hashes, signers):
+            log.error(
+                "two blocks are certified height=%(height)d: %(one)s and %(other)s, both signed by %(signers)s; more "
+                "members lie than the federation bears, and this node joins neither chain. Ask the others",
+                {
+                    "height": height,
+                    "one": hashes[0].hex(),
+                    "other": hashes[1].hex(),
+                    "signers": ", ".join(map(address, signers)) or "nobody",
+                },
             )
         case TrainingFailed(round_number, reason):
             log.error("nothing is contributed to round %d: %s", round_number, reason)

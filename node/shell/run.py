@@ -90,7 +90,6 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     raise_file_limit(len(genesis.members))
     if config.wait_for > len(genesis.members):
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
-    checks = Checks(genesis, rules_of(genesis), failures=LoggedFailures())
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
     folder = Path(config.data)
     secure_folder(folder)
@@ -99,6 +98,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal,
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
+        checks = Checks(genesis, rules_of(genesis, store.spools), failures=LoggedFailures())
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
         has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, watch), backend="trio")
     if has_next:
@@ -218,6 +218,7 @@ async def _serve(
                     recent_size_max=config.recent_mib * 2**20,
                     wait_for=config.wait_for,
                     foresees=config.train_ahead,
+                    waypoint=None if invitation is None or not invitation.height else invitation.waypoint,
                 )
                 contact = Contact(network, network, blame)
                 service = Service(genesis, key, checks, disk, contact, training, conduct)

@@ -28,6 +28,7 @@ from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.files.spool import path_of
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer
 from fedchain.learning.executors.executor import Question as TrainingQuestion
@@ -393,12 +394,16 @@ class Service:
                 self.handle(NotContributed(effect.round, effect.phase, ""))
 
     def _foresee(self) -> None:
-        """Train on what a candidate would leave behind while votes travel. Nothing is said of it until it is asked."""
+        """Train on what a candidate would leave behind while votes travel. Nothing is said of it until it is asked.
+
+        Not on large knowledge: its file goes with the candidate, and what is set aside of a model takes another one.
+        """
         state = self.node.foreseen()
         if state is None or self._tasks is None:
             return
         key = state.round, state.phase, state.knowledge_root
-        if key != self._foreseen and (knowledge := self.node.content(state.knowledge_root)) is not None:
+        knowledge = self.node.content(state.knowledge_root)
+        if key != self._foreseen and knowledge is not None and path_of(knowledge) is None:
             self._foreseen = key
             name = phase_rule(self.genesis, state).name
             self._start(self._training.foresee, self._question(name, state.round, knowledge, state))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from fedchain.chain.block import Block, Header, sign_block
 from fedchain.chain.post import Post, sign_post
-from fedchain.chain.roster import draw
+from fedchain.chain.roster import draw, seed_of_electors
 from fedchain.chain.state import State, expected_contributors, patience_of, posts_required
 from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import CandidateMessage, VoteMessage
@@ -217,7 +217,10 @@ class HashLeaver(Adversary):
 
 
 class Grinder(Adversary):
-    """Throws away solutions whose hash draws too few of its coalition into the next committee, and mines on."""
+    """Throws away solutions after which too few of its coalition are in the next committee, and mines on.
+
+    From version 3 on all solutions of a height draw the same members, and it only loses blocks.
+    """
 
     def listen(self, event: Event) -> Sequence[Event]:
         """Let its node see a solution only if more of the coalition are drawn than a committee bears."""
@@ -236,8 +239,10 @@ class Grinder(Adversary):
         return self.is_running and self.node.is_mining(header)
 
     def _is_good(self, block_hash: Hash) -> bool:
-        roster, size = self.node.head.roster, self.node.head.rules.committee_size
+        head = self.node.head
+        roster, size = head.roster, head.rules.committee_size
         active = tuple(member for member in roster.members if roster.is_active(member))
-        drawn = draw(active, size, block_hash + b"committee", roster.seats if self.node.head.records else None)
+        seed = seed_of_electors(self.genesis, head.height + 2, block_hash)
+        drawn = draw(active, size, seed, roster.seats if head.records else None)
         own = {key.public_key for key in self.coalition.keys}
         return len(drawn & own) > self.genesis.fault_model.faulty(len(drawn))

@@ -31,7 +31,8 @@ class _Place:
     due: tuple[int, str] | None = None
     """The round from which a change holds, and its kind."""
     since: int = 0
-    """The round of the last such change; a fixed aggregator is a place with the lowest."""
+    """The round of the last such change, or from which on it lost the role of a fixed aggregator. The place with the
+    lowest has that role."""
     begun_ms: int = 0
     """When it began to count; 0 of founders. For four timeouts from then on its silence has no consequence."""
 
@@ -52,6 +53,8 @@ class Sets:
     _places: list[_Place] = field(init=False)
     _rules: dict[str, Any] = field(init=False)
     _coming: list[tuple[int, dict[str, int | str]]] = field(init=False, default_factory=list)
+    _aggregator: _Place | None = field(init=False, default=None)
+    """The fixed aggregator before the newest block; None where the founding document wants none."""
 
     def __post_init__(self) -> None:
         self._places = [_Place([key], True) for key in genesis_state(self.genesis).roster.members]
@@ -76,21 +79,28 @@ class Sets:
         found = [f"{len(active ^ said)} members count, or do not"] if active != said else []
         if tuple(place.keys[-1] for place in self._places) != state.roster.members:
             found.append("places have other keys")
+        if (place := self._fixed_aggregator()) and place.keys[-1] != state.roster.eldest:
+            found.append(f"{place.keys[-1].hex()[:16]} is the fixed aggregator")
         return found + [
             f"{name} is {said}, {value} is in force"
             for name, value in self._rules.items()
             if (said := _said(state.rules, name)) != value
         ]
 
+    def _fixed_aggregator(self) -> _Place | None:
+        if self.genesis.aggregator is not AggregatorRule.FIXED:
+            return None
+        counting = [place for place in self._places if place.counts and not place.is_convicted]
+        return min(counting, key=lambda place: place.since, default=None)
+
     def _hear(self, before: State, block: Block, certificate: Certificate | None) -> None:
         heard = {post.sender for post in block.transactions}
         voted = {vote.voter for vote in certificate.votes} if certificate else set()
         phases = self.genesis.phases_of(before.round)
         own = [phase.by is Contributor.AGGREGATOR for phase in phases]
-        counting = [place for place in self._places if place.counts and not place.is_convicted]
-        relied_on = min(counting, key=lambda place: place.since, default=None)
+        self._aggregator = self._fixed_aggregator()
         for place in self._places:
-            if place is relied_on and self.genesis.aggregator is AggregatorRule.FIXED and any(own):
+            if place is self._aggregator and any(own):
                 if own[before.phase]:  # all others wait for what it posts there
                     place.silent = 0 if place.keys[-1] in heard else place.silent + len(phases)
                 continue
@@ -125,7 +135,7 @@ class Sets:
                     place.due = None
 
     def _begin(self, round_number: int, now_ms: int) -> None:
-        self._send_away(now_ms)
+        self._send_away(round_number, now_ms)
         for place in self._places:
             if place.due is not None and place.due[0] <= round_number:
                 place.counts = place.due[1] == "comes"
@@ -137,7 +147,7 @@ class Sets:
                 self._rules |= values
         self._coming = [item for item in self._coming if item[0] > round_number]
 
-    def _send_away(self, now_ms: int) -> None:
+    def _send_away(self, round_number: int, now_ms: int) -> None:
         patience = self._rules["away_after"] * len(self.genesis.phases)
         active = [place for place in self._places if place.counts and not place.is_convicted]
         leaving = sum(place.due is not None and place.due[1] != "comes" for place in self._places if place.counts)
@@ -146,8 +156,11 @@ class Sets:
         grace_ms = 4 * self._rules["phase_timeout_ms"]
         begun = [place for place in active if now_ms - place.begun_ms >= grace_ms]
         silent = [place for place in begun if place.due is None and place.silent >= patience > 0]
-        for place in sorted(silent, key=lambda place: -place.silent)[:room]:
+        silent.sort(key=lambda place: -place.silent)
+        for place in silent[:room]:
             place.counts, place.silent = False, 0
+        if self._aggregator in silent[room:]:
+            self._aggregator.since = round_number
 
 
 def _said(rules: Genesis, name: str) -> Any:

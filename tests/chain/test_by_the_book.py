@@ -117,7 +117,7 @@ def test_each_member_s_difficulty_is_this() -> None:
     for vector in section["weights"]:
         assert book.weights_after(vector["weights"], vector["miner"]) == vector["weights_after"]
     for before, block in zip(section["states"], section["blocks"][1:], strict=False):
-        members, header = unpack(before)[12], unpack(block)[0]
+        members, header = unpack(before)[11], unpack(block)[0]
         active = {record[0]: record[6] - 12 for record in members if record[1] == 0}
         assert header[10] == book.bits_of(unpack(before)[7], active[header[11]], list(active.values()))
 
@@ -127,6 +127,9 @@ def test_draws_and_quorums_are_these() -> None:
         members = [bytes.fromhex(member) for member in vector["members"]]
         drawn = book.draw(members, vector["count"], bytes.fromhex(vector["seed"]))
         assert sorted(member.hex() for member in drawn) == vector["drawn"]
+    for vector in PUBLISHED["version_3"]["draws"]:
+        chain_id, places = bytes.fromhex(vector["chain_id"]), vector["places"]
+        assert book.draw_places(places, vector["count"], chain_id, vector["what"], vector["number"]) == vector["drawn"]
     for vector in PUBLISHED["quorums"]:
         count = vector["electors"]
         assert book.faulty(count) == vector["byzantine_faulty"]

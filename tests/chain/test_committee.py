@@ -8,6 +8,7 @@ import pytest
 
 from fedchain.chain.genesis import FaultModel
 from tests.support.chain.committee import captured_share
+from tests.support.chain.grinding import BY_HASH, BY_HEIGHT, BY_REVEAL, wanted_share
 from tests.support.paths import DOCS
 
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
@@ -43,6 +44,18 @@ def test_the_documentation_says_what_is_computed() -> None:
         share = captured_share(_number(members), _number(liars), int(committee))
         assert int(bearable) == FaultModel.BYZANTINE.faulty(int(committee))
         assert text.strip() == written(share), f"{members} members, {liars} liars, committee of {committee}"
+
+
+def test_whoever_mines_chooses_committees_unless_heights_draw_them() -> None:
+    """Six of twenty members mine no block after which not more than two of them would be in a committee of seven."""
+    chance = float(captured_share(20, 6, 7))
+    by_hash, by_reveal, by_height = (
+        wanted_share(drawn_by, 20, 6, chance, 4_000, seed=2) for drawn_by in (BY_HASH, BY_REVEAL, BY_HEIGHT)
+    )
+    # They mine three of ten blocks in the long run, and want each of these.
+    for share in (by_hash, by_reveal):
+        assert share == pytest.approx(0.3 + 0.7 * chance, rel=0.1)
+    assert by_height == pytest.approx(chance, rel=0.1)
 
 
 def written(share: Fraction) -> str:

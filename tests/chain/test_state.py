@@ -150,6 +150,15 @@ def test_the_seed_changes_with_the_round_not_with_the_phase() -> None:
     assert builder.states[second.hash].round_seed == builder.states[third.hash].round_seed == second.hash
 
 
+def test_a_state_of_members_that_change_holds_no_seed() -> None:
+    chain = living(4)
+    chain.extend_many(2)
+    for state in chain.states.values():
+        assert state.round_seed == b""
+        assert decode_state(chain.genesis, state.encode()) == state
+        assert decode(state.encode(), STATE_SIZE_MAX)[11] == [record.to_record() for record in state.records]
+
+
 def test_work_adds_up() -> None:
     builder = ChainBuilder(genesis(2, initial_bits=bits_from_attempts(10)))
     blocks = builder.extend_many(3)

@@ -428,5 +428,9 @@ def test_nobody_joins_by_a_state_where_members_change() -> None:
     chain = living(4)
     block = chain.extend_many(3)[-1]
     data, certificate = chain.states[block.header.parent_hash].encode(), chain.certificate(block)
-    with pytest.raises(UnknownParent, match="only the blocks from the founding on"):
+    with pytest.raises(UnknownParent, match="only certificates from the founding on"):
         judge_joined(chain.genesis, data, block, certificate, is_valid_signature, is_confirmed=True)
+    with pytest.raises(UnknownParent, match="only certificates from the founding on"):
+        judge_joined(chain.genesis, data, block, certificate, is_valid_signature, proven=block.header.parent_hash)
+    after = judge_joined(chain.genesis, data, block, certificate, is_valid_signature, proven=block.hash)
+    assert after == chain.state

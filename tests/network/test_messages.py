@@ -27,10 +27,12 @@ from fedchain.network.messages import (
     GetCertificate,
     GetContent,
     GetFinal,
+    GetLight,
     GetPayloads,
     GetPosts,
     GetVotes,
     HeldVotes,
+    LightMessage,
     Message,
     Payloads,
     PostMessage,
@@ -43,6 +45,7 @@ from fedchain.network.messages import (
 from fedchain.network.session import sign_session
 from tests.support.chain.builders import ChainBuilder, genesis, keys, payload
 from tests.support.chain.changes import joining, living
+from tests.support.chain.light import light
 
 HASH = bytes(range(32))
 
@@ -52,6 +55,8 @@ def _messages() -> dict[str, Message]:
     first, second = builder.extend_many(2)
     certificate, chain_id = builder.certificate(second.hash), builder.genesis.chain_id
     votes = [sign_vote(keys(1)[0], chain_id, (3, 0, VoteKind.PREVOTE), item) for item in (HASH, HASH[::-1])]
+    changing = living(4)
+    changing.extend_many(2)
     held = (HeldVotes(VoteKind.PRECOMMIT, 1, b"\x01"), HeldVotes(VoteKind.PREVOTE, 0, b""))
     return {
         "post": PostMessage(first.transactions[0], payload(1)),
@@ -65,6 +70,10 @@ def _messages() -> dict[str, Message]:
         "status without a lock": Status(7, HASH, b"", (), (), None),
         "change": ChangeMessage(joining(living(4), 4)),
         "get final": GetFinal(3, 16),
+        "get light": GetLight(3, 1, 16),
+        "light": LightMessage(2, light(changing, changing.tip)),
+        "first light": LightMessage(1, light(changing, changing.blocks[changing.tip].header.parent_hash)),
+        "no light": LightMessage(3, None),
         "final": FinalMessage(second, certificate),
         "get posts": GetPosts(3, 1, b"\x05"),
         "get votes": GetVotes(3, VoteKind.PRECOMMIT, 2, b"\x05"),
@@ -96,10 +105,10 @@ def test_a_message_comes_back_as_it_was_sent(name: str) -> None:
 
 def test_every_kind_has_a_number_of_its_own_and_is_tested() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
-    assert sorted(kind.KIND for kind in kinds) == list(range(1, 19))
+    assert sorted(kind.KIND for kind in kinds) == list(range(1, 21))
 
 
-@pytest.mark.parametrize("kind", [0, 19, 2**63])
+@pytest.mark.parametrize("kind", [0, 21, 2**63])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
     with pytest.raises(InvalidEncoding, match="message type"):
         decode_message(encode([kind, []]))

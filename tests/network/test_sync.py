@@ -287,3 +287,34 @@ def test_who_says_that_it_is_far_below_the_others_comes_last() -> None:
     for peer, height in ((LIAR, 8), (SECOND_LIAR, 8), (HONEST, 100), (OTHER, 100)):
         catch_up.claim(peer, height)
     assert [peer for peer, _ in catch_up.ask(0, 0, 8)] == [HONEST, OTHER]
+
+
+def test_where_members_may_have_come_strangers_are_asked_and_have_no_say() -> None:
+    catch_up = CatchUp([HONEST, OTHER, LIAR, SECOND_LIAR], 1, hears_all=True)
+    catch_up.claim(STRANGER, FAR)
+    catch_up.claim(bytes([10]) * 32, FAR)
+    catch_up.claim(HONEST, FAR)
+    assert catch_up.confirmed == 0, "f + 1 members have to say so"
+    assert (catch_up.claims_above(0), catch_up.claimed_by(1), catch_up.highest) == (1, FAR, FAR)
+    assert STRANGER in [peer for peer, _ in catch_up.ask(0, 0, 8)]
+    catch_up.claim(OTHER, 7)
+    assert catch_up.confirmed == 7, "two of them say that it has come so far"
+    catch_up.drop(bytes([10]) * 32)
+    catch_up.claim(OTHER, FAR)
+    assert catch_up.confirmed == FAR
+    catch_up.track([STRANGER, HONEST], 0)
+    assert catch_up.claims_above(0) == 2, "those that came have a say now, and those that went have none"
+    catch_up.claim(HONEST, FAR + 1)
+    assert catch_up.confirmed == FAR + 1
+
+
+def test_who_goes_on_towards_its_head_has_as_long_again() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(HONEST, FAR)
+    catch_up.claim(OTHER, 0)
+    assert catch_up.ask(0, 0, 8) == [(HONEST, GetFinal(FAR, 1))]
+    catch_up.goes_on(HONEST, STALL_MS - 1)
+    catch_up.goes_on(OTHER, STALL_MS - 1)
+    assert catch_up.ask(0, STALL_MS, 8) == []
+    assert catch_up.ask(0, 2 * STALL_MS - 1, 8) == []
+    assert catch_up.ask(0, 2 * STALL_MS - 1 + PASSED_OVER_MS, 8) == [(HONEST, GetFinal(FAR, 1))]

@@ -32,11 +32,11 @@ from fedchain.chain.membership.weights import reweigh, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
-from fedchain.chain.roster import draw
+from fedchain.chain.roster import draw, seed_of_contributors, seed_of_electors
 from fedchain.chain.state import State
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
-from fedchain.crypto.hashing import HASH_SIZE, sha256
+from fedchain.crypto.hashing import ZERO_HASH, sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
 from tests.support.chain.builders import ChainBuilder, keys
@@ -177,6 +177,8 @@ def _not_written(value: Any) -> tuple[str, ...]:
             return ("turnout",)
         case State() if not value.records:
             return ("records", "owed", "amendments")
+        case State():
+            return ("round_seed",)
     return ()
 
 
@@ -219,17 +221,36 @@ def _version_3() -> dict[str, Any]:
         "states": [_state(chain.states[block.hash]) for block in blocks],
         "light_blocks": [_trusting(chain.genesis, light(chain, block.hash)) for block in blocks],
         "refused_light_blocks": [plain({"about": what, "bytes": lie.encode()}) for what, lie in _set_lies(chain)],
-        "member_sets": [_member_set(MemberSet(chain.genesis.members, tuple(range(5)), size)) for size in (None, 0, 3)],
+        "member_sets": [
+            _member_set(chain.genesis, MemberSet(chain.genesis.members, tuple(range(5)), size)) for size in (None, 0, 3)
+        ],
         "light_blocks_of_another_committee": _other_committee(chain.genesis),
         "bits": [_weighed(bits, weights) for bits, weights in WEIGHTS],
         "weights": [_reweighed(weights, miner) for _, weights in WEIGHTS for miner in range(len(weights))],
+        "draws": list(_drawn_places(chain.genesis)),
     }
 
 
-def _member_set(members: MemberSet) -> dict[str, Any]:
-    """A member set, and the electors that it gives the block below which all bytes of the hash are 0."""
+def _drawn_places(genesis: Genesis) -> Iterator[dict[str, Any]]:
+    """Places drawn by a height, of electors, and by a round, of contributors."""
+    seats = {key.public_key: seat for seat, key in enumerate(keys(300))}
+    for places in ((0, 1, 2, 3, 4), (0, 2, 3, 5, 8, 255, 256, 299)):
+        members = tuple(key for key, seat in seats.items() if seat in places)
+        for number in (1, 2, 300, 2**32):
+            seeds = {
+                "committee": seed_of_electors(genesis, number, ZERO_HASH),
+                "contributors": seed_of_contributors(genesis, number, ZERO_HASH),
+            }
+            for what, seed in seeds.items():
+                drawn = sorted(seats[key] for key in draw(members, 3, seed, seats))
+                said = {"chain_id": genesis.chain_id, "what": what, "number": number, "places": list(places)}
+                yield plain(said | {"count": 3, "drawn": drawn})
+
+
+def _member_set(genesis: Genesis, members: MemberSet) -> dict[str, Any]:
+    """A member set, and the electors that it gives height 7."""
     size, places = members.committee_size or 0, dict(zip(members.members, members.places, strict=True))
-    electors = draw(members.members, size, bytes(HASH_SIZE) + b"committee", places)
+    electors = draw(members.members, size, seed_of_electors(genesis, 7, ZERO_HASH), places)
     return plain(  # type: ignore[no-any-return]
         {"fields": members, "bytes": encode(members.to_record()), "hash": members.root, "electors": electors}
     )

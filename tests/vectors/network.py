@@ -18,11 +18,13 @@ from fedchain.network.messages import (
     GetCertificate,
     GetContent,
     GetFinal,
+    GetLight,
     GetPayloads,
     GetPosts,
     GetVotes,
     GossipMessage,
     HeldVotes,
+    LightMessage,
     Message,
     Payloads,
     PostMessage,
@@ -32,7 +34,9 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.network.session import sign_session
-from tests.support.chain.changes import joining, living
+from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.changes import joining, living, living_genesis
+from tests.support.chain.light import light
 from tests.vectors.chain import plain
 from tests.vectors.small_chain import KEYS, VectorChain, vector_chain
 
@@ -84,6 +88,11 @@ def messages() -> Iterator[Message]:
     answer = sign_session(KEYS[0], chain.genesis.chain_id, numbers[1], heard=numbers[0], height=1, sequence=3)
     yield SessionMessage(answer)
     yield ChangeMessage(joining(living(4), 4))
+    yield GetLight(2, 0, 4)
+    changing = ChainBuilder(living_genesis(4))
+    changing.extend_many(2)
+    yield LightMessage(2, light(changing, changing.tip))
+    yield LightMessage(3, None)
 
 
 def fields_of(message: Message) -> dict[str, Any]:

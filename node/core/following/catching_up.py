@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, Invalid, OutOfWindow, Refused
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Payloads, Status
+from fedchain.network.messages import LightMessage, Payloads, Status
 from fedchain.network.sync import Wanted
 from fedchain.node.core.answers import finals_that_fit
 from fedchain.node.core.block_import import BlockImport
@@ -15,6 +16,8 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.following.backfill import Backfill
 from fedchain.node.core.following.finals_ahead import FinalsAhead, HandedOut
 from fedchain.node.core.following.joining import Joining
+from fedchain.node.core.following.light_joining import LightJoining, Waypoint
+from fedchain.node.core.following.proving import Proving
 from fedchain.node.core.following.replay import Replay
 from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 from fedchain.node.core.ledger import WINDOW
@@ -33,6 +36,7 @@ class CatchingUp:
         is_silent: whether nothing may be signed in our own name.
         replays: whether every missed aggregate is recomputed; then the peer never joins at a head.
         backfills: whether older blocks are fetched after joining.
+        waypoint: height and hash of a block that the chain has to contain, where members change.
     """
 
     def __init__(
@@ -43,10 +47,13 @@ class CatchingUp:
         *,
         replays: bool,
         backfills: bool,
+        waypoint: Waypoint | None = None,
     ) -> None:
         self._context, self._blocks, self._replays = context, blocks, replays
         self._backfill = Backfill(context, is_wanted=backfills)
-        self._joining = Joining(context, blocks, is_silent)
+        self._joining: Joining | LightJoining = Joining(context, blocks, is_silent)
+        if context.genesis.version >= CHANGES_VERSION:
+            self._joining = LightJoining(context, blocks, Proving(context), waypoint)
         self._ahead = FinalsAhead(context)
         self._replay = Replay(context, blocks, self._ahead)
 
@@ -60,15 +67,16 @@ class CatchingUp:
         elif status.head_hash == context.head.block_hash:
             context.fetch_knowledge(peer)
 
-    def on_tick(self) -> None:
-        """Ask again for everything that is missing."""
+    def on_tick(self) -> bool:
+        """Ask again for everything that is missing; returns whether we joined at a head meanwhile."""
         context = self._context
         self._ask()
-        self._joining.on_tick()
+        has_joined = self._note_joined(self._joining.on_tick())
         self._backfill.on_tick()
         self._replay.on_tick()
         if context.peers:
             context.fetch_knowledge(next(iter(context.peers)))
+        return has_joined
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
         """Take a final block; returns whether it moved our head. Raises Refused."""
@@ -101,6 +109,16 @@ class CatchingUp:
         if self._replays:
             self._replay.verify(found)
         return self.advance()
+
+    def on_light(self, peer: PublicKey, message: LightMessage) -> bool:
+        """Take a light block that leads to a head; returns whether we joined there. Raises Refused."""
+        if self._replays or not isinstance(self._joining, LightJoining):
+            raise OutOfWindow("light block", "none was asked for")
+        try:
+            has_joined = self._joining.on_light(peer, message)
+        finally:
+            self._ask()
+        return self._note_joined(has_joined)
 
     def _final(self, height: int) -> Hash | None:
         """The block that is known to be final at a height; None if there is none."""
@@ -178,6 +196,8 @@ class CatchingUp:
 
     def _ask(self) -> None:
         context, count = self._context, finals_that_fit(self._context.head)
+        if not self._replays and self._joining.is_occupied:
+            return
         if not self._replays:
             gap_max = JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63
             context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max, count))

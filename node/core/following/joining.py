@@ -3,8 +3,8 @@
 If every member votes, certificate and state prove themselves: a state's members are the founders, and a member without
 a vote in it has lost its vote by its own signatures. If voters are drawn by a block's hash, a forged state could draw
 them. If so few are drawn that all may be liars, more members than may lie have to hand out the same block. Until as
-many announce such a head, this peer follows the chain block by block, which requires no trust. So it does where the
-founding document lets members change: the blocks between say who they are.
+many announce such a head, this peer follows the chain block by block, which requires no trust. Where the founding
+document lets members change, see ``light_joining.py``.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,6 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import Refused, UnknownParent
 from fedchain.chain.light.far_final import may_be_drawn_by_liars, validate_far_final
-from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import state_size_max
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey, Signature
@@ -71,11 +70,14 @@ class Joining:
         self._confirms_since_ms: int | None = None  # since when enough members to confirm one announce a far head
         self._is_told = False  # whether the operator was told at this height that confirmation is missing
 
+    @property
+    def is_occupied(self) -> bool:
+        """Whether nothing else is to be asked for: never, several heads may wait."""
+        return False
+
     def may_join(self, gap: int) -> bool:
         """Whether to ask for heads more than ``gap`` blocks above ours, because they could be proved to us."""
         context, now_ms = self._context, self._context.now.ms
-        if context.genesis.version >= CHANGES_VERSION:  # only the blocks between say who the members are by then
-            return False
         if not self._needs_confirmation:
             return True
         if context.catch_up.confirmed <= context.head.height + gap:
@@ -110,8 +112,11 @@ class Joining:
             if head.height <= height:
                 self._ask(head)
 
-    def on_tick(self) -> None:
-        """Ask others in place of members that have not answered; tell a silent node's operator what it waits for."""
+    def on_tick(self) -> bool:
+        """Ask others in place of members that have not answered; tell a silent node's operator what it waits for.
+
+        Returns whether we joined: never, for that takes a block or a state to come.
+        """
         context = self._context
         for head in self._waiting.values():
             self._ask(head)
@@ -121,6 +126,7 @@ class Joining:
         if unconfirmed and self._is_silent() and not self._is_told and context.since_head_ms >= CONFIRM_MS:
             self._is_told = True
             context.tell(unconfirmed)
+        return False
 
     def unconfirmed(self) -> HeadUnconfirmed | None:
         """The head that more members have to confirm before we join there; None if there is none."""

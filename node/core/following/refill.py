@@ -71,7 +71,9 @@ class Refill:
 
     def __init__(self, context: Context, *, is_wanted: bool) -> None:
         self._context, self._is_wanted = context, is_wanted
-        self._downloads = Downloads(max(context.genesis.knowledge_size_max, PART_SIZE_MAX))
+        self._downloads = Downloads(
+            max(context.genesis.knowledge_size_max, PART_SIZE_MAX), spools=context.contents.spools
+        )
         self._missing: dict[Hash, _Missing] = {}  # in the order in which they are fetched
         self._later: deque[tuple[int, Hash, _Missing]] = deque()  # contents that no peer had, and when to ask again
         # All blocks between these two heights were examined.
@@ -95,7 +97,10 @@ class Refill:
         self._ask()
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
-        """Take a chunk; returns whether only the refill fetches its content. Raises InvalidPayload if ``peer`` lied."""
+        """Take a chunk; returns whether only the refill fetches its content.
+
+        Raises InvalidPayload if ``peer`` lied, LimitReached if the disk refuses it.
+        """
         context, now_ms = self._context, self._context.now.ms
         if chunk.content_hash not in self._downloads:
             return False

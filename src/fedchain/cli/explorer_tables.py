@@ -24,7 +24,7 @@ from fedchain.wording import counted, printable
 MATRIX_SIZE_MAX = 12
 """Classes whose cosines fit beside each other on a screen."""
 
-_TOLD = ("contents", "could_vote", "records")
+_TOLD = ("contents", "could_vote", "path_certificates", "records")
 """Fields that a sentence reports, or that the voters and the genesis document tell."""
 
 _INLINE = ("summary", "post")
@@ -80,6 +80,8 @@ def render(
         elif isinstance(answer, ChainAudit) and item.name == "blocks":
             yield from _verdicts(answer.blocks, show)
             yield _what_was_read(answer)
+            if answer.path_certificates:
+                yield _what_proves_it(answer)
         elif is_dataclass(value) and item.name not in _INLINE:
             yield _title(_label(item.name))
             rows = _rows(value, show)
@@ -112,6 +114,14 @@ def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[Rendera
 def _what_was_read(audit: ChainAudit) -> str:
     read = f"{audit.records:,} stored records and {audit.contents:,} contents"
     return f"{read}: {'all as they were written' if not audit.damaged else f'{len(audit.damaged)} damaged'}"
+
+
+def _what_proves_it(audit: ChainAudit) -> str:
+    """How the head follows from the founding document, where the members that certified it may be others by now."""
+    proof = f"{counted(audit.path_certificates, 'certificate')} from the founding document on prove the head"
+    if audit.base == 1:
+        return proof
+    return f"{proof}; blocks below height {audit.base} are not held, and that block's hash stands in the ones above"
 
 
 def _rows(answer: Any, show: "_Format") -> dict[str, str]:

@@ -118,7 +118,7 @@ def test_another_key_of_a_member_is_in_the_set_of_the_next_height(committee: int
 
 
 @pytest.mark.parametrize("committee", [1, 3, 5])
-def test_committees_are_drawn_from_the_set_by_the_block_below(committee: int) -> None:
+def test_committees_are_drawn_from_the_set_by_their_height(committee: int) -> None:
     chain = moved(8, 6, committee_size=committee)
     found = bisect(chain.genesis, trust_genesis(chain.genesis), Server(chain), 6, is_valid_signature)
     assert found.trusted == walked(chain, 6)

@@ -20,12 +20,14 @@ from fedchain.chain.membership.change import (
     changes_root,
     propose_removal,
     sign_change,
+    sign_rekey,
 )
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.membership.rules import approvals_required, validate_approvals, validate_change, validate_room
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
+from fedchain.simulator.oracles.sets import Sets
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.changes import UNTIL, approved, joining, living, own
 
@@ -253,6 +255,39 @@ def test_a_fixed_aggregator_whose_phase_stays_empty_is_followed_though_it_posts_
     assert chain.state.roster.aggregator_of(chain.state.round) == second, "the role does not go back with it"
 
 
+def test_where_nobody_may_go_a_fixed_aggregator_whose_phase_stays_empty_loses_its_role_alone() -> None:
+    chain = living(4, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=2)
+    sets, members = Sets(chain.genesis), chain.genesis.members
+
+    def follow(**fields: Any) -> None:
+        before = chain.state
+        sets.follow(before, chain.extend(**fields))
+        assert sets.differences(chain.state) == []
+
+    aggregators: list[bytes] = []
+    for _ in range(4):
+        for _ in range(2):
+            follow()
+            aggregators += chain.state.roster.contributors
+            follow(posts=())
+    assert aggregators == [member for member in members for _ in range(2)]
+    assert [record.standing for record in chain.state.records] == [Standing.ACTIVE] * 4
+    for _ in range(3):
+        follow()
+        assert chain.state.roster.contributors == {members[0]}, "all have failed, and it did so first"
+        follow()
+    assert decode_state(chain.genesis, chain.state.encode()) == chain.state
+
+
+def test_a_fixed_aggregator_that_failed_and_takes_another_key_does_not_get_its_role_back() -> None:
+    chain = living(4, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=1)
+    chain.extend()
+    rekey = sign_rekey(keys(1)[0], keys(9)[8], chain.genesis.chain_id, sequence=0, until=UNTIL)
+    chain.extend(posts=(), changes=[rekey])
+    assert chain.state.roster.eldest == chain.genesis.members[1]
+    assert (chain.state.records[0].key, chain.state.records[0].round) == (keys(9)[8].public_key, 2)
+
+
 def test_a_fixed_aggregator_that_is_convicted_is_followed() -> None:
     chain = living(aggregator=AggregatorRule.FIXED, phases=ITS_OWN)
     chain.extend(evidence=[double_vote(keys(1)[0], chain.genesis, 1, attempt=3)])
@@ -443,6 +478,12 @@ def test_nobody_goes_away_below_four() -> None:
     silent_for(chain, 2, 4)
     assert chain.state.records[2].standing is Standing.ACTIVE
     assert chain.state.records[2].idle == 4
+
+
+def test_whoever_is_silent_and_has_no_role_counts_since_when_it_did() -> None:
+    chain = living(4, away_after=1, aggregator=AggregatorRule.FIXED, centralized=True)
+    silent_for(chain, 2, 4)
+    assert (chain.state.records[2].idle, chain.state.records[2].round) == (4, 0)
 
 
 def test_a_state_with_newcomers_survives_being_encoded() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import SpoolFolder, path_of, write_pieces
 from tests.support.chain.contents import LARGE, content
 from tests.support.chain.stored import (
     GENESIS,
@@ -92,3 +93,41 @@ def test_dropping_takes_the_files_too_also_those_without_a_row(folder: Path) -> 
         store._writer.execute("DELETE FROM contents WHERE hash = ?", (sha256(LARGE),))  # as after a crash
         store.retain({sha256(LARGE + b"2")})
     assert [path.name for path in (folder / "contents").glob("??/*")] == [sha256(LARGE + b"2").hex()]
+
+
+def test_a_large_content_that_was_put_together_is_moved_and_read_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fedchain.chain.storage.content_files.MAPPED_SIZE", len(LARGE) - 1)
+    folder = tmp_path / "chain"
+    with Store.create(folder, GENESIS) as store:
+        assert isinstance(store.spools, SpoolFolder)
+        store.spools.size_min = 1000
+        data = write_pieces([LARGE], store.spools)
+        spooled = path_of(data)
+        assert spooled is not None
+        number = spooled.stat().st_ino
+        store.append([content(data)])
+        assert not spooled.exists()
+        assert path_of(data) == file_of(folder, LARGE)
+        assert file_of(folder, LARGE).stat().st_ino == number
+        found = store.content(sha256(LARGE))
+        assert found is not None
+        assert path_of(found) == file_of(folder, LARGE)
+        assert found[:] == LARGE
+        store.retain([])
+        assert store.content(sha256(LARGE)) is None
+        store.append([content(data)])  # what was moved once is written again
+        assert file_of(folder, LARGE).read_bytes() == LARGE
+        write_pieces([LARGE], store.spools)
+        half = store.spools()
+        half.write(LARGE)
+        assert [*spooled.parent.iterdir()]
+    with Store.open(folder, read_only=True) as reader:
+        assert reader.content_part(sha256(LARGE), 5, 3) == LARGE[5:8]
+        assert [*spooled.parent.iterdir()]
+    with Store.open(folder) as store:
+        assert not [*spooled.parent.iterdir()]
+        file_of(folder, LARGE).write_bytes(LARGE[:-1] + b"!")
+        assert store.content(sha256(LARGE)) is None
+        assert "hashes to" in caplog.text

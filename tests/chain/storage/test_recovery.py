@@ -255,10 +255,10 @@ def test_members_that_were_written_into_a_store_are_not_believed(tmp_path: Path)
     blocks = chain.extend_many(3)
     parent = blocks[-1].header.parent_hash
     fields = decode(chain.states[parent].encode(), 2**24)
-    founders = [[key.public_key, int(Standing.LEFT), int(Standing.LEFT), 0, 1, 0, 12, [], 0, 0] for key in keys(4)]
-    fields[12] = founders + [[key.public_key, 0, 0, 0, 1, 0, 12, [], 0, 0] for key in keys(8)[4:]]
-    fields[13] += b"\x02" * 4
-    fields[15] = bytes(4) + b"\x01" * 4
+    founders = [[key.public_key, int(Standing.LEFT), int(Standing.LEFT), 0, 1, 0, 12, [], 0, 0, 0] for key in keys(4)]
+    fields[11] = founders + [[key.public_key, 0, 0, 0, 1, 0, 12, [], 0, 0, 0] for key in keys(8)[4:]]
+    fields[12] += b"\x02" * 4
+    fields[14] = bytes(4) + b"\x01" * 4
     forger = ChainBuilder(chain.genesis)
     forger.blocks, forger.contents, forger.tip = dict(chain.blocks), dict(chain.contents), parent
     forger.states |= {parent: decode_state(chain.genesis, encode(fields))}

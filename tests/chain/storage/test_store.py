@@ -10,14 +10,18 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, MemoryStore, Record, Storage
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import InMemory, Spools
 from tests.support.chain.builders import ChainBuilder, genesis, payload, post
+from tests.support.chain.changes import living
 from tests.support.chain.contents import LARGE, content
+from tests.support.chain.light import light
 
 GENESIS = genesis(4)
 OWN = GENESIS.members[0]
@@ -50,6 +54,10 @@ class Reopening:
         self.folder = folder
         Store.create(folder, GENESIS).close()
 
+    @property
+    def spools(self) -> Spools:
+        return InMemory
+
     def append(self, records: Sequence[Record]) -> None:
         with Store.open(self.folder, GENESIS) as store:
             store.append(records)
@@ -65,6 +73,14 @@ class Reopening:
     def final(self, height: int) -> tuple[Block, Certificate] | None:
         with Store.open(self.folder, GENESIS) as store:
             return store.final(height)
+
+    def light_below(self, height: int) -> LightBlock | None:
+        with Store.open(self.folder, GENESIS) as store:
+            return store.light_below(height)
+
+    def light_above(self, height: int) -> LightBlock | None:
+        with Store.open(self.folder, GENESIS) as store:
+            return store.light_above(height)
 
     def candidates(self) -> Iterator[Block]:
         with Store.open(self.folder, GENESIS) as store:
@@ -251,6 +267,25 @@ def test_content_of_any_size_comes_back(storage: Storage, size: int) -> None:
     assert storage.content(sha256(data)) is None
     storage.append([content(data)])
     assert storage.content(sha256(data)) == data
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_light_blocks_are_found_by_the_nearest_height_and_a_damaged_one_is_not_held(tmp_path: Path, kind: str) -> None:
+    chain = living(4)
+    blocks = chain.extend_many(9)
+    lights = {height: light(chain, blocks[height - 1].hash) for height in (2, 5, 9)}
+    storage: Storage = MemoryStore() if kind == "memory" else Store.create(tmp_path / "chain", chain.genesis)
+    storage.append([*lights.values(), lights[5].alone()])  # the first one stays
+    assert [storage.light_below(height) for height in (1, 2, 4, 5, 99)] == [None, *(lights[k] for k in (2, 2, 5, 9))]
+    assert storage.light_below(2**64) == lights[9]
+    assert storage.light_above(2**64) is None
+    assert [storage.light_above(height) for height in (0, 2, 8, 9)] == [*(lights[k] for k in (2, 5, 9)), None]
+    if isinstance(storage, Store):
+        assert list(storage.damage()) == []
+        storage._writer.execute("UPDATE lights SET data = ? WHERE height = 5", (lights[9].encode(),))
+        assert storage.light_below(5) is None
+        assert any("lights row with height 5" in fault for fault in storage.damage())
+        storage.close()
 
 
 def test_a_content_is_read_in_parts(storage: Storage) -> None:

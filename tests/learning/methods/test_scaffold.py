@@ -1,10 +1,17 @@
 """SCAFFOLD against its formulas."""
 
+import math
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.scaffold import Scaffold, ScaffoldState
+from fedchain.learning.models.parameters import join_parameters, split_parameters
 from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.round import OffChain, Round
 from fedchain.learning.training.loop import draw_batches
 from tests.support.learning.federation import (
@@ -79,3 +86,68 @@ def test_scaffolds_c_is_the_mean_of_all_c_i_though_clients_skip_rounds() -> None
         torch.testing.assert_close(
             torch.from_numpy(federation.known()["control"].copy()).double(), mean, atol=1e-5, rtol=1e-4
         )
+
+
+@pytest.mark.parametrize("kind", ["int8", "topk", "sparse"])
+def test_c_stays_the_mean_of_all_c_i_that_packed_posts_said(kind: str) -> None:
+    federation = Federation(config("scaffold", compression=kind, weighting="clients"))
+    federation.play(4)
+    controls = [federation.client(client).state(ScaffoldState).control for client in range(3)]
+    mean = torch.stack([control for control in controls if control is not None]).double().mean(0)
+    torch.testing.assert_close(
+        torch.from_numpy(federation.known()["control"].copy()).double(), mean, atol=1e-4, rtol=1e-4
+    )
+
+
+def test_packed_posts_follow_scallion() -> None:
+    """Algorithm 1 with alpha 1: c_i += C(delta_i), x -= S eta (c + mean of C(delta_i)), delta_i = drift_i - c."""
+    federation = Federation(config("scaffold", compression="topk", compression_k=200, weighting="clients"))
+    federation.play(1)
+    size = federation.client(0).info.parameter_count
+    info, length = federation.client(0).info, 4 * 0.1
+    own = [control_of(federation, client) for client in range(3)]
+    for _ in range(3):
+        known = federation.known()
+        start, server = join_parameters(known, info), known["control"].astype(float)
+        federation.play(1)
+        said = []
+        for client in range(3):
+            drift = (start - read_vector(federation.client(client).model).numpy().astype(float)) / length
+            delta = split_parameters((drift - server).astype(np.float32), info)
+            kept = {name: np.zeros_like(value) for name, value in delta.items()}
+            for name, value in delta.items():
+                for begin in range(0, value.size, 4096):
+                    chunk = value.reshape(-1)[begin : begin + 4096]
+                    most = np.argsort(-np.abs(chunk))[: math.ceil(200 * len(chunk) / 4096)]
+                    kept[name].reshape(-1)[begin + most] = chunk[most]
+            said.append(join_parameters(kept, info))
+            own[client] += said[-1]
+            np.testing.assert_allclose(control_of(federation, client), own[client], atol=2e-5)
+        assert np.count_nonzero(said[0]) < size / 10
+        expected = start - length * (server + np.mean(said, axis=0))
+        np.testing.assert_allclose(join_parameters(federation.known(), info), expected, atol=1e-6)
+        np.testing.assert_allclose(federation.known()["control"], server + np.mean(said, axis=0), atol=1e-5)
+
+
+def test_a_liar_s_length_is_no_division_by_zero() -> None:
+    federation = Federation(config("scaffold", compression="int8"))
+    federation.play(1)
+    payload = federation.learner.contribute(0, "update", 2, federation.knowledge).payload
+    form = federation.rules.forms[0]
+    packing = form.packing("update", federation.known())
+    assert packing is not None
+    lie = encode(dict(decode(payload, packing.specs)) | {"length": np.zeros(1, np.float32)})
+    with np.errstate(all="raise"):
+        assert np.isfinite(form.decode("update", lie, federation.known())["control_change"]).all()
+        federation.rules.check(OffChain("update", 2), b"\0", federation.knowledge, lie)
+
+
+def test_error_feedback_beside_c_i_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="error_decay is not of SCAFFOLD"):
+        Scaffold(compression="sparse", error_decay=0.9).validate()
+
+
+def control_of(federation: Federation, client: int) -> np.ndarray[Any, Any]:
+    control = federation.client(client).state(ScaffoldState).control
+    assert control is not None
+    return control.numpy().astype(float)

@@ -39,6 +39,9 @@ PATIENCE_S = 600.0
 AWAY_AFTER = 30
 """Rounds take about half a second here, and a node that is back needs longer than a few of them to begin."""
 
+FAR = 15
+"""Blocks, nearly twice as many as a node that comes follows one by one."""
+
 PROGRAM = (sys.executable, "-m", "fedchain")
 NEXT_PROGRAM = (sys.executable, "-m", "tests.support.node.next_version")
 """The command, and that of a program which speaks one version more."""
@@ -223,6 +226,13 @@ def light_tip(node: LocalNode, height: int) -> bytes:
     return found.trusted.block_hash
 
 
+def joined_at(node: LocalNode) -> int:
+    """The height to which certificates led a node that came; 0 if it followed each block."""
+    with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
+        first = store.light_above(0)
+        return 0 if first is None else first.header.height
+
+
 @contextmanager
 def living(
     folder: Path, founders: int, parts: int, program: tuple[str, ...] = PROGRAM, late: int = -1, **consensus: Any
@@ -245,7 +255,9 @@ def living(
 @pytest.mark.long
 def test_a_federation_grows_by_an_invitation_and_a_member_leaves(tmp_path: Path) -> None:
     with living(tmp_path / "net", 3, 4, admission="sponsors", sponsors=2) as life:
+        wait_until(lambda: height(life.nodes[0]) > FAR, "it is too long to be followed block by block", PATIENCE_S)
         life.grow()
+        assert joined_at(life.nodes[3]) > FAR
         life.rekey(1)
         assert life.standings() == ["active"] * 4
         life.check()

@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from fedchain.chain.genesis import PATIENCE_DEFAULT, FaultModel
-from fedchain.chain.roster import draw
+from fedchain.chain.roster import draw, seed_of_electors
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.simulator.attacks import attacked, miners
-from tests.support.simulator.trivial import LOCAL_STEPS, TrivialExecutor, trivial_scenario, trivial_simulation
+from tests.support.simulator.trivial import (
+    LOCAL_STEPS,
+    TrivialExecutor,
+    trivial_genesis,
+    trivial_scenario,
+    trivial_simulation,
+)
 
 PEERS, ATTACKER, VICTIM = 10, 9, 0
 COALITION, COMMITTEE = tuple(range(14, 20)), 7
@@ -172,6 +178,28 @@ def test_a_grinder_draws_more_of_its_coalition_than_a_committee_bears() -> None:
         assert simulation.run().violations == []
         bad[behaviour] = bad_committees(simulation)
     assert bad["grinder"] > bad["follower"], bad
+
+
+@pytest.mark.long
+def test_where_heights_draw_committees_a_grinder_only_loses_blocks() -> None:
+    rounds, founding = 14, OWN_DIFFICULTY | {"committee_size": COMMITTEE}
+    scenario = attacked("grinder", COALITION, peers=20, rounds=rounds, **founding)
+    simulation, genesis = trivial_simulation(scenario), trivial_genesis(scenario)
+    assert simulation.run().violations == []
+    members, storage = genesis.members, simulation.peers[0].storage
+    own, places = {members[number] for number in COALITION}, {key: seat for seat, key in enumerate(members)}
+    committees = [
+        draw(members, COMMITTEE, seed_of_electors(genesis, height, bytes(32)), places)
+        for height in range(1, rounds + 2)
+    ]
+    wanted = [len(committee & own) > FaultModel.BYZANTINE.faulty(COMMITTEE) for committee in committees]
+    for height, (committee, is_next_wanted) in enumerate(zip(committees, wanted[1:], strict=False), 1):
+        final = storage.final(height)
+        assert final is not None
+        block, certificate = final
+        assert {vote.voter for vote in certificate.votes} <= committee
+        assert is_next_wanted or block.header.miner not in own, "it threw its solution away"
+    assert 0 < sum(wanted) < rounds / 2
 
 
 def bad_committees(simulation: Simulation) -> int:

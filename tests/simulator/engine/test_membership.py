@@ -10,6 +10,7 @@ import fedchain
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, sign_change
 from fedchain.chain.membership.member import Standing
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
 from fedchain.network.messages import FinalMessage
@@ -233,3 +234,17 @@ def test_a_newcomer_at_another_place_than_its_datas_ends_the_run(monkeypatch: py
     simulation = trivial_simulation(living(MemberChange(round=2, kind="join", peers=(16, 17, 18, 19)), peers=16))
     with pytest.raises(ScenarioError, match=r"peer 1\d got place 1\d"):
         simulation.run()
+
+
+def test_a_peer_that_was_away_for_long_comes_to_the_head_by_certificates() -> None:
+    """The set changed twice meanwhile; the checker sees that it says nothing where it did not stand."""
+    faults = (Fault(at_s=8.0, kind="crash", peers=(3,)), Fault(at_s=120.0, kind="restart", peers=(3,)))
+    simulation = played(living(JOIN, LEAVE, faults=faults, rounds=30, away_after=0))
+    back = simulation.peers[3]
+    assert back.node is not None
+    assert back.node.head.height == 30
+    assert isinstance(back.storage, MemoryStore)
+    path = back.storage._lights
+    assert path
+    assert max(path) > 12
+    assert back.storage.base() == max(path), "the blocks below were not fetched"

@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.knowledge import Occasion
 from fedchain.chain.membership.in_force import rules_of
+from fedchain.chain.roster import draw
 from fedchain.crypto.keys import PublicKey
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.oracles.agreement import FinalBlocks
@@ -45,3 +46,18 @@ def test_a_state_by_other_rules_than_the_blocks_say_is_found(monkeypatch: pytest
     monkeypatch.setattr("fedchain.simulator.oracles.agreement.judge_final", lambda *given: wrong)
     assert finals.on_final(0, chain.final(block))
     assert found == ["set: after height 1 vote_timeout_ms is 7, 1000 is in force"]
+
+
+def test_voters_that_a_block_draws_where_heights_do_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, found = living(8, committee_size=4), list[str]()
+    finals = FinalBlocks(chain.genesis, chain.rules, chain.contents.get, frozenset(), found.append)
+    for block in chain.extend_many(4):
+        finals.on_final(0, chain.final(block))
+    assert found == []
+    block, members = chain.extend(), chain.genesis.members
+    places = {member: place for place, member in enumerate(members)}
+    drawn = draw(members, 4, block.hash + b"committee", places)
+    wrong = replace(chain.state, roster=replace(chain.state.roster, electors=drawn))
+    monkeypatch.setattr("fedchain.simulator.oracles.agreement.judge_final", lambda *given: wrong)
+    finals.on_final(0, chain.final(block))
+    assert found == ["capture: after height 5 4 vote, of 8 active members"]

@@ -165,6 +165,13 @@ def draw(members: Sequence[bytes], count: int, seed: bytes) -> set[bytes]:
     return set(ranked[:count] if count else ranked)
 
 
+def draw_places(places: Sequence[int], count: int, chain_id: bytes, what: str, number: int) -> list[int]:
+    """Places that a height draws as electors, or a round as contributors, in version 3."""
+    seed = chain_id + what.encode() + number.to_bytes(8, "big")
+    ranked = sorted(places, key=lambda place: sha256(seed + place.to_bytes(8, "big")))
+    return sorted(ranked[:count] if count else ranked)
+
+
 # --- State, for a federation of one participant phase without draws
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.state import decode_state, genesis_state, votes_required
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
@@ -24,7 +25,9 @@ from fedchain.network.messages import (
     FinalMessage,
     GetContent,
     GetFinal,
+    GetLight,
     GetPayloads,
+    LightMessage,
     Message,
     Payloads,
     Status,
@@ -32,6 +35,7 @@ from fedchain.network.messages import (
 from fedchain.node.core.effects import Blame, Effect, Refuse, Send
 from fedchain.node.core.events import Tick
 from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.light import light
 from tests.support.node.stage import Stage
 
 TICK_MS = 1_000
@@ -64,6 +68,7 @@ class Crowd:
         chain = stage.chain
         self.contents = {**chain.contents, **{state.root: state.encode() for state in chain.states.values()}}
         self._certificates: dict[Hash, Certificate] = {}
+        self._lights: dict[Hash, LightBlock] = {}
         self._later(0, partial(self._tick, TICK_MS))
 
     # who is there
@@ -95,6 +100,8 @@ class Crowd:
                     yield 0, self.final(block)
             case GetContent(content_hash, offset):
                 yield 0, Chunk(content_hash, offset, self.contents.get(content_hash, b"")[offset : offset + CHUNK_SIZE])
+            case GetLight(height):
+                yield 0, LightMessage(height, self.light(blocks[height - 1]) if 0 < height <= len(blocks) else None)
             case GetPayloads(height) if height <= len(blocks):
                 yield 0, Payloads(height, tuple(self.contents[p.payload_hash] for p in blocks[height - 1].transactions))
             case _:
@@ -105,6 +112,12 @@ class Crowd:
         if block.hash not in self._certificates:
             self._certificates[block.hash] = self.stage.chain.certificate(block)
         return FinalMessage(block, self._certificates[block.hash])
+
+    def light(self, block: Block) -> LightBlock:
+        """The light block of a block of the chain, where members change."""
+        if block.hash not in self._lights:
+            self._lights[block.hash] = light(self.stage.chain, block.hash)
+        return self._lights[block.hash]
 
     # time
 

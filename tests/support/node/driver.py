@@ -29,6 +29,7 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send, Wake
 from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, Moment, PeerConnected, Tick
+from fedchain.node.core.following.light_joining import Waypoint
 from fedchain.node.core.jobs import Job, KeepPart
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
@@ -103,6 +104,7 @@ class Peer:
         self.number, self.key, self.genesis, self.rules, self.replays = number, key, genesis, rules, replays
         self.wait_for, self.neighbours = wait_for, neighbours
         self.store = MemoryStore()
+        self.waypoint: Waypoint | None = None
         self.journal = Journal()
         self.parts = HeldParts()
         self.log: list[tuple[Event, Moment]] = []
@@ -138,7 +140,13 @@ class Peer:
             checks,
             self.store,
             self.journal,
-            conduct=Conduct(parts=self.parts, replays=self.replays, wait_for=self.wait_for, neighbours=self.neighbours),
+            conduct=Conduct(
+                parts=self.parts,
+                replays=self.replays,
+                wait_for=self.wait_for,
+                neighbours=self.neighbours,
+                waypoint=self.waypoint,
+            ),
             session=sha256(b"start %d of peer %d" % (self.starts, self.number))[:SESSION_SIZE],
         )
 

@@ -38,6 +38,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send, WriteJournal
 from fedchain.node.core.events import Computed, Event, MessageReceived, PeerConnected, Tick
+from fedchain.node.core.following.joining import Joining
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS
 from fedchain.simulator.adversaries.hoard import Hoard
@@ -492,7 +493,9 @@ def digest(peer: Peer) -> Hashable:
         tuple(context.contents.downloads._downloads),
         tuple(context.contents._waiting),
         tuple((peer, source.height) for peer, source in context.catch_up._sources.items()),
-        tuple((name, len(head.holders)) for name, head in joining._waiting.items()),
+        tuple((name, len(head.holders)) for name, head in joining._waiting.items())
+        if isinstance(joining, Joining)
+        else tuple(joining._line),
         tuple((height, tuple(found.items())) for height, found in catching_up._ahead._kept.items() if found),
         tuple(sorted((member, len(votes)) for member, votes in node.voting._early.items())),
     )

@@ -12,11 +12,13 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import StoreError
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Final, MemoryStore, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.spool import Spools
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
@@ -57,6 +59,10 @@ class Shell:
         self.is_attached = False
         self.tracked: list[tuple[int, tuple[PublicKey, ...]]] = []
         self.written: bytes | None = None
+
+    @property
+    def spools(self) -> Spools:
+        return self.store.spools
 
     # the network
 
@@ -105,6 +111,12 @@ class Shell:
 
     def final(self, height: int) -> tuple[Block, Certificate] | None:
         return self.store.final(height)
+
+    def light_below(self, height: int) -> LightBlock | None:
+        return self.store.light_below(height)
+
+    def light_above(self, height: int) -> LightBlock | None:
+        return self.store.light_above(height)
 
     def candidates(self) -> Iterator[Block]:
         return self.store.candidates()

@@ -64,9 +64,9 @@
   };
 
   // The keys of those that decide a height, drawn as all members draw them.
-  const electorsOf = async (members, committee, parent, names = members.map(unhex)) => {
+  const electorsOf = async (members, committee, seed, names = members.map(unhex)) => {
     if (committee === 0 || committee >= members.length) return members;
-    const drawn = await Promise.all(names.map((name) => sha256(join(parent, text("committee"), name))));
+    const drawn = await Promise.all(names.map((name) => sha256(join(seed, name))));
     const order = members.map((key, index) => [drawn[index], key]).sort(([one], [other]) => (one < other ? -1 : 1));
     return order.slice(0, committee).map(([, key]) => key);
   };
@@ -74,7 +74,8 @@
   const faultyOf = (count, model) => (model === "byzantine" ? Math.floor(Math.max(0, count - 1) / 3) : 0);
   const quorumOf = (count, model) => Math.floor((count + faultyOf(count, model)) / 2) + 1;
 
-  const placeOf = (place) => [24, 16, 8, 0].map((bits) => (place >>> bits) & 0xff); // places stay far below 2³²
+  // Places and heights are 8 bytes in a draw, and stay far below 2³².
+  const numberOf = (value) => join(new Uint8Array(4), [24, 16, 8, 0].map((bits) => (value >>> bits) & 0xff));
 
   const listOf = (items) => join([0x90 + items.length], ...items.map((item) => item.raw));
 
@@ -131,7 +132,8 @@
     const crimes = whole(below).items[CONVICTED].items;
     const convicted = new Set(await Promise.all(crimes.map((crime) => culpritOf(unhex(rules.chainId), crime))));
     const active = rules.members.filter((key) => !convicted.has(key));
-    const electors = await electorsOf(active, rules.committee, header.items[HEADER.parent].value);
+    const seed = join(header.items[HEADER.parent].value, text("committee"));
+    const electors = await electorsOf(active, rules.committee, seed);
     return { members: rules.members, active, convicted, electors };
   };
 
@@ -156,8 +158,9 @@
     const committee = isAmended ? set.items[0].items[0].value : rules.committee;
     const pairs = set.items.slice(isAmended ? 1 : 0);
     const members = pairs.map((item) => hex(item.items[1].value));
-    const places = pairs.map((item) => join(new Uint8Array(4), placeOf(item.items[0].value)));
-    const electors = await electorsOf(members, committee, parent, places);
+    const places = pairs.map((item) => numberOf(item.items[0].value));
+    const seed = join(unhex(rules.chainId), text("committee"), numberOf(header.items[HEADER.height].value));
+    const electors = await electorsOf(members, committee, seed, places);
     return { members, active: members, convicted: new Set(), electors };
   };
 

@@ -31,7 +31,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
-from fedchain.node.core.following.joining import WAITING_MAX
+from fedchain.node.core.following.joining import WAITING_MAX, Joining
 from fedchain.node.core.following.replay import JUDGED_MAX, Replay
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import HeadUnconfirmed
@@ -201,6 +201,7 @@ def test_a_member_hands_out_signed_heads_without_end_and_has_one_state_fetched()
         crowd.add(liar, lie, lambda: (block.header.height, block.hash))
     crowd.add(honest[0], lambda _: (), lambda: (HEIGHT, crowd.blocks[-1].hash))  # one more, which is slow to answer
     joining = crowd.stage.node._parts.catching_up._joining
+    assert isinstance(joining, Joining)
 
     def is_at_head() -> bool:
         waiting, under_way = joining._waiting.values(), _downloads(crowd)

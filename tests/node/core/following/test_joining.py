@@ -23,7 +23,9 @@ FAR = 10**6
 def _stage() -> tuple[Stage, Joining]:
     """A node of a federation in which so few vote that a head has to be confirmed, and what it may join at."""
     stage = Stage(genesis(MEMBERS, committee_size=COMMITTEE, contributors_per_round=5), contributes=False)
-    return stage, stage.node._parts.catching_up._joining
+    joining = stage.node._parts.catching_up._joining
+    assert isinstance(joining, Joining)
+    return stage, joining
 
 
 def _head(stage: Stage, number: int) -> tuple[Block, Certificate]:

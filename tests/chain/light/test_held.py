@@ -1,0 +1,120 @@
+"""A chain that is held has the light block of every height, from one kept for each change of the set."""
+
+from itertools import pairwise
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import InvalidBlock, UnknownParent
+from fedchain.chain.light.bisection import PIVOTS_MAX, PIVOTS_SIZE_MAX, Bisection
+from fedchain.chain.light.held import held_light_block, light_block_between, prove_held
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.verification import trust_genesis
+from fedchain.chain.storage.store import MemoryStore
+from fedchain.crypto.keys import is_valid_signature
+from tests.support.chain.light import Server, renewed_chain
+
+CHAIN = renewed_chain(6, count=8, churn=2)
+HEIGHT = CHAIN.state.height
+GENESIS = CHAIN.genesis
+SERVER = Server(CHAIN)
+LIGHTS = {height: SERVER.light_block(height, with_proof=True) for height in range(1, HEIGHT + 1)}
+NEW = [height for height, (one, other) in enumerate(pairwise(LIGHTS.values()), 2) if one.members != other.members]
+
+
+def _final(height: int) -> tuple[Block, Certificate] | None:
+    if height not in LIGHTS:
+        return None
+    block = CHAIN.blocks[LIGHTS[height].header.hash]
+    return block, LIGHTS[height].certificate
+
+
+def _kept(*heights: int) -> MemoryStore:
+    store = MemoryStore()
+    store.append([LIGHTS[height] for height in heights])
+    return store
+
+
+def test_one_light_block_for_each_new_set_is_enough_for_all_heights() -> None:
+    assert len(NEW) >= 5
+    kept = _kept(*NEW)
+    assert [held_light_block(GENESIS, height, _final, kept) for height in LIGHTS] == list(LIGHTS.values())
+
+
+@pytest.mark.parametrize("lost", NEW)
+def test_where_the_set_is_lost_nothing_is_said_and_no_other_set_in_its_place(lost: int) -> None:
+    kept = _kept(*(height for height in NEW if height != lost))
+    above = next((height for height in NEW if height > lost), HEIGHT + 1)
+    missing = [height for height in LIGHTS if held_light_block(GENESIS, height, _final, kept) is None]
+    assert missing == list(range(lost, above))
+
+
+def test_without_the_blocks_the_nearest_kept_one_in_the_gap_stands_in_the_lower_first() -> None:
+    kept = _kept(3, 6)
+
+    def found(height: int, low: int, high: int) -> int | None:
+        block = light_block_between(GENESIS, height, (low, high), lambda _: None, kept)
+        return None if block is None else block.header.height
+
+    assert [found(3, 0, 9), found(4, 0, 9), found(4, 3, 9), found(4, 3, 6), found(2, 0, 6), found(2, 0, 3)] == [
+        *(3, 3, 6, None),
+        *(3, None),
+    ]
+    assert found(5, 5, 9) is None
+    assert found(9, 2, 9) is None
+
+
+def test_a_chain_that_is_held_is_verified_from_the_founding_document_on() -> None:
+    def look(height: int, gap: tuple[int, int]) -> LightBlock | None:
+        return light_block_between(GENESIS, height, gap, _final, _kept(*NEW))
+
+    way = prove_held(GENESIS, HEIGHT, look, is_valid_signature)
+    assert way.trusted.block_hash == CHAIN.tip
+    assert len(way.path) < HEIGHT
+    with pytest.raises(UnknownParent, match=r"^light path: no light block between heights 0 and"):
+        prove_held(GENESIS, HEIGHT, lambda height, _: LIGHTS[height] if height == HEIGHT else None, is_valid_signature)
+
+
+# --- bounds of a bisection
+
+
+def test_blocks_that_wait_are_bounded_in_number_and_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = [LIGHTS[height] for height in range(HEIGHT, 4, -1)]
+    way = Bisection(GENESIS, trust_genesis(GENESIS), HEIGHT, is_valid_signature)
+    monkeypatch.setattr("fedchain.chain.light.bisection.PIVOTS_MAX", 1)
+    way.take(far[0])
+    assert way.gap == (0, HEIGHT)
+    with pytest.raises(InvalidBlock, match=r"^light path: 2 blocks wait, at most 1 expected"):
+        way.take(far[1])
+    monkeypatch.undo()
+    monkeypatch.setattr("fedchain.chain.light.bisection.PIVOTS_SIZE_MAX", 20)
+    way = Bisection(GENESIS, trust_genesis(GENESIS), HEIGHT, is_valid_signature)
+    way.take(far[0])
+    with pytest.raises(InvalidBlock, match=r"^light path: \d+ members and votes wait, at most 20 expected"):
+        way.take(far[1])
+    assert (PIVOTS_MAX, PIVOTS_SIZE_MAX) == (64, 2**17)
+
+
+def test_a_block_outside_the_gap_leads_nowhere() -> None:
+    way = Bisection(GENESIS, trust_genesis(GENESIS), HEIGHT - 1, is_valid_signature)
+    with pytest.raises(InvalidBlock, match=rf"^height: {HEIGHT} found, 1 to {HEIGHT - 1} expected"):
+        way.take(LIGHTS[HEIGHT])
+    way.take(LIGHTS[HEIGHT - 1])
+    assert not way.is_done
+    with pytest.raises(InvalidBlock, match=rf"^height: {HEIGHT - 1} found, 1 to {HEIGHT - 2} expected"):
+        way.take(LIGHTS[HEIGHT - 1])
+
+
+def test_strangers_that_sign_by_the_thousand_cost_no_verification() -> None:
+    """None of the founders signed the head: that is seen without a look at a signature."""
+    checked = list[bytes]()
+
+    def check(key: bytes, signature: bytes, message: bytes) -> bool:
+        checked.append(key)
+        return is_valid_signature(key, signature, message)
+
+    way = Bisection(GENESIS, trust_genesis(GENESIS), HEIGHT, check)
+    way.take(LIGHTS[HEIGHT])
+    assert not way.is_done
+    assert checked == []

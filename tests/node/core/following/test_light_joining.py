@@ -1,0 +1,348 @@
+"""Where members change, a node far behind joins at a head by certificates alone, and nobody leads it elsewhere."""
+
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.verification import TRUST_PERIOD_MS
+from fedchain.chain.state import genesis_state
+from fedchain.chain.storage.database import DATABASE
+from fedchain.chain.storage.rows import LIGHTS
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Final
+from fedchain.network.messages import EvidenceMessage, FinalMessage, GetFinal, GetLight, LightMessage, Message
+from fedchain.node.core.effects import Refuse
+from fedchain.node.core.following.light_joining import LINE_MAX, LightJoining
+from fedchain.node.core.notices import HeadConflicts
+from tests.support.chain.builders import ChainBuilder, keys
+from tests.support.chain.changes import living_genesis
+from tests.support.node.crowd import Answers, Crowd, invented_root
+from tests.support.node.renewed import HEIGHT, MEMBERS, NEWEST, STRANGER, a_crowd, newest_members, renewed
+from tests.support.node.stage import Stage, published, refused, sent
+
+FAR = 10**6
+
+
+def joining_of(crowd: Crowd) -> LightJoining:
+    found = crowd.stage.node._parts.catching_up._joining
+    assert isinstance(found, LightJoining)
+    return found
+
+
+def test_nobody_at_the_head_is_a_founder() -> None:
+    chain, _ = renewed()
+    assert not {*chain.state.member_set.members} & {*chain.genesis.members}
+
+
+def test_a_node_joins_at_the_head_on_one_members_answers_and_goes_on() -> None:
+    crowd = a_crowd()
+    crowd.add_honest(newest_members()[0])
+    seconds = crowd.run(crowd.is_at_head, 30)
+    assert crowd.is_at_head(), f"at height {crowd.stage.node.head.height} after {seconds} s"
+    assert seconds < 10
+    assert crowd.stage.victim.store.base() == HEIGHT, "no block below was fetched"
+    assert len([item for item in sent(crowd.effects, GetFinal) if item.height < HEIGHT]) == 0
+    stage, chain = crowd.stage, crowd.stage.chain
+    stage.restart(is_heard=False)
+    assert stage.node.head.block_hash == chain.tip, "from the store"
+    block = chain.extend()
+    try:
+        stage.receive(FinalMessage(block, chain.certificate(block)))
+        assert stage.node.head.block_hash == block.hash, "and it follows as a member does"
+    finally:
+        chain.tip = block.header.parent_hash
+
+
+def test_one_that_joined_leads_others_to_the_head() -> None:
+    """It has the path that led it there, and no other block below its head."""
+    first = a_crowd()
+    first.add_honest(newest_members()[0])
+    first.run(first.is_at_head, 30)
+    crowd, server = a_crowd(1), first.stage
+
+    def answer(message: Message) -> Answers:
+        if isinstance(message, GetLight):
+            yield from ((0, item) for item in sent(server.receive(message), LightMessage))
+        else:
+            yield from crowd.answer(crowd.blocks, message)
+
+    crowd.add(newest_members()[1], answer, lambda: (HEIGHT, crowd.blocks[-1].hash))
+    crowd.run(crowd.is_at_head, 30)
+    assert crowd.is_at_head()
+    path = crowd.stage.victim.store._lights
+    assert {*path} <= {*server.victim.store._lights}
+    assert max(path) == HEIGHT
+
+
+# --- lies
+
+
+def _forged(height: int = FAR) -> tuple[FinalMessage, LightBlock, bytes]:
+    """A head far above, whose members are the liar's own keys: it certifies itself."""
+    chain, blocks = renewed()
+    liars = [key.public_key for key in keys(STRANGER)[150 : 150 + MEMBERS]]
+    before = genesis_state(living_genesis(MEMBERS, members=tuple(liars)))
+    other, head = ChainBuilder(chain.genesis, newcomers=STRANGER), blocks[-1]
+    below = replace(head.header, height=height - 1, members_root=before.member_set.root)
+    other.states[below.hash] = before = replace(before, height=height - 1, round=height - 1, block_hash=below.hash)
+    fields = {"parent_hash": below.hash, "height": height, "state_root": before.root}
+    block = other.remake(head, key=other.key(liars[0]), **fields)
+    certificate, chain_id = other.certificate(block, liars), chain.genesis.chain_id
+    light_block = LightBlock(chain_id, block.header, certificate, members=before.member_set, below=below)
+    return FinalMessage(block, certificate), light_block, before.encode()
+
+
+LIES = {
+    "forged head": "height: 26 found, 27 to 999999 expected",
+    "nothing": "",
+    "no answer": "",
+    "without proof": "header below: none found with height",
+    "another set": "member set: .* found with height 26",
+    "too few": "quorum: 2 votes found, 6 of 8 required",
+    "endless": "light path: 65 blocks wait, at most 64 expected",
+    "other height": "height: 1 found, 2 to 26 expected",
+    "no state": "",
+}
+"""Lies, and the words by which they are refused; no words: it may be an honest peer that lacks something."""
+
+OF_FORGED = ("forged head", "nothing", "no answer", "endless")
+"""Lies about a head that is not there."""
+
+
+def _liar(crowd: Crowd, lie: str) -> Callable[[Message], Answers]:
+    """The behaviour of a peer that answers with one kind of lie."""
+    (final, top, _), blocks = _forged(), crowd.blocks
+
+    def light_of(height: int, low: int, high: int) -> LightBlock | None:
+        real = crowd.light(blocks[min(height, HEIGHT) - 1])
+        match lie:
+            case "nothing":
+                return None
+            case "forged head":
+                return top if height == FAR else real
+            case "without proof":
+                return replace(real, below=None)
+            case "another set":
+                return replace(real, members=top.members)
+            case "too few":
+                return replace(real, certificate=replace(real.certificate, votes=real.certificate.votes[:2]))
+            case "endless":
+                return _forged(min(high - 1, FAR))[1]
+            case "other height":
+                return crowd.light(blocks[low] if low + 1 == height else blocks[0])
+        return real
+
+    def answer(message: Message) -> Answers:
+        if isinstance(message, GetFinal):
+            yield 0, final if lie in OF_FORGED else crowd.final(blocks[-1])
+        elif isinstance(message, GetLight) and lie != "no answer":
+            found = light_of(message.height, message.low, message.high)
+            yield 0, LightMessage(message.height, found)
+
+    return answer
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_liars_cost_time_and_lead_nowhere(lie: str) -> None:
+    crowd = a_crowd(number=NEWEST)
+    _, *liars, honest = newest_members(5)
+    claimed = FAR if lie in OF_FORGED else HEIGHT
+    for liar in liars:
+        crowd.add(liar, _liar(crowd, lie), lambda: (claimed, invented_root(0)))
+    crowd.run(lambda: False, 12)
+    stage = crowd.stage
+    assert stage.node.head.height == 0
+    assert stage.victim.journal.slot[0] == 0, "nothing is said where a forged head is"
+    assert len(sent(crowd.effects, GetLight)) < 250
+    assert dict(stage.node.sizes())["joinings"] <= LINE_MAX
+    said = {str(effect.error) for effect in crowd.effects if isinstance(effect, Refuse)}
+    assert all(re.match(LIES[lie], words) for words in said)
+    assert bool(said) == bool(LIES[lie])
+    crowd.add_honest(honest)
+    assert crowd.run(crowd.is_at_head, 60) < 20
+    assert crowd.is_at_head()
+    crowd.run(lambda: False, 10)
+    assert stage.victim.journal.slot[0] <= HEIGHT + 1
+
+
+def test_a_light_block_that_nobody_asked_for_is_refused_and_changes_nothing() -> None:
+    crowd, peer = a_crowd(), newest_members()[0]
+    top = crowd.light(crowd.blocks[-1])
+    before = crowd.stage.digest()
+    assert refused(crowd.stage.receive(LightMessage(HEIGHT, top), peer)) == ["OutOfWindow"]
+    assert crowd.stage.digest() == before
+
+
+def test_what_one_peer_led_through_is_not_asked_for_again() -> None:
+    """The first gives up half way; the next goes on where it ended."""
+    crowd, (first, second, *_) = a_crowd(), newest_members()
+    crowd.stage.now_ms += 2 * TRUST_PERIOD_MS  # the founding document has no limit of age, nor what follows from it
+
+    def half(message: Message) -> Answers:
+        if not isinstance(message, GetLight) or len(sent(crowd.effects, GetLight)) < 8:
+            yield from crowd.answer(crowd.blocks, message)
+
+    crowd.add(first, half, lambda: (HEIGHT, crowd.blocks[-1].hash))
+    crowd.run(lambda: len(sent(crowd.effects, GetLight)) == 8, 10)
+    trusted = joining_of(crowd)._trusted
+    assert trusted is not None
+    assert 0 < trusted.height < HEIGHT
+    crowd.add_honest(second)
+    crowd.run(crowd.is_at_head, 30)
+    assert crowd.is_at_head()
+    assert all(question.low >= trusted.height for question in sent(crowd.effects, GetLight)[8:])
+
+
+def test_an_old_head_that_is_true_is_a_step_on_the_way() -> None:
+    crowd, (old, new, *_) = a_crowd(), newest_members()
+    crowd.add(old, partial(crowd.answer, crowd.blocks[:14]), lambda: (14, crowd.blocks[13].hash))
+    crowd.run(lambda: crowd.stage.node.head.height == 14, 10)
+    assert crowd.stage.node.head.height == 14
+    crowd.add_honest(new)
+    crowd.run(crowd.is_at_head, 30)
+    assert crowd.is_at_head()
+
+
+def test_two_certified_heads_are_reported_and_neither_is_joined_at() -> None:
+    """More members lie than the federation bears: it takes two quorums of one height."""
+    crowd, peers = a_crowd(), newest_members()
+    chain, last = crowd.stage.chain, crowd.blocks[-1]
+    posts = last.transactions[:-1]
+    other = chain.remake(last, transactions=posts)
+    certificates = {block.hash: chain.certificate(block, sorted(peers)) for block in (last, other)}
+
+    def lie(message: Message) -> Answers:
+        if isinstance(message, GetFinal):
+            yield 0, FinalMessage(other, certificates[other.hash])
+
+    def slow(message: Message) -> Answers:
+        yield from ((500, item) for _, item in crowd.answer(crowd.blocks, message))
+
+    crowd.add(peers[0], slow, lambda: (HEIGHT, last.hash))
+    crowd.add(peers[1], lie, lambda: (HEIGHT, other.hash))
+    crowd.run(lambda: False, 20)
+    stage = crowd.stage
+    (told,) = [item for item in stage.victim.notices if isinstance(item, HeadConflicts)]
+    assert (told.height, {*told.hashes}) == (HEIGHT, {last.hash, other.hash})
+    assert {*told.signers} <= {*peers}
+    assert stage.node.head.height == 0
+    accused = {message.evidence.culprit for message in published(crowd.effects, EvidenceMessage)}
+    assert accused == {*told.signers}
+    assert accused
+
+
+def test_a_head_older_than_the_trust_period_is_followed_from_block_by_block() -> None:
+    crowd = a_crowd(follows=3)
+    stage, peer = crowd.stage, newest_members()[0]
+    assert stage.node.head.height == 3
+    claim = stage.status(height=HEIGHT, head_hash=crowd.blocks[-1].hash)
+    stage.now_ms += TRUST_PERIOD_MS - 60_000
+    assert [item.height for item in sent(stage.receive(claim, peer), GetFinal)] == [HEIGHT]
+    crowd = a_crowd(follows=3)
+    crowd.stage.now_ms += TRUST_PERIOD_MS + 60_000
+    assert [item.height for item in sent(crowd.stage.receive(claim, peer), GetFinal)] == [4]
+
+
+def test_where_no_height_can_be_skipped_blocks_are_followed_one_by_one() -> None:
+    chain = ChainBuilder(living_genesis(20, committee_size=7))
+    blocks = chain.extend_many(12)
+    stage = Stage(chain.genesis, number=STRANGER, is_heard=False, contributes=False)
+    claim = stage.status(height=12, head_hash=blocks[-1].hash)
+    assert [item.height for item in sent(stage.receive(claim), GetFinal)] == [1]
+
+
+# --- an invitation's block
+
+
+def test_the_way_leads_over_the_block_that_an_invitation_names() -> None:
+    place = 15
+    crowd = a_crowd(waypoint=(place, renewed()[1][place - 1].hash))
+    crowd.add_honest(newest_members()[0])
+    crowd.run(crowd.is_at_head, 30)
+    assert crowd.is_at_head()
+    assert place in crowd.stage.victim.store._lights
+
+
+def test_a_chain_without_the_block_that_an_invitation_names_is_refused() -> None:
+    crowd = a_crowd(waypoint=(15, invented_root(15)))
+    crowd.add_honest(*newest_members(3))
+    crowd.run(crowd.is_at_head, 10)
+    assert crowd.stage.node.head.height == 0
+    said = {str(effect.error) for effect in crowd.effects if isinstance(effect, Refuse)}
+    assert said
+    assert all(words.startswith("invitation: ") and "another chain than the inviter's" in words for words in said)
+
+
+# --- on disk
+
+
+@pytest.mark.parametrize("follows", [0, 5])
+def test_a_node_that_joined_goes_on_from_its_folder(tmp_path: Path, follows: int) -> None:
+    """The start verifies the head again, from the founding document on; with the path altered there is no head."""
+    folder = tmp_path / "chain"
+    with Store.create(folder, renewed()[0].genesis, is_durable=False) as store:
+        crowd = a_crowd(store=store, follows=follows)
+        crowd.add_honest(newest_members()[0])
+        crowd.run(crowd.is_at_head, 30)
+        assert crowd.is_at_head()
+    with Store.open(folder) as store:
+        head = store.head()
+        assert head is not None
+        assert head.block.hash == crowd.blocks[-1].hash
+        assert list(store.damage()) == []
+        path = [height for (height,) in store._reader.execute("SELECT height FROM lights ORDER BY height")]
+        top = store.light_below(HEIGHT)
+        assert top is not None
+    assert path[-1] == HEIGHT
+    forged = replace(top, certificate=replace(top.certificate, votes=top.certificate.votes[:2]))
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        LIGHTS.insert(connection, (HEIGHT, forged.encode()), replace=True)
+    with Store.open(folder) as store:
+        left = store.head()
+        assert (0 if left is None else left.block.header.height) == follows
+
+
+def test_a_head_that_moves_meanwhile_is_where_the_way_begins_anew(tmp_path: Path) -> None:
+    """The path in the folder has no gap then: a start finds its way to the head."""
+    folder = tmp_path / "chain"
+    with Store.create(folder, renewed()[0].genesis, is_durable=False) as store:
+        crowd = a_crowd(store=store, follows=3)
+        (guide,) = newest_members(1)
+        crowd.add_honest(guide)
+        trusted = partial(getattr, joining_of(crowd), "_trusted")
+        crowd.run(lambda: trusted() is not None and trusted().height > 3, 10)
+        last = trusted().height + 1
+        assert last < HEIGHT
+        for block in crowd.blocks[3:last]:
+            crowd.stage.receive(FinalMessage(block, crowd.stage.chain.certificate(block)))
+        assert crowd.stage.node.head.height == last
+        assert trusted() is None or trusted().height == last
+        crowd.run(crowd.is_at_head, 30)
+        assert crowd.is_at_head()
+    with Store.open(folder) as store:
+        head = store.head()
+        assert head is not None
+        assert head.block.hash == crowd.blocks[-1].hash
+        assert store.light_below(last) is not None
+
+
+def test_a_forged_state_and_head_in_the_folder_of_one_that_joined_are_not_believed(tmp_path: Path) -> None:
+    """Members that somebody wrote there vouch for each other, and no path leads to them."""
+    final, top, state = _forged(HEIGHT + 1)
+    folder = tmp_path / "chain"
+    with Store.create(folder, renewed()[0].genesis, is_durable=False) as store:
+        crowd = a_crowd(store=store)
+        crowd.add_honest(newest_members()[0])
+        crowd.run(crowd.is_at_head, 30)
+        store.append([top, Final(final.block, final.certificate, state)])
+    with Store.open(folder) as store:
+        head = store.head()
+        assert head is not None
+        assert head.block.hash == crowd.blocks[-1].hash
