@@ -58,6 +58,16 @@ def write_content(folder: Path, content: Content, *, is_durable: bool = True) ->
         sync_folder(path.parent)
 
 
+def sync_contents(folder: Path) -> None:
+    """Make the files that were written without waiting for the disk durable, and their names."""
+    root = folder / CONTENTS
+    for path in root.glob("??/*"):
+        sync_file(path)
+    for names in (*root.glob("??"), root, folder):
+        if names.exists():
+            sync_folder(names)
+
+
 def read_content(folder: Path, content_hash: Hash, size: int, *, is_verified: bool = False) -> bytes | None:
     """The ``size`` bytes that hash to ``content_hash``; None without a file. Raises StoreCorrupt if they do not.
 

@@ -17,6 +17,7 @@ from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import common_parameters
+from fedchain.learning.models.weights import find_misfit
 from fedchain.learning.round import Tensors
 from fedchain.learning.worker.checkpoint import MODEL_PREFIX, copy_state, load_tensors, restore_state
 
@@ -65,11 +66,10 @@ def load_model(module: nn.Module, state: ModelState, whose: str, frozen: frozens
 
     Raises `ConfigurationError`, and changes nothing, if it does not fit.
     """
-    expected, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
-    for name in (*expected, *found):
-        if found.get(name) != expected.get(name) and not (name in frozen and name not in found):
-            ours, theirs = found.get(name, "no such tensor"), expected.get(name, "no such tensor")
-            raise ConfigurationError(f"{name} of the model: {theirs} expected, as {whose} model has it, found {ours}")
+    own, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
+    expected = {name: shape for name, shape in own.items() if name in found or name not in frozen}
+    if (misfit := find_misfit(expected, found)) is not None:
+        raise ConfigurationError(f"{whose} model: {misfit}")
     module.load_state_dict(state, strict=not frozen)
 
 

@@ -207,7 +207,7 @@ class Node:
         yield "crimes", len(self._parts.crimes.open)
         yield "changes", len(context.changes)
         yield "useless posts", len(context.mempool.useless)
-        yield "sources", context.catch_up.heard()
+        yield "sources", context.catch_up.sources()
         yield "blocks asked for", context.catch_up.owed()
         yield "sessions", self._parts.sessions.kept()
         for part in (self._parts.voting, self._parts.posts, context.contents, self._parts.catching_up):

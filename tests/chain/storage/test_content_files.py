@@ -28,12 +28,16 @@ def file_of(folder: Path, data: bytes) -> Path:
 def test_nothing_waits_for_the_disk_where_a_chain_need_not_be_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced = list[int]()
+    synced = list[Path]()
     with Store.create(tmp_path / "made again", GENESIS, is_durable=False) as store:
-        monkeypatch.setattr("os.fsync", synced.append)
+        monkeypatch.setattr("os.fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink()))
         store.append([content(LARGE), content(SMALL)])
         assert synced == []
         assert store.content(sha256(LARGE)) == LARGE
+    file = file_of(tmp_path / "made again", LARGE)
+    assert synced == [file, file.parent, file.parent.parent, tmp_path / "made again"], "once, when it is closed"
+    store.close()
+    assert len(synced) == 4
     with Store.create(tmp_path / "kept", GENESIS) as store:
         synced.clear()
         store.append([content(LARGE)])
