@@ -48,14 +48,11 @@ from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.trace import Trace
 from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.resuming.record import Record
-from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.scenario import CHAIN_KEEPER, Scenario, ScenarioError
 
 OBJECTS_PER_PEER = 20
 """New objects per peer after which Python collects garbage, unless its own threshold is higher. Many peers make many
 objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
-
-CHAIN_KEEPER = 0
-"""Number of the peer that a run keeps the chain of."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers have, after the last round, to agree on one head."""
@@ -130,7 +127,7 @@ class Simulation:
         self._founders = len(genesis_state(genesis).roster)
         newcomers = [key.public_key for key in keys[self._founders :]]
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors, newcomers)
-        self._membership = MembershipChanges(genesis, scenario.changes, self.peers, self.checker.on_key)
+        self._membership = MembershipChanges(genesis, scenario.all_changes, self.peers, self.checker.on_key)
         self.witness = Witness()
         self.recorder = Recorder(genesis, self.loop, self.witness, len(keys))
         self._scenario, self._genesis, self._executor = scenario, genesis, executor
