@@ -152,6 +152,10 @@ class Node:
         """Expected contributors of the open phase whose posts are missing."""
         return self._parts.attendance.missing
 
+    def arriving(self) -> list[tuple[Post, int]]:
+        """Posts whose large payloads are on their way here, and the bytes that have come of each."""
+        return [*self._context.contents.arriving()]
+
     def gathers(self) -> int:
         """Number of members, this one counted, that have to be connected before it begins; 0 once it has begun."""
         return self._parts.gathering.wanted
