@@ -175,7 +175,8 @@ class Ledger:
 
     def valid(self) -> list[Entry]:
         """Blocks that may become final, best first."""
-        return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: preference(entry.block))
+        found = [entry for entry in self.entries.values() if entry.is_valid]
+        return sorted(found, key=lambda entry: preference(entry.block)) if len(found) > 1 else found
 
 
 @lru_cache(maxsize=4)

@@ -128,6 +128,12 @@ class ContentCache:
         """The post of the same member and phase that waits for its payload; None if there is none."""
         return self._waiting.get(post.key) if self._waiting else None
 
+    def arriving(self) -> Iterator[tuple[Post, int]]:
+        """Posts whose payloads are coming in several chunks, and the bytes that have come of each."""
+        for post in self._waiting.values():
+            if post.payload_size > CHUNK_SIZE:
+                yield post, self.downloads.arrived(post.payload_hash)
+
     def senders_waited_for(self) -> set[PublicKey]:
         """Members whose posts wait for their payloads."""
         return {post.sender for post in self._waiting.values()}

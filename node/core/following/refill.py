@@ -6,7 +6,7 @@ these contents, but no open work waits for them: a few are fetched at a time, an
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedchain.chain.knowledge import EMPTY_ROOT, PART_SIZE_MAX
@@ -114,10 +114,9 @@ class Refill:
             self._ask()
         return chunk.content_hash not in context.contents.downloads
 
-    def drop_provider(self, peer: PublicKey) -> None:
-        """A peer is gone: go on with others."""
-        context = self._context
-        context.send(self._downloads.drop(peer, context.now.ms, list(context.peers)))
+    def drop_provider(self, peer: PublicKey, peers: Sequence[PublicKey]) -> list[Request]:
+        """A peer is gone: go on with other providers, or with any of ``peers``."""
+        return self._downloads.drop(peer, self._context.now.ms, peers)
 
     # missing contents
 
