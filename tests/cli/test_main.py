@@ -265,7 +265,7 @@ simulate --task {0}/x.py:load
 simulate --task os:nonsense
 simulate --dataset own
 genesis new {0}/new --member {1} --task {0}/none.py:load
-genesis new {0}/new --member {1} --set committee_size=9
+genesis new {0}/new --member {1} --set committee_size=9 --set version=2
 genesis new {0}/new --member {1} --set phase_timeout_s=0
 genesis new {0}/new --member {1} --member {1}
 """

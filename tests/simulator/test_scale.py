@@ -108,7 +108,7 @@ def test_fetching_has_the_size_of_the_law() -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_sends_what_the_law_says(name: str) -> None:
     values, payload = RUNS[name]
-    scenario = trivial_scenario(**values)
+    scenario = trivial_scenario(version=2, **values)
     simulation = padded_simulation(scenario, payload)
     outcome = simulation.run()
     sent = sent_by_name(outcome)
