@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
 from fedchain.learning.payload.codec import decode, document, settle, to_safetensors
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.post_form import PostForm
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, LatePost, Occasion, OffChain, ReadPost, Round, Tensors
@@ -204,7 +206,9 @@ class Application:
         except Exception as error:  # of a built-in method, a ValueError is the posts' fault, as far as anybody can tell
             raise_told(error, f"aggregate of phase {occasion.phase}", type(self.method))
         specs = self._knowledge_specs[phase]
-        left = document(settle(aggregate, specs), specs)
+        settled = settle(aggregate, specs)
+        computed = LazyTensors({name: partial(self._computed, settled, name, phase) for name in settled})
+        left = document(computed, specs)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])
         kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, number, is_last=is_last)
         parts: list[Written] = [(part.phase, part.round, (len(part.document), (part.document,))) for part in kept]
@@ -212,6 +216,13 @@ class Application:
         written = write_knowledge(sorted(parts, key=self._knowledge.place), self._spools)
         self._decoded.close(phase, number)
         return written
+
+    def _computed(self, aggregate: Tensors, name: str, phase: str) -> NDArray[Any]:
+        """A tensor of an aggregate. Where it is computed only now, its errors are the same as if it had been before."""
+        try:
+            return aggregate[name]
+        except Exception as error:
+            raise_told(error, f"aggregate of phase {phase}", type(self.method))
 
     def _read_late(self, occasion: Occasion, round: Round) -> tuple[LatePost, ...]:
         """Decode the late posts that the method gives a weight, and the knowledge that each was made from."""

@@ -1,7 +1,7 @@
 """Frames between a node and its worker processes: four bytes of length, then one canonical value."""
 
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import anyio
 from anyio.abc import ByteSendStream
@@ -33,10 +33,10 @@ def hand_over(data: bytes) -> bytes | list[bytes | str]:
 def take_over(handed: Any) -> bytes:
     """The bytes that a frame has, or names: their hash is what the other process, which is ours, says it is.
 
-    Raises PipeBroken: it names no file that is here.
+    Bytes that were taken over before are themselves. Raises PipeBroken: it names no file that is here.
     """
-    if isinstance(handed, bytes):
-        return handed
+    if not isinstance(handed, list):
+        return cast("bytes", handed)
     path, digest = handed
     try:
         return map_file(Path(path), digest)

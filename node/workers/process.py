@@ -13,6 +13,7 @@ if __name__ == "__main__":  # before anything that takes time, so that only the 
     os.setpgid(0, 0)
 
 import contextlib
+import faulthandler
 import io
 import random
 import sys
@@ -257,8 +258,9 @@ def main(arguments: list[str]) -> NoReturn:
     """Run one worker until the node is gone.
 
     The process exits at once: the thread that reads orders holds the lock of standard input, for which Python's own
-    shutdown would wait in vain, and abort.
+    shutdown would wait in vain, and abort. A signal that ends it, such as of a mapped file cut short, says where.
     """
+    faulthandler.enable(2)
     os.umask(UMASK)
     exit_code = 0
     try:

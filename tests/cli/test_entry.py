@@ -1,5 +1,6 @@
 """Imports of a command before it does its work: nobody shall wait for a module that it does not need."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,28 @@ def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
     result = CliRunner().invoke(app, ["explore"])
     assert result.exit_code == 2
     assert "did you mean 'explorer'?" in result.stderr
+
+
+CUT_SHORT = """
+import os, sys
+from pathlib import Path
+from fedchain.cli import entry, main
+from fedchain.files.spool import map_file
+from fedchain.node.workers import process
+def read_what_was_cut():
+    path = Path(sys.argv[1])
+    data = map_file(path)
+    os.truncate(path, 0)
+    data[-1]
+main.main = process.verify = read_what_was_cut
+"""
+
+
+@pytest.mark.parametrize("run", ["entry.main()", "process.main(['verify'])"])
+def test_a_process_that_ends_because_a_mapped_file_was_cut_short_says_where(run: str, tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(bytes(10_000))
+    done = subprocess.run([sys.executable, "-c", CUT_SHORT + run, path], check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGBUS
+    assert "Bus error" in done.stderr
+    assert "in read_what_was_cut" in done.stderr

@@ -91,3 +91,16 @@ def test_a_full_disk_is_told_and_leaves_nothing(
     assert "No space left" in caplog.text
     gc.collect()
     assert not [*spools.folder.iterdir()]
+
+
+def test_a_content_that_is_whole_or_lost_touches_nobody_elses_file(tmp_path: Path) -> None:
+    spools = SpoolFolder(tmp_path / "spool", size_min=10)
+    whole = spools()
+    whole.write(bytes(20))
+    data = whole.content(bytes(32))
+    others = tmp_path / "another"
+    with others.open("wb"):  # the system gives it the number that the spool's file had
+        for use in (lambda: whole.write(bytes(20)), lambda: whole.content(bytes(32))):
+            with pytest.raises(OSError, match="lost, or is whole"):
+                use()
+    assert (data[:], others.read_bytes()) == (bytes(20), b"")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import sha256
 from fedchain.files.spool import SpoolFolder, path_of, write_pieces
@@ -25,6 +26,7 @@ from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import canonical, decode, encode, pieces
 from fedchain.learning.payload.document import Buffer
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import OffChain, Round, Tensors
 from tests.support.learning.federation import check
@@ -237,9 +239,22 @@ class Refusing(BladeFl):
         raise ERRORS[0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefusingLater(BladeFl):
+    """A method of a user's own whose aggregate raises when one of its tensors is looked at."""
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        def refuse() -> NDArray[np.float32]:
+            raise ERRORS[0]
+
+        mean = super().aggregate(phase, round)
+        return LazyTensors(dict.fromkeys(mean, refuse))
+
+
 ERRORS: list[Exception] = []
 
 
+@pytest.mark.parametrize("method", ["Refusing", "RefusingLater"])
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -251,12 +266,12 @@ ERRORS: list[Exception] = []
     ],
 )
 def test_only_a_refusal_of_a_user_s_own_aggregate_is_the_senders_fault(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception], method: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
     monkeypatch.setattr(sys.modules[__name__], "ERRORS", [error])
     with pytest.raises(expected) as caught:
-        Application(LearningConfig(method="contributed:Refusing")).aggregate(
+        Application(LearningConfig(method=f"contributed:{method}")).aggregate(
             OffChain("update", 1), b"", random_posts("blade-fl", 2)
         )
     assert isinstance(caught.value, ValueError) == isinstance(error, InvalidPayload)

@@ -5,6 +5,7 @@ needs room. To its readers it is the bytes that it stands for, and has their typ
 slices, which are copies, and look at all of it through a view. They may not compare, add or hash it as a value.
 """
 
+import errno
 import hashlib
 import itertools
 import logging
@@ -93,6 +94,7 @@ class SpoolFile:
 
     def write(self, piece: bytes | memoryview) -> None:
         """See :class:`Spool`."""
+        self._require_file()
         size = memoryview(piece).nbytes
         if self._file is None and self._size + size > self._size_min:
             self._open()
@@ -104,12 +106,18 @@ class SpoolFile:
 
     def content(self, digest: bytes) -> bytes:
         """See :class:`Spool`."""
+        self._require_file()
         if self._file is None or self._undo is None:
             return self._begin.content(digest)
         data = map_file(self._path, digest, self._file, is_owned=True)
         self._undo.detach()
         os.close(self._file)
         return data
+
+    def _require_file(self) -> None:
+        """Raise OSError if the file is gone: its descriptor's number may be another file's by now."""
+        if self._undo is not None and not self._undo.alive:
+            raise OSError(errno.EBADF, "the content was lost, or is whole", str(self._path))
 
     def _open(self) -> None:
         try:

@@ -80,6 +80,17 @@ def test_a_node_reads_a_large_answer_where_its_trainer_left_it(tmp_path: Path) -
         read_answer(frame)
 
 
+def test_a_trainer_that_starts_again_gives_the_same_large_answer(tmp_path: Path) -> None:
+    made = keep(tmp_path, 1)
+    again = KeptAnswer(tmp_path / "training", bytes(32), 1, lambda: b"")
+    kept = again.recall(QuestionId(1, "update", 1, bytes(32), False))
+    assert kept is not None
+    answer = kept()
+    assert isinstance(answer, Contribution)
+    assert (answer.payload[:], answer.steps) == (PAYLOADS[1], made.steps)
+    assert write_answer(answer) == write_answer(made)
+
+
 @pytest.mark.parametrize("data", [None, PAYLOADS[0], PAYLOADS[1][:-1], b""])
 def test_what_lies_beside_it_and_is_another_one_is_damage(tmp_path: Path, data: bytes | None) -> None:
     beside = path_of(keep(tmp_path, 1).payload)
