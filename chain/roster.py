@@ -57,7 +57,8 @@ class Roster:
     @property
     def clients(self) -> int:
         """Number of members with data: all that count but a dedicated aggregator, those counted that were convicted."""
-        return len(self) - len(self.absent) - (self.rule is AggregatorRule.DEDICATED)
+        is_without = self.rule is AggregatorRule.DEDICATED and self.members[-1] not in self.absent
+        return len(self) - len(self.absent) - is_without
 
     @property
     def reachable(self) -> tuple[PublicKey, ...]:

@@ -4,14 +4,13 @@ It is bounded, and the next header commits to it by hash. A peer that holds a fi
 before it can therefore go on without any older block.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
 from typing import Any
 
-from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bits
+from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
@@ -19,12 +18,10 @@ from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.amendment import NO_AMENDMENTS, Amendments
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.in_force import rules_of
-from fedchain.chain.membership.member import Due, Member, Standing
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.member_set import MemberSet
-from fedchain.chain.membership.owed import Owed, owed_by
-from fedchain.chain.membership.patience import grant_ms, mark_due, settle_waits, turnout_of
-from fedchain.chain.membership.succession import succeed
-from fedchain.chain.membership.turnout import Turnout, is_marked
+from fedchain.chain.membership.owed import Owed
+from fedchain.chain.membership.patience import grant_ms
 from fedchain.chain.membership.weights import weigh
 from fedchain.chain.post import PostKey
 from fedchain.chain.roster import Roster, draw_roster, seed_of_contributors, seed_of_electors
@@ -49,8 +46,6 @@ CRIME_SIZE_MAX = 512
 NUMBER_MAX = 2**62
 """Largest height, round or time in a state that is fetched: later values have to fit into 64 bits, too."""
 
-APPLIED_MAX = 8
-"""Most states that are remembered with the block that led to each."""
 
 WORK_SIZE = 40
 """Bytes of the accumulated work, which exceeds 64 bits: a block adds at most 2²⁵⁵."""
@@ -206,7 +201,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         rules = rules_of(genesis, amendments.in_force)
     except InvalidGenesis as error:
         raise InvalidEncoding("state", str(error)) from None
-    state = _complete(
+    state = complete_state(
         rules,
         amendments=amendments,
         block_hash=block_hash,
@@ -289,7 +284,7 @@ def _read_delays(rows: list[Any], phases: int) -> tuple[tuple[int, ...], ...]:
 @lru_cache(maxsize=4)
 def genesis_state(genesis: Genesis) -> State:
     """The state before the first block. Cached: every peer begins there, and drawing from many members takes time."""
-    return _complete(
+    return complete_state(
         genesis,
         block_hash=genesis.chain_id,
         height=0,
@@ -302,82 +297,12 @@ def genesis_state(genesis: Genesis) -> State:
         posts=0,
         settled_time_ms=genesis.created_ms,
         delays_ms=((),) * len(genesis.phases),
-        round_seed=_round_seed(genesis, genesis.chain_id),
+        round_seed=seed_of_round(genesis, genesis.chain_id),
         members=genesis.members,
         records=_founders(genesis),
         punctuality=bytes([PUNCTUAL]) * len(genesis.members),
         convicted=(),
         deciders=frozenset(),
-    )
-
-
-def apply_block(genesis: Genesis, state: State, block: Block) -> State:
-    """The state after a valid ``block`` on top of ``state``.
-
-    The newest ones are remembered: a block is judged more than once, and in a simulation by many peers, which then
-    share the state after it.
-    """
-    return _applied(_Step(genesis, state, block))
-
-
-class _Step:
-    """A block to apply. It equals another one of the same block object on an equal state."""
-
-    __slots__ = ("block", "genesis", "state")
-
-    def __init__(self, genesis: Genesis, state: State, block: Block) -> None:
-        self.genesis, self.state, self.block = genesis, state, block
-
-    def __hash__(self) -> int:
-        return hash((id(self.block), self.state.root))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Step):
-            return NotImplemented
-        is_same = self.block is other.block and self.genesis is other.genesis
-        return is_same and self.state.root == other.state.root
-
-
-@lru_cache(maxsize=APPLIED_MAX)
-def _applied(step: _Step) -> State:
-    genesis, state, block = step.genesis, step.state, step.block
-    header = block.header
-    last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
-    time_ms, delays_ms, bits = _settle(state, block.certificate)
-    records = succeed(
-        state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase, now_ms=time_ms
-    )
-    members = tuple(record.key for record in records) if block.changes else state.roster.members
-    turnout = turnout_of(state.rules, block.certificate, len(state.records))
-    if turnout is not None and block.certificate is not None:
-        records = tuple(settle_waits(state.rules, records, turnout, block.certificate.mining_ms))
-    if records:
-        due, posted = _due(genesis, state, block)
-        seats, in_vain = state.roster.seats, patience_of(state).keys() - posted
-        records = tuple(mark_due(records, {seats[key] for key in due}, {seats[key] for key in in_vain}))
-    amendments = _amended(state, block, closes_round=last_phase)
-    is_as_before = amendments.in_force == state.amendments.in_force
-    return _complete(
-        state.rules if is_as_before else rules_of(genesis, amendments.in_force),
-        amendments=amendments,
-        block_hash=header.hash,
-        height=state.height + 1,
-        round=state.round + 1 if last_phase else state.round,
-        phase=0 if last_phase else state.phase + 1,
-        finished=last_phase and state.round > 0 and state.round == state.rules.rounds,
-        knowledge_root=header.knowledge_root,
-        work=state.work + work_from_bits(header.bits),
-        bits=bits,
-        posts=len(block.transactions),
-        settled_time_ms=time_ms,
-        delays_ms=delays_ms,
-        round_seed=_round_seed(genesis, header.hash) if last_phase else state.round_seed,
-        members=members,
-        records=records,
-        punctuality=_count_punctuality(genesis, state, block, turnout).ljust(len(members), bytes([PUNCTUAL])),
-        convicted=(*state.convicted, *block.evidence),
-        deciders=state.roster.electors,
-        owed=_count_owed(genesis, state, block),
     )
 
 
@@ -387,7 +312,8 @@ def _founders(genesis: Genesis) -> tuple[Member, ...]:
     return tuple(Member(key, Standing.ACTIVE, Standing.ACTIVE, 0) for key in genesis.members)
 
 
-def _round_seed(genesis: Genesis, block_hash: Hash) -> Hash:
+def seed_of_round(genesis: Genesis, block_hash: Hash) -> Hash:
+    """The seed of a round that begins behind a block; empty in version 3, whose draws go by heights."""
     return block_hash if genesis.version < CHANGES_VERSION else b""
 
 
@@ -463,90 +389,11 @@ def patience_of(state: State) -> dict[PublicKey, int]:
     return granted
 
 
-def _amended(state: State, block: Block, *, closes_round: bool) -> Amendments:
-    """The amendments after a block: what it counts is on its way, and what is due holds."""
-    amendments = state.amendments
-    for change in block.changes:
-        if change.amendment is not None:
-            amendments = amendments.with_one(replace(change.amendment, round=change.begins(state.round)))
-    return amendments.at(state.round + 1) if closes_round else amendments
-
-
-def _complete(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
-    """Complete a state with its roster: the members that may post, and those that may vote."""
+def complete_state(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
+    """Complete a state's fields with its roster: the members that may post, and those that may vote."""
     culprits = {crime.culprit for crime in fields["convicted"]}
     phase, next_height = (fields["round"], fields["phase"]), fields["height"] + 1
     contributors_seed = seed_of_contributors(rules, fields["round"], fields["round_seed"])
     seeds = contributors_seed, seed_of_electors(rules, next_height, fields["block_hash"])
     roster = draw_roster(rules, members, culprits, phase, seeds, fields["records"])
     return State(**fields, roster=roster, rules=rules)
-
-
-def _settle(state: State, certificate: Certificate | None) -> tuple[int, tuple[tuple[int, ...], ...], int]:
-    """Time, posting delays and difficulty, once the votes for ``state``'s block are on the chain.
-
-    A phase lasts from one block's time to the next one's. The posts' delay is this duration without the mining time;
-    waiting for posts is not mining and does not change the difficulty.
-    """
-    if certificate is None:
-        return state.settled_time_ms, state.delays_ms, state.bits
-    time_ms, mining_ms = block_time_ms(state, certificate), certificate.mining_ms
-    bits = next_bits(state.bits, mining_ms, state.rules.target_mining_time_ms)
-    round_number, phase = (
-        (state.round, state.phase - 1) if state.phase else (state.round - 1, len(state.rules.phases) - 1)
-    )
-    if round_number == 0 or state.posts == 0:  # the setup comes once, and a phase that is closed empty has no posts
-        return time_ms, state.delays_ms, bits
-    delay_ms = max(0, time_ms - mining_ms - state.settled_time_ms)
-    delays = list(state.delays_ms)
-    delays[phase] = (*delays[phase], delay_ms)[-DELAYS_MAX:]
-    return time_ms, tuple(delays), bits
-
-
-def _count_owed(genesis: Genesis, state: State, block: Block) -> tuple[Owed, ...]:
-    """The posts that are owed after a block: each is counted once, and in the next ``late_rounds`` rounds at most.
-
-    Nothing is owed to a phase of the aggregator, on whose post the others build at once, nor to one that began without
-    knowledge, for then nobody can tell what a late post changed.
-    """
-    if not genesis.late_rounds:
-        return ()
-    seats, counted = state.roster.seats, [(post.round, state.roster.seats[post.sender]) for post in block.transactions]
-    after = []
-    for item in state.owed:
-        if item.phase == state.phase:
-            if item.round + genesis.late_rounds <= state.round:  # this was its last chance
-                continue
-            item = item.without(seat for round_number, seat in counted if round_number == item.round)
-        if item.due:
-            after.append(item)
-    is_participants = phase_rule(genesis, state).by is Contributor.PARTICIPANT
-    if state.round and is_participants and state.knowledge_root != sha256(EMPTY_KNOWLEDGE):
-        posted = {seat for round_number, seat in counted if round_number == state.round}
-        lacking = {seats[member] for member in state.roster.contributors} - posted
-        if lacking:
-            after.append(owed_by(state.round, state.phase, state.knowledge_root, lacking))
-    return tuple(after)
-
-
-def _count_punctuality(genesis: Genesis, state: State, block: Block, turnout: Turnout | None) -> bytes:
-    counts = bytearray(state.punctuality)
-    if state.records:
-        # Miners may count whom they like, so a quorum says who was in time, for the phase of the block before.
-        for seat, record in enumerate(state.records if turnout is not None else ()):
-            if turnout is not None and record.due is not Due.NOT:
-                counts[seat] = min(PUNCTUAL, counts[seat] + 1) if is_marked(turnout.punctual, seat) else 0
-        return bytes(counts)
-    due, posted = _due(genesis, state, block)
-    for member in due:
-        place = state.roster.seats[member]
-        counts[place] = min(PUNCTUAL, counts[place] + 1) if member in posted else 0
-    return bytes(counts)
-
-
-def _due(genesis: Genesis, state: State, block: Block) -> tuple[frozenset[PublicKey], frozenset[PublicKey]]:
-    """Members of whom a block says whether they were due for it, and those whose posts it counts."""
-    # A phase that is closed empty says nothing about its contributors, nor does an aggregator's phase about members.
-    if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
-        return frozenset(), frozenset()
-    return state.roster.contributors, frozenset(post.sender for post in block.transactions if post.round == state.round)

@@ -5,12 +5,13 @@ Node, audit and the simulator's checker call it; nothing else turns a state into
 
 from dataclasses import replace
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
-from fedchain.chain.state import State, apply_block, decode_state, liars_left, votes_required
+from fedchain.chain.state import State, decode_state, liars_left, votes_required
 from fedchain.chain.validation import (
     validate_body,
     validate_certificate,

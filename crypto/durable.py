@@ -28,6 +28,15 @@ def write_file(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` durable, as fsync of a file does its bytes. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -2,6 +2,8 @@
 
 import hashlib
 
+from fedchain.files.spool import digest_of
+
 Hash = bytes
 """32 bytes of SHA-256."""
 
@@ -11,8 +13,8 @@ ZERO_HASH: Hash = bytes(HASH_SIZE)
 
 
 def sha256(data: bytes) -> Hash:
-    """Hash ``data`` once."""
-    return hashlib.sha256(data).digest()
+    """Hash ``data`` once. Bytes that are read in place from a file keep their hash, see :func:`digest_of`."""
+    return digest_of(data) or hashlib.sha256(data).digest()
 
 
 def sha256d(data: bytes) -> Hash:

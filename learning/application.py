@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, raise_told
-from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
+from fedchain.learning.knowledge import KnowledgeReader, Written, write_knowledge
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
-from fedchain.learning.payload.codec import decode, pieces, settle, to_safetensors
+from fedchain.learning.payload.codec import decode, document, settle, to_safetensors
 from fedchain.learning.post_form import PostForm
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, LatePost, Occasion, OffChain, ReadPost, Round, Tensors
@@ -63,10 +64,18 @@ class Application:
             process that judges a chain gives them, and then the material is checked; the founder of a chain knows none
             yet. Posts are judged by the members of their occasion.
         chain_id: identifier of the federation, to which proofs are bound.
+        spools: begins the knowledge that an aggregate is written to.
     """
 
-    def __init__(self, config: LearningConfig, members: Sequence[bytes] = (), chain_id: bytes = NO_CHAIN) -> None:
+    def __init__(
+        self,
+        config: LearningConfig,
+        members: Sequence[bytes] = (),
+        chain_id: bytes = NO_CHAIN,
+        spools: Spools = InMemory,
+    ) -> None:
         config.validate()
+        self._spools = spools
         check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
         self.infos = infos_of(config)
@@ -178,7 +187,8 @@ class Application:
         Late posts of the occasion that the method gives a weight count beside them.
 
         Raises `InvalidPayload` where the method refuses the posts all the same, which is their senders' fault, and
-        `OwnCodeFailed` if a user's own method fails, which is no member's fault.
+        `OwnCodeFailed` if a user's own method fails, which is no member's fault; OSError if the disk refuses a large
+        one.
         """
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
@@ -193,12 +203,15 @@ class Application:
             return knowledge
         except Exception as error:  # of a built-in method, a ValueError is the posts' fault, as far as anybody can tell
             raise_told(error, f"aggregate of phase {occasion.phase}", type(self.method))
-        left = settle(aggregate, self._knowledge_specs[phase])
-        self._decoded.close(phase, number)
+        specs = self._knowledge_specs[phase]
+        left = document(settle(aggregate, specs), specs)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])
         kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, number, is_last=is_last)
-        parts = [(part.phase, part.round, (part.document,)) for part in kept]
-        return write_knowledge(sorted([*parts, (phase, number, pieces(left))], key=self._knowledge.place))
+        parts: list[Written] = [(part.phase, part.round, (len(part.document), (part.document,))) for part in kept]
+        parts.append((phase, number, left))
+        written = write_knowledge(sorted(parts, key=self._knowledge.place), self._spools)
+        self._decoded.close(phase, number)
+        return written
 
     def _read_late(self, occasion: Occasion, round: Round) -> tuple[LatePost, ...]:
         """Decode the late posts that the method gives a weight, and the knowledge that each was made from."""

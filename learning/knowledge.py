@@ -8,11 +8,12 @@ that payloads have (`payload/codec.py`). No bytes are no knowledge.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fedchain.files.spool import InMemory, Spools, write_pieces
 from fedchain.learning.bulk import knowledge_specs
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Lifetime, Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.payload.codec import decode
+from fedchain.learning.payload.codec import Document, decode
 from fedchain.learning.payload.document import (
     Buffer,
     read_number,
@@ -45,9 +46,13 @@ class Left:
     """The same, decoded."""
 
 
-def write_knowledge(parts: Sequence[tuple[str, int, Sequence[Buffer]]]) -> bytes:
-    """Return the bytes of (phase, round, pieces of a document), which are copied once."""
-    return b"".join(_pieces(parts))
+Written = tuple[str, int, Document]
+"""Phase, round, and the document that it left."""
+
+
+def write_knowledge(parts: Sequence[Written], spools: Spools = InMemory) -> bytes:
+    """Return the bytes of what phases left, which are hashed and copied once. Raises OSError if the disk refuses."""
+    return write_pieces(_pieces(parts), spools)
 
 
 class KnowledgeReader:
@@ -98,7 +103,7 @@ class KnowledgeReader:
             )
         )
 
-    def place(self, part: tuple[str, int, Sequence[Buffer]]) -> int:
+    def place(self, part: Written) -> int:
         """Return the key by which parts are ordered when they are written."""
         return self._order[part[0]]
 
@@ -140,13 +145,8 @@ class KnowledgeReader:
         return lifetime is Lifetime.FEDERATION or (lifetime is Lifetime.ROUND and part.round == round_number)
 
 
-def _pieces(parts: Sequence[tuple[str, int, Sequence[Buffer]]]) -> Iterator[Buffer]:
+def _pieces(parts: Sequence[Written]) -> Iterator[Buffer]:
     yield write_array(len(parts))
-    for phase, number, document in parts:
-        yield (
-            write_array(3)
-            + write_text(phase)
-            + write_integer(number)
-            + write_bytes(sum(memoryview(piece).nbytes for piece in document))
-        )
+    for phase, number, (size, document) in parts:
+        yield write_array(3) + write_text(phase) + write_integer(number) + write_bytes(size)
         yield from document

@@ -55,4 +55,4 @@ class PostForm:
     def encode(self, phase: str, posted: Tensors, known: Tensors | None, generator: np.random.Generator) -> bytes:
         """Return the bytes of a plain post of somebody who owes nothing from earlier ones."""
         packing = self.packing(phase, known)
-        return encode(posted) if packing is None else packing.pack(posted, known or {}, generator)[0]
+        return encode(posted) if packing is None else packing.pack(posted, known or {}, generator)

@@ -1,11 +1,15 @@
-"""Assembly: the chunks of one content, put in order and hashed as they come. Pure; no I/O."""
+"""Assembly: the chunks of one content, put in order and hashed as they come. Pure; no I/O.
+
+Where chunks are put together is the caller's choice: large contents go to a file.
+"""
 
 import hashlib
 from collections.abc import Iterator
 
-from fedchain.chain.exceptions import InvalidPayload
+from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.spool import InMemory, Spools
 from fedchain.network.messages import CHUNK_SIZE
 
 AHEAD_MAX = 32
@@ -19,13 +23,14 @@ class Assembly:
         content_hash: hash that the whole must have, 32 bytes.
         size: bytes that it must have; None if unknown: it ends with a chunk that is short or empty.
         size_max: most bytes of a content of unknown size.
+        spools: begins the content.
     """
 
-    def __init__(self, content_hash: Hash, size: int | None, size_max: int) -> None:
+    def __init__(self, content_hash: Hash, size: int | None, size_max: int, spools: Spools = InMemory) -> None:
         self.size = size
         self.senders: set[PublicKey] = set()
         """Peers that sent a chunk of it."""
-        self._content_hash, self._size_max = content_hash, size_max
+        self._content_hash, self._size_max, self._spools = content_hash, size_max, spools
         self.clear()
 
     @property
@@ -58,7 +63,7 @@ class Assembly:
 
     def clear(self) -> None:
         """Forget the chunks that have arrived."""
-        self._pieces: list[bytes] = []  # without gaps, from the start
+        self._pieces = self._spools()  # without gaps, from the start
         self._size = 0  # of those
         self._ahead: dict[int, bytes] = {}
         self._hasher = hashlib.sha256()
@@ -75,7 +80,12 @@ class Assembly:
         yield from (number for number in range(first, min(first + AHEAD_MAX, count)) if number not in self._ahead)
 
     def put(self, number: int, data: bytes, sender: PublicKey) -> None:
-        """Take a chunk that is wanted. Raises InvalidPayload if it is not whole."""
+        """Take a chunk that is wanted.
+
+        Raises:
+            InvalidPayload: it is not whole.
+            LimitReached: the disk refuses it; all that has come is lost, see :meth:`clear`.
+        """
         room = self.size_bound - number * CHUNK_SIZE
         found, whole = len(data), min(CHUNK_SIZE, room)
         # A peer that sends a byte at a time would hold the content for ever without counting as stalled.
@@ -84,7 +94,10 @@ class Assembly:
         self.senders.add(sender)
         self._ahead[number] = data
         while (following := self._ahead.pop(self._size // CHUNK_SIZE, None)) is not None:
-            self._pieces.append(following)
+            try:
+                self._pieces.write(following)
+            except OSError as error:
+                raise LimitReached("disk", str(error)) from None
             self._size += len(following)
             self._hasher.update(following)
             if len(following) < CHUNK_SIZE:
@@ -96,7 +109,10 @@ class Assembly:
         return self._hasher.digest() == self._content_hash
 
     def content(self) -> bytes:
-        """The whole content. Raises InvalidPayload if it has another hash."""
+        """The whole content. Raises InvalidPayload if it has another hash, LimitReached if the disk refuses it."""
         if (found := self._hasher.digest()) != self._content_hash:
             raise InvalidPayload("payload hash", f"{found.hex()} found, {self._content_hash.hex()} wanted")
-        return b"".join(self._pieces)
+        try:
+            return self._pieces.content(found)
+        except OSError as error:
+            raise LimitReached("disk", str(error)) from None

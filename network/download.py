@@ -7,7 +7,7 @@ sent. So the sender of a wrong copy is known, and no provider holds up another t
 
 from collections.abc import Sequence
 
-from fedchain.chain.exceptions import InvalidPayload
+from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.assembly import Assembly
@@ -27,6 +27,9 @@ REPEATS_MAX = 2
 
 PATIENCE_MAX = 6
 """How often times double, and the lowest rate halves, for providers that send a copy of their own."""
+
+DISK_PAUSE_MS = 4 * STALL_MS
+"""How long a content is not asked for after the disk refused it: there may be room again."""
 
 Request = tuple[PublicKey, GetContent]
 """The provider to ask, and the question."""
@@ -62,7 +65,7 @@ class Download:
         """When to ask again, after the only provider did not have it; 0: it was not asked, or has it."""
         self._hash, self._size, self._size_max, self._limit = content_hash, size, size_max, limit
         self._load = load
-        self._shared = Assembly(content_hash, size, size_max)
+        self._shared = Assembly(content_hash, size, size_max, load.spools)
         self._sources: dict[PublicKey, Source] = {}
         self._asked: dict[tuple[int, PublicKey], tuple[int, int]] = {}  # (chunk, peer): how often, and when last
         self._is_apart = False  # what several sent together was wrong
@@ -157,9 +160,9 @@ class Download:
         """Where the chunks of a provider go; None: as many send parts of the shared copy as it takes."""
         sharing = sum(map(self._shares, self._sources.values()))
         if provider in self.providers.doubters:
-            return Assembly(self._hash, None, self._size_max)
+            return Assembly(self._hash, None, self._size_max, self._load.spools)
         if self._is_apart or self._size is None:
-            return Assembly(self._hash, self._size, self._size_max)
+            return Assembly(self._hash, self._size, self._size_max, self._load.spools)
         enough = SOURCES_MAX if self._shared.is_large else 1
         return self._shared if sharing < enough else None
 
@@ -173,7 +176,16 @@ class Download:
 
         Raises:
             InvalidPayload: ``peer`` alone sent what is wrong whatever its size is, or more than any content has.
+            LimitReached: the disk refuses what has come. It is fetched anew after a while.
         """
+        try:
+            return self._take(number, data, peer, now_ms)
+        except LimitReached:
+            self.stop()
+            self.paused_until_ms = now_ms + DISK_PAUSE_MS
+            raise
+
+    def _take(self, number: int, data: bytes, peer: PublicKey, now_ms: int) -> bytes | None:
         source = self._sources.get(peer)
         parts = self._shared if source is None else source.parts
         if data:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fedchain.chain.exceptions import LimitReached
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.spool import InMemory, Spools
 from fedchain.network.download import Download
 from fedchain.network.download import Request as Request  # part of this module's interface
 from fedchain.network.load import Load
@@ -26,13 +27,14 @@ class Downloads:
     Args:
         size_max: most bytes of a content of unknown size.
         count_max: most contents fetched at a time.
+        spools: begins a content where its chunks are put together.
     """
 
-    def __init__(self, size_max: int, count_max: int = DOWNLOADS_MAX) -> None:
+    def __init__(self, size_max: int, count_max: int = DOWNLOADS_MAX, spools: Spools = InMemory) -> None:
         self._size_max, self._count_max = size_max, count_max
         self._downloads: dict[Hash, Download] = {}
         self._idle: dict[Hash, None] = {}  # contents of which nobody owes us anything
-        self._load = Load()
+        self._load = Load(spools)
 
     def __contains__(self, content_hash: Hash) -> bool:
         return content_hash in self._downloads
@@ -87,6 +89,7 @@ class Downloads:
         Raises:
             InvalidPayload: ``peer`` sent all of a content that has another hash, or more than a chunk; :meth:`go_on`
                 asks others. A copy that only contradicts the signed size may be right, and the size a lie.
+            LimitReached: the disk refuses what has come of it, which is fetched anew after a while.
         """
         content_hash, (number, rest) = chunk.content_hash, divmod(chunk.offset, CHUNK_SIZE)
         download = self._downloads.get(content_hash)

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.spool import InMemory, Spools
 from fedchain.network.assembly import Assembly
 
 OWED_MAX = 64
@@ -16,9 +17,14 @@ LARGE_BYTES_MAX = 32 * 2**20
 
 
 class Load:
-    """The bytes that each provider is sending us, all contents together."""
+    """The bytes that each provider is sending us, all contents together.
 
-    def __init__(self) -> None:
+    Args:
+        spools: begins a content where its chunks are put together.
+    """
+
+    def __init__(self, spools: Spools = InMemory) -> None:
+        self.spools = spools
         self._owed, self._large, self._large_bytes = Counter[PublicKey](), Counter[PublicKey](), Counter[PublicKey]()
 
     def may_owe_more(self, provider: PublicKey) -> bool:

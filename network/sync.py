@@ -156,15 +156,19 @@ class CatchUp:
         return sum(source.height > height for peer, source in self._sources.items() if peer in self._members)
 
     def claims(self) -> dict[PublicKey, int]:
-        """Heights that peers say they have, one of each peer."""
-        return {peer: source.height for peer, source in self._sources.items()}
+        """Heights that members say they have, one of each."""
+        return {peer: source.height for peer, source in self._sources.items() if peer in self._members}
 
     def at_least(self, height: int) -> list[PublicKey]:
-        """Members that say they are at ``height`` or above."""
+        """Peers that say they are at ``height`` or above."""
         return [peer for peer, source in self._sources.items() if source.height >= height]
 
     def heard(self) -> int:
         """Number of members that have stated their height."""
+        return sum(peer in self._members for peer in self._sources)
+
+    def sources(self) -> int:
+        """Number of peers that have, members or not."""
         return len(self._sources)
 
     def owed(self) -> int:

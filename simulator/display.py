@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.measurement import NEW_ROUNDS, RoundMetrics
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Progress
 from fedchain.simulator.palette import title_of
@@ -24,8 +24,10 @@ LEGEND = {
     "TAL": "TAL: mean loss there",
     "test": "test set: accuracy in % on the whole test set",
     "aggr.": "aggr.: of the aggregated model",
+    "new": f"new: of members that joined in the last {NEW_ROUNDS} rounds",
     "epsilon": "epsilon: the largest of the peers'",
     "sent": "sent: by one peer",
+    "of:": "of: members that count, and the votes that decide",
     "late:": "late: posts of earlier rounds, and by how many rounds on average",
     "taken": "not taken: blocks that lost",
     "train": "times in virtual s",
@@ -95,12 +97,14 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
     columns: list[tuple[str, Callable[[RoundMetrics], str]]] = [
         ("R", lambda row: str(row.round)),
         ("TAA", lambda row: percent(row.taa)),
+        ("TAA\nnew", lambda row: percent(row.taa_new)),
         ("TAL", lambda row: f"{row.tal:.3f}" if row.tal is not None else "-"),
         ("TAA\naggr.", lambda row: percent(row.taa_received)),
         ("test\nset", lambda row: percent(row.test_accuracy)),
         ("test\naggr.", lambda row: percent(row.test_accuracy_received)),
         ("epsilon\nin all", lambda row: "-" if row.epsilon is None else f"{row.epsilon:.3g}"),
         ("sent\nkB", lambda row: f"{row.bytes_sent_per_peer / 1000:.0f}"),
+        ("of:\nquorum", lambda row: f"{row.members}: {row.quorum}" if scenario.all_changes else "-"),
         ("posts", lambda row: str(row.posts)),
         ("late:\nage", lambda row: f"{row.late_posts}: {row.late_age:.1f}" if row.late_posts else "-"),
         ("blocks", lambda row: str(row.blocks)),

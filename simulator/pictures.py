@@ -42,6 +42,7 @@ def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
         ("taa_prototype", "nearest prototype, own test sets"),
         ("test_accuracy", "local models, whole test set"),
         ("test_accuracy_received", "aggregated model, whole test set"),
+        ("taa_new", "members that joined lately, own test sets"),
     )
     _draw_lines(left, rows, accuracies, 100)
     left.set(xlabel="round", ylabel="accuracy (%)")

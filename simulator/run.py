@@ -246,7 +246,7 @@ class Run:
     def _open_chain(self, folder: Path) -> Store:
         """Create the store of the chain; a resumed run replaces it, as it replays the chain from its first block.
 
-        So it need not be durable, as a node's is.
+        So it need not be durable before the end, as a node's is.
         """
         with STARTING:
             if self._record.resumptions:

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 _UNSAID = MappingProxyType(
     {"device": "cpu", "train_ahead": True, "hash_rates": (), "version": 2, "weights": "", "weights_head": "file"}
-    | {"late_rounds": 0, "evaluate_every": 1}
+    | {"late_rounds": 0, "evaluate_every": 1, "churn": 0.0}
 )
 """Settings that a file leaves out at these values, as before there were such settings."""
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names, with the same help."""
+
+CHAIN_KEEPER = 0
+"""Number of the peer that a run keeps the chain of."""
 
 NAME = r"\w[\w .+-]{0,63}"
 """Pattern of a scenario's name, which its run folder has, too."""
@@ -141,6 +144,9 @@ class Scenario(Consensus):
 
     changes: tuple[MemberChange, ...] = ()
     """Changes of the membership, as [[changes]] tables in the file. The data are dealt to all that ever take part."""
+    churn: Annotated[float, Range(0, 0.25)] = 0.0
+    """Share of the members that leave in each round from the second on, drawn by the seed; as many join. Peer 0, peers
+    that crash and adversaries stay. Beside it, changes may only amend."""
 
     def validate(self, task: TaskFunction | None = None) -> None:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value.
@@ -179,7 +185,9 @@ class Scenario(Consensus):
         self._validate_changes()
 
     def _validate_changes(self) -> None:
-        if not self.changes:
+        if self.churn:
+            self._validate_churn()
+        if not self.all_changes:
             return
         if self.idle_sleep or self.degree:
             raise ScenarioError("changes need every peer connected to all others: no degree, no idle_sleep")
@@ -193,14 +201,23 @@ class Scenario(Consensus):
             low, high = (self.members, self.everybody) if row.kind == "join" else (0, self.everybody)
             for number in row.peers:
                 _expect_range(f"changes[{place}] peers", number, low, high - 1)
-        in_order = [number for row in sorted(self.changes, key=_by_round) if row.kind == "join" for number in row.peers]
+        rows = sorted(self.all_changes, key=_by_round)
+        in_order = [number for row in rows if row.kind == "join" for number in row.peers]
         if in_order != list(range(self.members, self.everybody)):
             raise ScenarioError(f"peers {in_order} join, {self.members} and those after it in order are expected")
-        joins = [row.round for row in self.changes if row.kind == "join" for _ in row.peers]
-        if len(set(joins)) < len(joins):  # otherwise a hash would decide on their places, and data
-            raise ScenarioError("two peers join in one round; let each have a round of its own")
-        if self.admission == "closed" and any(row.kind in ("join", "remove", "recover") for row in self.changes):
+        if self.admission == "closed" and any(row.kind in ("join", "remove", "recover") for row in rows):
             raise ScenarioError("admission is closed: nobody joins, is removed or gets a lost place back")
+
+    def _validate_churn(self) -> None:
+        from fedchain.simulator.churn import churn_in_round, churn_most
+
+        if any(row.kind != "amend" for row in self.changes):
+            raise ScenarioError("churn draws who joins and leaves: changes beside it may only amend")
+        if self.members > self.peers:
+            raise ScenarioError("churn needs members that all have data: a dedicated aggregator admits nobody")
+        due, most = churn_in_round(self.churn, self.peers), churn_most(self.peers, self.fault_model)
+        if due > most:
+            raise ScenarioError(f"churn is {self.churn}: {due} of {self.peers} members a round, at most {most} may go")
 
     @property
     def aggregator_rule(self) -> "AggregatorRule":
@@ -215,12 +232,24 @@ class Scenario(Consensus):
     @property
     def members_change(self) -> bool:
         """Whether the founding document lets members change."""
-        return bool(self.changes) or asks_for_records(self)
+        return bool(self.changes or self.churn) or asks_for_records(self)
+
+    @property
+    def all_changes(self) -> tuple[MemberChange, ...]:
+        """The changes that the file has, and those that churn draws."""
+        if not self.churn:
+            return self.changes
+        from fedchain.simulator.churn import draw_churn
+
+        down = {number for row in self.faults if row.kind in ("crash", "kill") for number in row.peers}
+        liars = {number for row in self.adversaries for number in row.peers}
+        staying = frozenset({CHAIN_KEEPER} | down | liars)
+        return self.changes + draw_churn(self.churn, self.peers, self.rounds, self.seed, staying)
 
     @property
     def newcomers(self) -> int:
         """Number of peers that join later."""
-        return sum(len(row.peers) for row in self.changes if row.kind == "join")
+        return sum(len(row.peers) for row in self.all_changes if row.kind == "join")
 
     @property
     def everybody(self) -> int:

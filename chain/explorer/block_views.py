@@ -5,16 +5,8 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.explorer.founding import plain_values
 from fedchain.chain.explorer.history import Entry
-from fedchain.chain.explorer.views import (
-    BlockSummary,
-    BlockView,
-    CertificateView,
-    ChangeView,
-    Conviction,
-    PlaceView,
-    PostView,
-    Voter,
-)
+from fedchain.chain.explorer.member_views import ChangeView, Conviction, PlaceView
+from fedchain.chain.explorer.views import BlockSummary, BlockView, CertificateView, PostView, Voter
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change
 from fedchain.chain.post import Post

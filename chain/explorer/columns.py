@@ -13,7 +13,8 @@ from fedchain.chain.block import Header, read_parts
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.explorer.block_views import phase_name
-from fedchain.chain.explorer.views import BlockSummary, Counts
+from fedchain.chain.explorer.member_views import Counts
+from fedchain.chain.explorer.views import BlockSummary
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.storage.sqlite import Store

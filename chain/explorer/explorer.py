@@ -29,6 +29,7 @@ from fedchain.chain.explorer.held import HeldChain
 from fedchain.chain.explorer.history import Entry, follow
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
 from fedchain.chain.explorer.lives import Lives, LivesView
+from fedchain.chain.explorer.member_views import Conviction, MemberSummary, PeerView, PlaceView, RulesView
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
     begins_with,
@@ -43,14 +44,9 @@ from fedchain.chain.explorer.views import (
     BlockSummary,
     BlockView,
     ChainStatus,
-    Conviction,
     KnowledgeView,
-    MemberSummary,
-    PeerView,
-    PlaceView,
     Recomputation,
     RoundView,
-    RulesView,
     TransactionProof,
     TransactionView,
 )
@@ -65,12 +61,7 @@ from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
-from fedchain.chain.state import (
-    State,
-    block_time_ms,
-    expected_contributors,
-    votes_required,
-)
+from fedchain.chain.state import State, block_time_ms, expected_contributors, votes_required
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256

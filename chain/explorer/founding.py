@@ -7,7 +7,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from fedchain.chain.explorer.views import AmendmentView, ParameterView, RulesView
+from fedchain.chain.explorer.member_views import AmendmentView, ParameterView, RulesView
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.amendment import LEARNING, Values
 from fedchain.chain.state import State

@@ -7,11 +7,12 @@ ones that count. A walk takes one block after the other and never holds the whol
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, apply_block
+from fedchain.chain.state import State
 from fedchain.chain.storage.sqlite import Store
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt, StoreError
 from fedchain.chain.storage.store import Content
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import sync_file, sync_folder
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import MAPPED_SIZE, link_file, map_file, move_file, path_of
 
-CONTENTS, LOCK = "contents", "lock"
+CONTENTS, LOCK, SPOOL = "contents", "lock", "spool"
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
@@ -30,7 +31,8 @@ def write_content(folder: Path, content: Content, *, is_durable: bool = True) ->
     """Write a file that appears under its name complete and on disk, or not at all. The caller holds the lock.
 
     A file of the right size is left as it is: one that is known to be damaged was deleted before. A content that
-    need not be durable may be lost with the machine's power, and is written faster.
+    need not be durable may be lost with the machine's power, and is written faster. A file in which it was
+    put together is moved, and one that somebody else has gets a second name.
     """
     path, root = content_path(folder, content.hash), folder / CONTENTS
     if path.exists() and path.stat().st_size == len(content.data):
@@ -41,21 +43,44 @@ def write_content(folder: Path, content: Content, *, is_durable: bool = True) ->
         sync_folder(root)
         sync_folder(folder)
     # There is one writer and it writes one file at a time, so one temporary name does and never piles up.
-    temporary = root / "incoming"
+    temporary, spooled = root / "incoming", path_of(content.data)
     temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb") as file:
-        file.write(content.data)
+    if is_durable and spooled is not None and spooled.exists():
+        sync_file(spooled)
+    if not move_file(content.data, path) and not link_file(content.data, path):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(temporary, flags, FILE_MODE), "wb") as file:
+            file.write(content.data)
         if is_durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+            sync_file(temporary)
+        temporary.replace(path)
     if is_durable:
         sync_folder(path.parent)
 
 
-def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:
-    """The ``size`` bytes that hash to ``content_hash``; None without a file. Raises StoreCorrupt if they do not."""
+def sync_contents(folder: Path) -> None:
+    """Make the files that were written without waiting for the disk durable, and their names."""
+    root = folder / CONTENTS
+    for path in root.glob("??/*"):
+        sync_file(path)
+    for names in (*root.glob("??"), root, folder):
+        if names.exists():
+            sync_folder(names)
+
+
+def read_content(folder: Path, content_hash: Hash, size: int, *, is_verified: bool = False) -> bytes | None:
+    """The ``size`` bytes that hash to ``content_hash``; None without a file. Raises StoreCorrupt if they do not.
+
+    Large ones are read in place. They are hashed once in a process (``is_verified``), as before parts are read: the
+    full check reads all of a file again, and finds what happened to it since; the next start does that.
+    """
     path = content_path(folder, content_hash)
+    if size > MAPPED_SIZE:
+        is_here = has_content if is_verified else is_content_whole
+        try:
+            return map_file(path, content_hash) if is_here(folder, content_hash, size) else None
+        except FileNotFoundError:
+            return None
     try:
         found = path.stat().st_size
         data = path.read_bytes() if found == size else b""
@@ -94,6 +119,11 @@ def has_content(folder: Path, content_hash: Hash, size: int) -> bool:
         return content_path(folder, content_hash).stat().st_size == size
     except FileNotFoundError:
         return False
+
+
+def spool_path(folder: Path) -> Path:
+    """The folder in which contents are put together."""
+    return folder / CONTENTS / SPOOL
 
 
 def drop_contents(folder: Path, needed: Collection[Hash]) -> None:

@@ -142,13 +142,14 @@ class Contents:
 
     def _note_damage(self, content_hash: Hash, error: StoreCorrupt) -> None:
         self._damaged.add(content_hash)
+        self._verified.discard(content_hash)
         log.warning("%s: %s; it counts as not held", self._folder, error)
 
     def _read(self, content_hash: Hash, size: object, data: object) -> bytes | None:
         if not isinstance(size, int) or not isinstance(data, bytes | None):
             raise StoreCorrupt(f"content {content_hash.hex()} has size {size!r} and is {type(data).__name__}")
         if data is None:
-            found = read_content(self._folder, content_hash, size)
+            found = read_content(self._folder, content_hash, size, is_verified=content_hash in self._verified)
             if found is not None:
                 self._verified.add(content_hash)
             return found

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgpack
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate, median
 from fedchain.chain.evidence import Evidence
@@ -27,7 +28,7 @@ from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.post import Post
-from fedchain.chain.state import State, apply_block, decode_state, genesis_state
+from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction
 from fedchain.chain.storage.rows import FINALS, LIGHTS, STATES, from_row
 from fedchain.chain.storage.store import Final

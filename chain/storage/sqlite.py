@@ -4,6 +4,7 @@ The folder contains::
 
     chain.sqlite                 SQLite in WAL mode, synchronous=FULL: a commit has reached the disk
     contents/ab/abcd…            contents too large for a row, under the hexadecimal of their SHA-256
+    contents/spool               contents that are put together, until they are whole and appended
     lock                         held by the one process that writes
 
 A damaged record or content counts as not held, so that it is fetched again and replaced.
@@ -22,7 +23,7 @@ from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
-from fedchain.chain.storage.content_files import make_folder, take_lock
+from fedchain.chain.storage.content_files import make_folder, spool_path, sync_contents, take_lock
 from fedchain.chain.storage.contents import Contents
 from fedchain.chain.storage.database import (
     PAGE_SIZE,
@@ -41,6 +42,7 @@ from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash
 from fedchain.files.layout import DATABASE
+from fedchain.files.spool import SpoolFolder, Spools
 
 log = logging.getLogger("fedchain.store")
 
@@ -62,7 +64,9 @@ class Store(Records):
         super().__init__(folder, genesis, reader)
         self._writer = reader if writer is None else writer
         self._lock = lock
+        self._is_durable = is_durable
         self._contents = Contents(folder, reader, self._writer, is_durable=is_durable)
+        self._spools = SpoolFolder(spool_path(folder))
         self._base = 1  # a read-only store looks it up each time: the writer goes on
         if writer is not None:
             self._recover()
@@ -94,8 +98,9 @@ class Store(Records):
         """Open the chain in ``folder``; if ``genesis`` is given, it must be the chain that this document founded.
 
         A chain that is opened to write is first made one that can be continued: see
-        :mod:`fedchain.chain.storage.recovery`. One that could be made again need not be durable: nothing waits for the
-        disk, and what was written last may be lost with the machine's power, though not with the process.
+        :mod:`fedchain.chain.storage.recovery`. One that could be made again need not be durable until it is closed:
+        nothing waits for the disk before, and what was written may be lost with the machine's power, though not with
+        the process.
 
         Raises:
             NotFound: no chain there.
@@ -114,6 +119,7 @@ class Store(Records):
             undo.callback(reader.close)
             found = read_genesis(folder, reader, genesis)
             if not read_only:
+                SpoolFolder(spool_path(folder)).clear()  # a process that was killed may have left some
                 writer = connect(folder / DATABASE, read_only=False)
                 undo.callback(writer.close)
                 writer.execute("PRAGMA temp_store = MEMORY")
@@ -122,6 +128,11 @@ class Store(Records):
             store = cls(folder, reader, writer, found, lock, is_durable=is_durable)
             undo.pop_all()
             return store
+
+    @property
+    def spools(self) -> Spools:
+        """See :class:`Storage`."""
+        return self._spools
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
@@ -182,12 +193,23 @@ class Store(Records):
             return int(pages) * PAGE_SIZE + self._contents.file_bytes()
 
     def close(self) -> None:
-        """Release the files and the lock; closing twice is harmless."""
-        self._reader.close()
-        self._writer.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Release the files and the lock; closing twice is harmless. Nothing is left to be made durable."""
+        try:
+            self._reader.close()
+            if not self._is_durable and self._lock is not None:
+                self._sync()
+        finally:
+            self._writer.close()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    def _sync(self) -> None:
+        """Bring all to the disk for which nothing waited while it was written."""
+        with disk_errors(self.folder):
+            sync_contents(self.folder)
+            self._writer.execute("PRAGMA synchronous = FULL")
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
+from fedchain.files.spool import InMemory, Spools
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,10 @@ class Storage(Protocol):
     The heights from ``base`` to the head have a final block each. A node that joined late has a higher base, which
     goes down as older blocks are fetched.
     """
+
+    @property
+    def spools(self) -> Spools:
+        """Begins contents that are to be appended once they are whole, where large ones fill no memory."""
 
     def append(self, records: Sequence[Record]) -> None:
         """Keep all of ``records`` or none; they are durable on return. A known record changes nothing.
@@ -128,6 +133,11 @@ class MemoryStore:
         self._votes: dict[Hash, Vote] = {}
         self._posts: dict[PostKey, Post] = {}
         self._contents: MutableMapping[Hash, bytes] = {} if contents is None else contents
+
+    @property
+    def spools(self) -> Spools:
+        """See :class:`Storage`."""
+        return InMemory
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""

@@ -54,7 +54,12 @@ class Packing:
             spec.name in known and known[spec.name].shape == spec.shape for spec in self.changed
         )
 
-    def pack(
+    def pack(self, posted: Tensors, known: Tensors, generator: np.random.Generator) -> bytes:
+        """Return the packed form of a plain post."""
+        stated = self._stated(posted)
+        return self._encode(stated, self._changes(posted, self._bases(known, stated)), generator)
+
+    def pack_and_read(
         self,
         posted: Tensors,
         known: Tensors,
@@ -65,19 +70,12 @@ class Packing:
 
         `owed` (N,) is added to the changes.
         """
-        stated = {spec.name: posted[spec.name] for spec in self.whole}
+        stated = self._stated(posted)
         bases = self._bases(known, stated)
-        ends = np.cumsum(self._sizes)[:-1]
-        parts = [None] * len(bases) if owed is None else np.split(owed, ends)
-        changes = []
-        for spec, base, part in zip(self.changed, bases, parts, strict=True):
-            change = posted[spec.name].reshape(-1) - base.astype(np.float64)
-            changes.append(round_once(change if part is None else change + part))
-        payload = encode(stated | canonical(self.compressor.pack(changes, generator)))
+        changes = self._changes(posted, bases, owed)
+        payload = self._encode(stated, changes, generator)
         plain = self.unpack(payload, known)  # what the members get, with their rounding
-        for spec, base, change in zip(self.changed, bases, changes, strict=True):
-            change -= (plain[spec.name].reshape(-1) - base.astype(np.float64)).astype(np.float32)
-        return payload, plain, np.concatenate(changes)
+        return payload, plain, np.concatenate(changes) - np.concatenate(self._changes(plain, bases))
 
     def unpack(self, payload: Buffer, known: Tensors) -> dict[str, NDArray[Any]]:
         """Return the tensors of a plain post, read-only, within the bounds of their specs. Raises `InvalidPayload`."""
@@ -91,6 +89,23 @@ class Packing:
         followed = self.method.complete(known, found, self.info) if self.implied else {}
         found |= {spec.name: _within(spec, followed[spec.name]) for spec in self.implied}
         return {name: found[name] for name in sorted(found)}
+
+    def _stated(self, posted: Tensors) -> Tensors:
+        return {spec.name: posted[spec.name] for spec in self.whole}
+
+    def _changes(
+        self, posted: Tensors, bases: list[NDArray[np.float32]], owed: NDArray[np.float32] | None = None
+    ) -> list[NDArray[np.float32]]:
+        """The changes that a post says, by tensor, and what is owed to them."""
+        parts = [None] * len(bases) if owed is None else np.split(owed, np.cumsum(self._sizes)[:-1])
+        found = []
+        for spec, base, part in zip(self.changed, bases, parts, strict=True):
+            change = posted[spec.name].reshape(-1) - base.astype(np.float64)
+            found.append(round_once(change if part is None else change + part))
+        return found
+
+    def _encode(self, stated: Tensors, changes: list[NDArray[np.float32]], generator: np.random.Generator) -> bytes:
+        return encode({**stated, **canonical(self.compressor.pack(changes, generator))})
 
     @property
     def _sizes(self) -> list[int]:

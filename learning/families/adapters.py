@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,8 +21,9 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.late import LateMethod
 from fedchain.learning.models.model_info import RESIDUAL_PREFIX, LowRank, ModelInfo
 from fedchain.learning.models.parameters import combine_parameters, wire_name
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import ReadPost, Round
+from fedchain.learning.round import ReadPost, Round, Tensors
 
 UNSTATED = "it does not say that its aggregate is the mean of models (`beyond_fedex`)"
 """Why FedEx-LoRA is refused to a method that says nothing about it."""
@@ -64,7 +66,7 @@ class AdapterMethod(LateMethod):
             return "adapters fedex adds up products of one round"
         return super().refuses_late
 
-    def combine(self, round: Round, count: Callable[[ReadPost], int]) -> dict[str, NDArray[Any]]:
+    def combine(self, round: Round, count: Callable[[ReadPost], int]) -> LazyTensors:
         """Return the mean of the posted models, or the robust rule's, and with `fedex` what it lacks.
 
         `count` is the weight of a post.
@@ -75,14 +77,12 @@ class AdapterMethod(LateMethod):
         assert round.info is not None, "a chain's rounds have it"
         weights = [float(count(post)) for post in round.posts]
         residuals = {
-            RESIDUAL_PREFIX + layer.base: self._residual(layer, round, weights, combined)
+            RESIDUAL_PREFIX + layer.base: partial(self._residual, layer, round, weights, combined)
             for layer in round.info.low_rank
         }
-        return combined | residuals
+        return combined | LazyTensors(residuals)
 
-    def _residual(
-        self, layer: LowRank, round: Round, weights: list[float], combined: dict[str, NDArray[Any]]
-    ) -> NDArray[Any]:
+    def _residual(self, layer: LowRank, round: Round, weights: list[float], combined: Tensors) -> NDArray[Any]:
         """W_res + scale (sum_k w_k B_k A_k / sum_k w_k - B A), which is the mean of the members' layers but for W."""
         down, up = wire_name(layer.down, True), wire_name(layer.up, True)
         posted = [post.payload for post in round.posts]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
 from fedchain.learning.methods.fedprox import pull_back
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX, average_parameters, parameter_spec
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
 
@@ -106,7 +108,7 @@ class FedNova(FedAvg):
             moved = weighted_sum([post.payload[name] for post in round.posts], shares)
             return round_once((moved + rest * before[name].astype(np.float64)) / total)
 
-        return {name: move(name) if name.startswith(PREFIX) else mean[name] for name in mean}
+        return mean | LazyTensors({name: partial(move, name) for name in mean if name.startswith(PREFIX)})
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors, and n_k, tau_k and ||a_k||_1 within bounds."""

@@ -10,6 +10,7 @@ from the mean of those who post.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedchain.learning.aggregation.mean import round_once, weighted_sum
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.parameters import PREFIX, combine_parameters
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:
@@ -124,4 +126,4 @@ class PFedMe(FedAvg):
                 now = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
             return round_once((1 - self.mixing) * before[name].astype(np.float64) + self.mixing * now)
 
-        return {name: mix(name) if name.startswith(PREFIX) else mean[name] for name in mean}
+        return mean | LazyTensors({name: partial(mix, name) for name in mean if name.startswith(PREFIX)})

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fedchain.learning.exceptions import ConfigurationError
 
-PARAMETERS_MAX = 1 << 28
+PARAMETERS_MAX = 1 << 29
 """Scalars of a model, at most: as float32 they fill the largest payload that a genesis document can allow."""
 
 PARAMETER_NAME_BYTES_MAX = 150

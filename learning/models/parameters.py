@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedchain.learning.aggregation.mean import moved_mean, weighted_mean
 from fedchain.learning.aggregation.robust import RobustRule
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import RESIDUAL_PREFIX, ModelInfo
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import ReadPost, Round, Tensors
 
@@ -92,25 +94,28 @@ def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[
     return {name: np.array(knowledge[wire[name]]) for name in wire}
 
 
-def average_parameters(posts: Sequence[ReadPost], weights: Sequence[int]) -> dict[str, NDArray[Any]]:
+def average_parameters(posts: Sequence[ReadPost], weights: Sequence[int]) -> LazyTensors:
     """Return the weighted mean of the posted models, tensor by tensor."""
     names = [name for name in posts[0].payload if name.startswith((PREFIX, BUFFER_PREFIX))]
-    return {name: weighted_mean([post.payload[name] for post in posts], weights) for name in names}
+
+    def mean(name: str) -> NDArray[Any]:
+        return weighted_mean([post.payload[name] for post in posts], weights)
+
+    return LazyTensors({name: partial(mean, name) for name in names})
 
 
-def combine_parameters(
-    rule: RobustRule | None, round: Round, count: Callable[[ReadPost], int]
-) -> dict[str, NDArray[Any]]:
+def combine_parameters(rule: RobustRule | None, round: Round, count: Callable[[ReadPost], int]) -> LazyTensors:
     """Return the posted models' combination by the rule, which looks at no weights; None: their weighted mean.
 
-    Parameters are one vector to the rule and buffers another: the scale of running statistics would hide parameters.
+    Means are computed tensor by tensor as they are asked for; rules need all of a model at once. Parameters are one
+    vector to the rule and buffers another: the scale of running statistics would hide parameters.
     `count` is the weight of a post.
     """
     if rule is None and round.late:
         return _move_parameters(round, count)
     if rule is None:
         return average_parameters(round.posts, [count(post) for post in round.posts])
-    combined: dict[str, NDArray[Any]] = {}
+    combined = LazyTensors({})
     for prefix in (PREFIX, BUFFER_PREFIX):
         names = [name for name in round.posts[0].payload if name.startswith(prefix)]
         if names:
@@ -119,7 +124,7 @@ def combine_parameters(
     return combined
 
 
-def _move_parameters(round: Round, count: Callable[[ReadPost], int]) -> dict[str, NDArray[Any]]:
+def _move_parameters(round: Round, count: Callable[[ReadPost], int]) -> LazyTensors:
     """v + sum s n (w - b) / sum s n over the posts, s = 1 and b = v for those in time: a late model counts by what it
     changed of the model b that it was trained from, not by the distance that the others have gone since."""
     known = round.knowledge
@@ -128,10 +133,12 @@ def _move_parameters(round: Round, count: Callable[[ReadPost], int]) -> dict[str
     bases = [*(known for _ in round.posts), *(late.base for late in round.late)]
     weights = [*(float(count(post)) for post in round.posts), *(late.weight * count(late.post) for late in round.late)]
     names = [name for name in round.posts[0].payload if name.startswith((PREFIX, BUFFER_PREFIX))]
-    return {
-        name: moved_mean(known[name], [post.payload[name] for post in posts], [base[name] for base in bases], weights)
-        for name in names
-    }
+
+    def moved(name: str) -> NDArray[Any]:
+        posted, begun = [post.payload[name] for post in posts], [base[name] for base in bases]
+        return moved_mean(known[name], posted, begun, weights)
+
+    return LazyTensors({name: partial(moved, name) for name in names})
 
 
 def wire_name(name: str, is_trainable: bool) -> str:

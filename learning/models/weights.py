@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors
@@ -44,25 +45,44 @@ def load_weights(model: nn.Module, path: Path, *, new_head: bool) -> None:
     """
     own = model.state_dict()
     head = head_names(model) if new_head else frozenset()
-    wanted = [name for name in own if name not in head]
+    wanted = {name: tuple(value.shape) for name, value in own.items() if name not in head}
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            given = [name for name in file.keys() if name not in head]  # noqa: SIM118 - it is no mapping
-            for name in wanted:
-                if name not in given:
-                    raise ConfigurationError(f"weights {path} have no {name}, which the model has")
-                expected, found = tuple(own[name].shape), tuple(file.get_slice(name).get_shape())
-                if found != expected:
-                    hint = "; weights_head = new leaves the last layer out" if name in head_names(model) else ""
-                    raise ConfigurationError(f"weights {path}: {name} has shape {found}, {expected} expected{hint}")
-            for name in given:
-                if name not in own:
-                    raise ConfigurationError(f"weights {path} have {name}, which the model has not")
+            names = [name for name in file.keys() if name not in head]  # noqa: SIM118 - it is no mapping
+            misfit = find_misfit(wanted, {name: tuple(file.get_slice(name).get_shape()) for name in names})
+            if misfit is not None:
+                hint = "; weights_head = new leaves the last layer out" if misfit.name in head_names(model) else ""
+                raise ConfigurationError(f"weights {path}: {misfit}{hint}")
             with torch.no_grad():
                 for name in wanted:
                     own[name].copy_(file.get_tensor(name))
     except (safetensors.SafetensorError, OSError) as error:
         raise ConfigurationError(f"weights {path} are no sound safetensors file: {error}") from error
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of tensors by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A tensor that keeps others from being a model's; a shape is None where there is no such tensor."""
+
+    name: str
+    expected: tuple[int, ...] | None
+    found: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        wanted, had = ("no such tensor" if shape is None else shape for shape in (self.expected, self.found))
+        return f"{self.name}: {wanted} expected, as the model has it, found {had}"
+
+
+def find_misfit(expected: Shapes, found: Shapes) -> Misfit | None:
+    """Return the first tensor that a model has otherwise, in the model's order and then in that of those given."""
+    for name in (*expected, *found):
+        if expected.get(name) != found.get(name):
+            return Misfit(name, expected.get(name), found.get(name))
+    return None
 
 
 def head_names(model: nn.Module) -> frozenset[str]:

@@ -8,8 +8,8 @@ Decoded tensors are views of the bytes: nothing is copied, and the next reader o
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,13 @@ from fedchain.learning.payload.document import (
     entry_header,
     read_entries,
     write_array,
-    write_entries,
 )
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.numbers import clip_elements, replace_tiny, validate_elements
 from fedchain.learning.payload.spec import ENTRY_OVERHEAD_BYTES_MAX, WIRE_DTYPES, TensorSpec
+
+Document = tuple[int, Iterable[Buffer]]
+"""An encoding: its bytes, and their pieces."""
 
 LAYOUTS_MAX = 64
 """Sets of specs whose layout is remembered: a task has one or two for each phase."""
@@ -40,14 +43,32 @@ def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
     return b"".join(pieces(canonical(tensors)))
 
 
-def pieces(tensors: Mapping[str, NDArray[Any]]) -> list[Buffer]:
-    """Return the document of canonical arrays piece by piece, so that joining them copies them once."""
-    return list(write_entries([_entry(name, tensor) for name, tensor in sorted(tensors.items())]))
+def pieces(tensors: Mapping[str, NDArray[Any]]) -> Iterator[Buffer]:
+    """Yield the document of canonical arrays piece by piece; each is looked at when its turn comes."""
+    yield write_array(len(tensors))
+    for name in sorted(tensors):
+        yield from _pieces(name, tensors[name])
 
 
-def canonical(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays as they are after decoding."""
-    return {name: replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor for name, tensor in tensors.items()}
+def document(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec] = ()) -> Document:
+    """Return the document of canonical arrays, which fit to these specs if any are given.
+
+    They are looked at for its size only where no specs say it, or leave a dimension free.
+    """
+    if specs and (size := _layout(tuple(specs)).size_bytes):
+        return size, pieces(tensors)
+    kept = list(pieces(tensors))
+    return sum(memoryview(piece).nbytes for piece in kept), kept
+
+
+def canonical(tensors: Mapping[str, NDArray[Any]]) -> LazyTensors:
+    """Return the arrays as they are after decoding; each is looked at when it is asked for."""
+    return LazyTensors({name: partial(_canonical, tensors, name) for name in tensors})
+
+
+def _canonical(tensors: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    tensor = tensors[name]
+    return replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor
 
 
 def decode(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
@@ -68,22 +89,33 @@ def decode(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]
     return tensors
 
 
-def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
+def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> LazyTensors:
     """Return an aggregate in canonical form, with every element within the bounds of its spec.
 
-    Its shapes must fit already. Raises `OwnCodeFailed` for what holds no tensors, or others than are stated.
+    Each is looked at when it is asked for. Raises `OwnCodeFailed` for what holds no tensors, or others than are stated;
+    for an array of another type or shape when that is asked for.
     """
     by_name = {spec.name: spec for spec in specs}
-    validate_arrays("the aggregate", tensors)
+    if not isinstance(tensors, LazyTensors):
+        validate_arrays("the aggregate", tensors)
     if tensors.keys() != by_name.keys():
         raise OwnCodeFailed(f"the aggregate has {sorted(tensors)}, but {sorted(by_name)} is stated")
-    settled = dict(tensors)
-    for name, tensor in tensors.items():
-        try:
-            validate_elements(by_name[name], tensor)
-        except InvalidPayload:
-            settled[name] = clip_elements(by_name[name], tensor)
-    return settled
+    return LazyTensors({name: partial(_settled, tensors, by_name[name]) for name in tensors})
+
+
+def _settled(tensors: Mapping[str, NDArray[Any]], spec: TensorSpec) -> NDArray[Any]:
+    tensor = tensors[spec.name]
+    fits = len(tensor.shape) == len(spec.shape) and all(
+        wanted in (-1, size) for size, wanted in zip(tensor.shape, spec.shape, strict=True)
+    )
+    if tensor.dtype.name != spec.dtype or not fits:
+        found = f"{tensor.dtype.name} {tensor.shape}"
+        raise OwnCodeFailed(f"{spec.name} of the aggregate is {found}, but {spec.dtype} {spec.shape} is stated")
+    try:
+        validate_elements(spec, tensor)
+    except InvalidPayload:
+        return clip_elements(spec, tensor)
+    return tensor
 
 
 def validate_arrays(what: str, tensors: object) -> None:
@@ -172,6 +204,7 @@ def _view(spec: TensorSpec, entry: Entry) -> NDArray[Any]:
     return np.frombuffer(entry.data.toreadonly(), wire).reshape(shape)
 
 
-def _entry(name: str, tensor: NDArray[Any]) -> Entry:
+def _pieces(name: str, tensor: NDArray[Any]) -> Iterator[Buffer]:
     flat = np.ascontiguousarray(tensor, dtype=WIRE_DTYPES[tensor.dtype.name]).reshape(-1)
-    return Entry(name, tensor.dtype.name, tensor.shape, flat.view(np.uint8).data)
+    yield entry_header(name, tensor.dtype.name, tensor.shape, flat.nbytes)
+    yield flat.view(np.uint8).data

@@ -5,7 +5,6 @@ fifty megabytes spells, and that can be fifty million lists. Msgpack can spell a
 shortest is read, so each document has one spelling. `data` is never copied here.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedchain.learning.exceptions import InvalidPayload
@@ -50,14 +49,6 @@ class Entry:
 
     data: memoryview
     """Its bytes in the document."""
-
-
-def write_entries(entries: Sequence[Entry]) -> Iterator[Buffer]:
-    """Yield the pieces of the one valid document of these entries."""
-    yield write_array(len(entries))
-    for entry in entries:
-        yield entry_header(entry.name, entry.dtype, entry.shape, entry.data.nbytes)
-        yield entry.data
 
 
 def entry_header(name: str, dtype: str, shape: tuple[int, ...], size_bytes: int) -> bytes:

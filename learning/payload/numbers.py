@@ -58,8 +58,9 @@ def replace_tiny(tensor: NDArray[Any]) -> NDArray[Any]:
     form = _FORMS[tensor.dtype.name]
     if not any(_has_tiny(bits, form) for bits in _chunks(tensor, form)):
         return tensor
-    zero = form.bits.type(0)
-    kept = np.concatenate([np.where(_is_tiny(bits, form), zero, bits) for bits in _chunks(tensor, form)])
+    kept = np.empty(tensor.size, dtype=form.bits)
+    for place, bits in enumerate(_chunks(tensor, form)):
+        kept[place * _CHUNK :][: len(bits)] = np.where(_is_tiny(bits, form), form.bits.type(0), bits)
     return kept.view(tensor.dtype.newbyteorder("=")).reshape(tensor.shape)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from fedchain.files.spool import InMemory
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.data_source import DataSource
 from fedchain.learning.worker.learner import Learner
@@ -38,7 +39,12 @@ class PlannedLearner(Learner):
             measurements=plan.measurements,
             members=plan.members,
             chain_id=plan.chain_id,
-            stores=Stores(_resolved(plan.secrets), _resolved(plan.ledger), _resolved(plan.parts)),
+            stores=Stores(
+                _resolved(plan.secrets),
+                _resolved(plan.ledger),
+                _resolved(plan.parts),
+                InMemory if plan.spools is None else plan.spools.resolve()(),
+            ),
         )
         self.plan = plan
 

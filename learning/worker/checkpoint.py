@@ -1,9 +1,15 @@
 """A client's private state, set aside in memory or written as a safetensors file, so that a worker can go on."""
 
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
 import safetensors
 import safetensors.torch
 import torch
 
+from fedchain.files.spool import MAPPED_SIZE, InMemory, Spools, path_of, write_pieces
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.state import write_record
@@ -19,8 +25,13 @@ def copy_state(client: Client) -> ClientState:
 
     Frozen tensors, which are everybody's, are not in it.
     """
+    return {name: value.clone() for name, value in _state(client).items()}
+
+
+def _state(client: Client) -> ClientState:
+    """The tensors themselves, under those names."""
     stored, own = client.info.stored, client.model.state_dict()
-    model = {MODEL_PREFIX + name: value.detach().clone() for name, value in own.items() if name in stored}
+    model = {MODEL_PREFIX + name: value.detach() for name, value in own.items() if name in stored}
     records = client.saved | {name: write_record(record) for name, record in client.states.items()}
     return model | {
         f"{_STATE}{record}.{name}": value for record, written in records.items() for name, value in written.items()
@@ -36,15 +47,28 @@ def restore_state(client: Client, state: ClientState) -> None:
         client.saved.setdefault(record, {})[field] = value.clone()
 
 
-def save_state(client: Client) -> bytes:
-    """Return the client's state as a safetensors file."""
-    return safetensors.torch.save({name: value.contiguous() for name, value in copy_state(client).items()})
+def set_aside(client: Client, spools: Spools) -> Callable[[], None]:
+    """Set the client's state aside, a large one not in memory; return what puts the client back to it."""
+    if sum(value.nbytes for value in _state(client).values()) <= MAPPED_SIZE:
+        return partial(restore_state, client, copy_state(client))
+    return partial(load_state, client, save_state(client, spools))
+
+
+def save_state(client: Client, spools: Spools = InMemory) -> bytes:
+    """Return the client's state as a safetensors file, which is written tensor by tensor."""
+    return write_pieces(_file_pieces(_state(client)), spools)
+
+
+def load_tensors(data: bytes) -> ClientState:
+    """Read the tensors of a safetensors file. Raises `safetensors.SafetensorError`."""
+    path = path_of(data)
+    return safetensors.torch.load(data) if path is None else safetensors.torch.load_file(path)
 
 
 def load_state(client: Client, data: bytes) -> None:
     """Put the client back to a saved state. Raises `ConfigurationError`, and changes nothing, if it does not fit."""
     try:
-        state = safetensors.torch.load(data)
+        state = load_tensors(data)
     except safetensors.SafetensorError as error:
         raise ConfigurationError(f"checkpoint of client {client.index} is no safetensors file: {error}") from error
     shapes = {name: tuple(value.shape) for name, value in _part(state, MODEL_PREFIX).items()}
@@ -52,6 +76,40 @@ def load_state(client: Client, data: bytes) -> None:
     if shapes != expected:
         raise ConfigurationError(f"checkpoint of client {client.index} must hold {expected}, not {shapes}")
     restore_state(client, state)
+
+
+def _file_pieces(state: ClientState) -> Iterator[bytes | memoryview]:
+    """Yield a safetensors file of some tensors, which may be longer than memory is: the library joins them first.
+
+    The form is stated at https://github.com/huggingface/safetensors; like the library, it puts wide elements first.
+    """
+    names = sorted(state, key=lambda name: (-state[name].element_size(), name))
+    table, end = dict[str, Any](), 0
+    for name in names:
+        value, begin = state[name], end
+        end += value.nbytes
+        dtype = _DTYPES[value.dtype]
+        table[name] = {"dtype": dtype, "shape": list(value.shape), "data_offsets": [begin, end]}
+    header = json.dumps(table, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    yield len(header).to_bytes(8, "little") + header
+    for name in names:
+        yield state[name].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""How the file names the types that a model, or a method's memory, may have."""
 
 
 def _part(state: ClientState, prefix: str) -> ClientState:

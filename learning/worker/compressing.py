@@ -31,13 +31,14 @@ def compress(
     """
     assert round.knowledge is not None, "packed posts count from what is known"
     method, kept = packing.method, packing.compressor.kept
-    if method.makes_up or not kept:
-        payload, plain, _ = packing.pack(posted, round.knowledge, generator)
-        if method.makes_up:
-            method.heard(client, round, plain)
+    if method.makes_up:
+        payload, plain, _ = packing.pack_and_read(posted, round.knowledge, generator)
+        method.heard(client, round, plain)
         return payload
+    if not kept:
+        return packing.pack(posted, round.knowledge, generator)
     residuals = client.state(CompressionState).residuals
     owed = residuals[phase].numpy() * np.float32(kept) if phase in residuals else None
-    payload, _, missed = packing.pack(posted, round.knowledge, generator, owed)
+    payload, _, missed = packing.pack_and_read(posted, round.knowledge, generator, owed)
     residuals[phase] = torch.from_numpy(missed)
     return payload

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from fedchain.files.spool import InMemory, Spools, write_pieces
 from fedchain.learning.bulk import PartAccess, address_bytes, kinds_of
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
@@ -15,12 +16,12 @@ from fedchain.learning.exceptions import TrainingDiverged, UnsoundNumbers
 from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.payload.codec import decode, encode, validate_arrays
+from fedchain.learning.payload.codec import canonical, decode, pieces, validate_arrays
 from fedchain.learning.post_form import PostForm
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.seeding import derive, numpy_generator
 from fedchain.learning.training.measured import Evaluation
-from fedchain.learning.worker.checkpoint import copy_state, restore_state
+from fedchain.learning.worker.checkpoint import set_aside
 from fedchain.learning.worker.compressing import compress
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring
@@ -57,10 +58,14 @@ class Contributing:
         place: where they contribute.
         parts_of: where a client's parts are.
         measuring: measures their models.
+        spools: begins posts, and states of models that are set aside.
     """
 
-    def __init__(self, method: Method, place: Place, parts_of: PartsOf, measuring: Measuring) -> None:
+    def __init__(
+        self, method: Method, place: Place, parts_of: PartsOf, measuring: Measuring, spools: Spools = InMemory
+    ) -> None:
         config, info = place.config, place.infos[0]
+        self._spools = spools
         self._method, self._place, self._parts_of, self._measuring = method, place, parts_of, measuring
         self.phases = {phase.name: phase for phase in (*method.setup, *method.phases)}
         """The phases by name."""
@@ -82,7 +87,7 @@ class Contributing:
         clients_count: int = 0,
     ) -> Contribution:
         """See `Learner.contribute`. The client has been seeded."""
-        with _restored_on_error(client):
+        with _restored_on_error(client, self._spools):
             round = self.round(client, round_number, knowledge, clients_count)
             bulk = self.bulk(client, phase, round)
             round = replace(round, bulk=bulk)
@@ -145,7 +150,8 @@ class Contributing:
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
         validate_arrays(f"the post of phase {phase.name}", posted)
-        payload, form = encode(posted), self._forms[self._place.architecture_of(client.index)]
+        payload = write_pieces(pieces(canonical(posted)), self._spools)
+        form = self._forms[self._place.architecture_of(client.index)]
         try:
             tensors = decode(payload, form.specs[phase.name])
         except UnsoundNumbers as error:
@@ -169,13 +175,13 @@ class Contributing:
 
 
 @contextmanager
-def _restored_on_error(client: Client) -> Iterator[None]:
+def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
     """Put the client back to its state if the work on it fails."""
-    before = copy_state(client)
+    put_back = set_aside(client, spools)
     try:
         yield
     except BaseException:
-        restore_state(client, before)
+        put_back()
         raise
 
 

@@ -82,6 +82,7 @@ class Learner:
             self._method.validate_model(info)
         self._info = self._infos[0]
         self._secrets_of, self._ledger_of, self._parts_of = stores.opened()
+        self._spools = stores.spools
         # a caller that gives no members may ask for the aggregator's work as well, where the method has any
         phases = (*self._method.setup, *self._method.phases)
         aggregates = any(phase.by is Contributor.AGGREGATOR for phase in phases)
@@ -92,7 +93,7 @@ class Learner:
         self._measuring = Measuring(self._method, self._examples, self._info.classes, measurements)
         self._measurements, self._amended = measurements, Amended()
         self._place = Place(config, self._infos, tuple(members), chain_id)
-        self._contributing = Contributing(self._method, self._place, self._parts_of, self._measuring)
+        self._contributing = Contributing(self._method, self._place, self._parts_of, self._measuring, self._spools)
         self._clients = Clients(self._build_client)
         self._device, self._is_vectorized = find_device(DEVICE), False
         self._not_foreseen: set[str] = set()  # phases whose work uses what is not put back
@@ -132,7 +133,7 @@ class Learner:
         config = amended_config(self._config, amended)
         method = build_method(config.method, dict(config.hyperparameters))
         self._measuring = Measuring(method, self._examples, self._info.classes, self._measurements)
-        self._contributing = Contributing(method, self._place, self._parts_of, self._measuring)
+        self._contributing = Contributing(method, self._place, self._parts_of, self._measuring, self._spools)
         self._method, self._amended = method, amended
 
     def release_examples(self) -> None:
@@ -319,7 +320,7 @@ class Learner:
 
     def checkpoint(self, index: int) -> bytes:
         """Return a client's model and state as a safetensors file."""
-        return save_state(self._clients.get(index))
+        return save_state(self._clients.get(index), self._spools)
 
     def restore(self, index: int, data: bytes) -> None:
         """Put a client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""

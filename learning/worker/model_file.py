@@ -17,8 +17,9 @@ from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import common_parameters
+from fedchain.learning.models.weights import find_misfit
 from fedchain.learning.round import Tensors
-from fedchain.learning.worker.checkpoint import MODEL_PREFIX, copy_state, restore_state
+from fedchain.learning.worker.checkpoint import MODEL_PREFIX, copy_state, load_tensors, restore_state
 
 ModelState = dict[str, torch.Tensor]
 """A module's state by the module's own names, as `state_dict` has it: parameters and buffers."""
@@ -55,7 +56,7 @@ def write_model(state: ModelState, metadata: Mapping[str, str] = MappingProxyTyp
 def read_model(data: bytes) -> ModelState:
     """Read bytes that `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
     try:
-        return safetensors.torch.load(data)
+        return load_tensors(data)
     except safetensors.SafetensorError as error:
         raise ConfigurationError(f"{len(data)} bytes are no safetensors file: {error}") from error
 
@@ -65,11 +66,10 @@ def load_model(module: nn.Module, state: ModelState, whose: str, frozen: frozens
 
     Raises `ConfigurationError`, and changes nothing, if it does not fit.
     """
-    expected, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
-    for name in (*expected, *found):
-        if found.get(name) != expected.get(name) and not (name in frozen and name not in found):
-            ours, theirs = found.get(name, "no such tensor"), expected.get(name, "no such tensor")
-            raise ConfigurationError(f"{name} of the model: {theirs} expected, as {whose} model has it, found {ours}")
+    own, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
+    expected = {name: shape for name, shape in own.items() if name in found or name not in frozen}
+    if (misfit := find_misfit(expected, found)) is not None:
+        raise ConfigurationError(f"{whose} model: {misfit}")
     module.load_state_dict(state, strict=not frozen)
 
 

@@ -20,6 +20,9 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.round import NO_CHAIN
 from fedchain.learning.training.measured import IN_EVERY_ROUND, Measurements
 
+_NAMED = ("secrets", "ledger", "parts", "spools", "source")
+"""Fields that are functions by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -65,6 +68,9 @@ class LearnerPlan:
     parts: Named | None = None
     """(client) -> its store of parts; None: it is in the process's memory."""
 
+    spools: Named | None = None
+    """() -> begins large posts and states of models; None: they are in the process's memory."""
+
     device: str = "cpu"
     """Where models are trained: a name that `fedchain.learning.device.find_device` takes."""
 
@@ -86,7 +92,7 @@ class LearnerPlan:
         config = record["config"]
         shapes = msgspec.convert(config["shapes"], ModelInfo | None)
         more_shapes = msgspec.convert(config["more_shapes"], tuple[ModelInfo, ...])
-        named = {name: msgspec.convert(record[name], Named | None) for name in ("secrets", "ledger", "parts", "source")}
+        named = {name: msgspec.convert(record[name], Named | None) for name in _NAMED}
         return cls(
             config=LearningConfig(**config | {"shapes": shapes, "more_shapes": more_shapes}),
             members=tuple(record["members"]),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.payload.part_folder import PartMemory, PartStore
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.sums.secrets import Secrets
@@ -30,6 +31,9 @@ class Stores:
 
     parts_of: PartsOf | None = None
     """None: parts are in this process's memory, for all clients together."""
+
+    spools: Spools = InMemory
+    """Begins large posts, and states of models that are set aside."""
 
     def opened(self) -> tuple[SecretsOf | None, LedgerOf, PartsOf]:
         """The stores, those in memory made."""

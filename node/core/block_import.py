@@ -19,7 +19,7 @@ from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.chain.transition import judge_block, judge_final, judge_joined
+from fedchain.chain.transition import judge_final, judge_joined
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -72,7 +72,7 @@ class BlockImport:
             raise UnknownParent("parent", f"a block of height {height} found, {context.head.height + 1} is open")
         replaced = ledger.to_replace(block, self.wanted)  # before anything costly is done for a block too many
         try:
-            after = judge_block(context.genesis, context.head, block, None, context.signatures)
+            after = context.checks.block(context.head, block)
         except InvalidSignature:
             raise
         except Invalid as error:
@@ -108,7 +108,7 @@ class BlockImport:
     def keep_own(self, block: Block, knowledge: Knowledge) -> None:
         """Make our own block a candidate, without checking its knowledge, and store it before it is sent."""
         context = self._context
-        after = judge_block(context.genesis, context.head, block, None, context.signatures)
+        after = context.checks.block(context.head, block)
         entry = Entry(block, after, context.now.ms)
         context.ledger.add(entry)
         self._validate(entry, knowledge, is_own=True)

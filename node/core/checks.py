@@ -8,15 +8,17 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Protocol, assert_never
 
+from fedchain.chain.block import Block
 from fedchain.chain.exceptions import MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, check_part, check_use, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.signatures import count_valid
 from fedchain.chain.state import State, phase_rule
+from fedchain.chain.transition import judge_block
 from fedchain.chain.validation import validate_content, validate_vote
 from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signature_memory import SignatureMemory
 from fedchain.node.core.contents.content_cache import Intern, held_once
@@ -37,6 +39,9 @@ CHECKED_MAX = 2**16
 
 KNOWLEDGE_MAX = 8
 """Most recomputed knowledges that are kept, one for each set of posts of the open height."""
+
+JUDGED_MAX = 16
+"""Most blocks that are remembered with the state after each, since they obeyed every rule."""
 
 KNOWLEDGE_SIZE_MAX = 64 * 2**20
 """Most bytes of all kept knowledges together; the newest one alone may exceed it."""
@@ -71,6 +76,7 @@ class PassedChecks:
         """Signatures that were found valid."""
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
+        self._judged: OrderedDict[tuple[int, Hash], tuple[Block, State]] = OrderedDict()
 
     def has(self, identity: Hashable) -> bool:
         """Whether a post or vote has passed."""
@@ -91,6 +97,20 @@ class PassedChecks:
         self._knowledge[key] = knowledge
         while len(self._knowledge) > 1 and (len(self._knowledge) > KNOWLEDGE_MAX or self._is_large()):
             self._knowledge.popitem(last=False)
+
+    def after(self, state: State, block: Block) -> State | None:
+        """The state after a block that was judged on an equal state; None if it is not remembered.
+
+        It is found by the object itself: two blocks with one hash may have different signatures and bodies.
+        """
+        known = self._judged.get((id(block), state.root))
+        return None if known is None else known[1]
+
+    def keep_block(self, state: State, block: Block, after: State) -> None:
+        """Note that a block obeys every rule on a state. Beyond ``JUDGED_MAX``, the oldest is forgotten."""
+        self._judged[id(block), state.root] = block, after  # as long as the block is held, its id is nobody else's
+        if len(self._judged) > JUDGED_MAX:
+            self._judged.popitem(last=False)
 
     def _is_large(self) -> bool:
         return sum(len(known.data) for known in self._knowledge.values()) > KNOWLEDGE_SIZE_MAX
@@ -127,6 +147,17 @@ class Checks:
         if not self._passed.has(identity):
             validate_vote(self._genesis, electors, vote, self.signatures)
             self._passed.keep(identity)
+
+    def block(self, state: State, block: Block) -> State:
+        """The state after a block whose knowledge is judged apart; raises as ``judge_block``.
+
+        The result depends on genesis, state and block alone, so a block that was judged on an equal state is judged.
+        """
+        after = self._passed.after(state, block)
+        if after is None:
+            after = judge_block(self._genesis, state, block, None, self.signatures)
+            self._passed.keep_block(state, block, after)
+        return after
 
     def has_passed(self, state: State, post: Post) -> bool:
         """Whether the payload of a post of the open phase has passed its check."""

@@ -1,5 +1,6 @@
 """Deadlines: how long a phase waits for expected posts, derived from the delays of earlier rounds on the chain."""
 
+from functools import lru_cache
 from statistics import median_low
 
 from fedchain.chain.genesis import Genesis
@@ -45,10 +46,14 @@ def deadline_ms(state: State) -> int:
     delays_ms = state.delays_ms[state.phase] if state.round else ()
     if len(delays_ms) < DELAYS_MIN:
         return timeout_ms
+    return min(max(_late_ms(delays_ms) + state.rules.omission_slack_ms, floor_ms), timeout_ms)
+
+
+@lru_cache(maxsize=64)
+def _late_ms(delays_ms: tuple[int, ...]) -> int:
+    """Delay after which a post is late, without slack. Cached: it is asked at most turns of a node, and by many."""
     middle_ms = median_low(delays_ms)
-    deviation_ms = median_low(sorted(abs(delay_ms - middle_ms) for delay_ms in delays_ms))
-    late_ms = middle_ms + DEVIATIONS * deviation_ms + state.rules.omission_slack_ms
-    return min(max(late_ms, floor_ms), timeout_ms)
+    return middle_ms + DEVIATIONS * median_low(sorted(abs(delay_ms - middle_ms) for delay_ms in delays_ms))
 
 
 def forgiven_after_ms(rules: Genesis) -> int:

@@ -29,17 +29,18 @@ class MessageReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerConnected:
-    """A peer can be reached now."""
+class PeersConnected:
+    """Peers can be reached now: one as a rule, several where a shell learns of them at one moment."""
 
-    peer: PublicKey
+    peers: tuple[PublicKey, ...]
+    """In the order in which they were connected."""
 
 
 @dataclass(frozen=True, slots=True)
-class PeerDisconnected:
-    """A peer can no longer be reached."""
+class PeersDisconnected:
+    """Peers can no longer be reached."""
 
-    peer: PublicKey
+    peers: tuple[PublicKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ class Tick:
 
 Event = (
     MessageReceived
-    | PeerConnected
-    | PeerDisconnected
+    | PeersConnected
+    | PeersDisconnected
     | Contributed
     | NotContributed
     | Mined

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.exceptions import LimitReached, MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, apply_block, decode_state, genesis_state
+from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 
@@ -174,7 +175,8 @@ class Ledger:
 
     def valid(self) -> list[Entry]:
         """Blocks that may become final, best first."""
-        return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: preference(entry.block))
+        found = [entry for entry in self.entries.values() if entry.is_valid]
+        return sorted(found, key=lambda entry: preference(entry.block)) if len(found) > 1 else found
 
 
 @lru_cache(maxsize=4)

@@ -81,6 +81,8 @@ class Mining:
         another member's.
         """
         entries = self._context.ledger.entries.values()
+        if not entries:
+            return False
         rivals = [entry for entry in entries if entry.is_valid and not entry.lacks_parts]
         if changes:
             rivals = [entry for entry in rivals if not has_room_for(self._context, entry, changes)]

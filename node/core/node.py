@@ -68,6 +68,7 @@ class Node:
             partial(stored_range, storage, NoParts() if conduct.parts is None else conduct.parts),
             conduct.intern,
             conduct.recent_size_max,
+            storage.spools,
             holds_back=lists_parts(genesis, checks.rules),
         )
         ledger = Ledger(genesis, storage)
@@ -151,6 +152,10 @@ class Node:
         """Expected contributors of the open phase whose posts are missing."""
         return self._parts.attendance.missing
 
+    def arriving(self) -> list[tuple[Post, int]]:
+        """Posts whose large payloads are on their way here, and the bytes that have come of each."""
+        return [*self._context.contents.arriving()]
+
     def gathers(self) -> int:
         """Number of members, this one counted, that have to be connected before it begins; 0 once it has begun."""
         return self._parts.gathering.wanted
@@ -202,7 +207,7 @@ class Node:
         yield "crimes", len(self._parts.crimes.open)
         yield "changes", len(context.changes)
         yield "useless posts", len(context.mempool.useless)
-        yield "sources", context.catch_up.heard()
+        yield "sources", context.catch_up.sources()
         yield "blocks asked for", context.catch_up.owed()
         yield "sessions", self._parts.sessions.kept()
         for part in (self._parts.voting, self._parts.posts, context.contents, self._parts.catching_up):

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.downloads import Request
 from fedchain.network.messages import (
     CandidateMessage,
     CertificateMessage,
@@ -37,8 +38,8 @@ from fedchain.node.core.events import (
     MessageReceived,
     Mined,
     NotContributed,
-    PeerConnected,
-    PeerDisconnected,
+    PeersConnected,
+    PeersDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Knowledge, Recompute, Verified, VerifySignatures
@@ -67,8 +68,8 @@ class Reception:
         self._ticked_until_ms = 0  # ticks before this time are of timeouts alone
         self._events: dict[type[Event], Callable[[Any], Follows]] = {
             MessageReceived: self._on_message_received,
-            PeerConnected: self._on_connected,
-            PeerDisconnected: self._on_disconnected,
+            PeersConnected: self._on_connected,
+            PeersDisconnected: self._on_disconnected,
             Contributed: self._on_contributed,
             NotContributed: self._on_not_contributed,
             Mined: self._on_mined,
@@ -112,19 +113,23 @@ class Reception:
 
     # peers, own work and time
 
-    def _on_connected(self, event: PeerConnected) -> Follows:
-        self._context.peers[event.peer] = None
-        is_greeted = self._parts.announcing.greet(event.peer)
-        self._parts.sessions.on_connected(event.peer, is_greeted=is_greeted)
+    def _on_connected(self, event: PeersConnected) -> Follows:
+        on_connected = self._parts.sessions.on_connected
+        for peer, is_greeted in self._parts.announcing.greet(event.peers):
+            on_connected(peer, is_greeted=is_greeted)
         return Follows.NOTHING
 
-    def _on_disconnected(self, event: PeerDisconnected) -> Follows:
-        context, peer = self._context, event.peer
-        context.peers.pop(peer, None)
-        context.catch_up.drop(peer)
-        self._parts.sessions.on_disconnected(peer)
-        context.send(context.contents.drop_provider(peer, context.now.ms, list(context.peers)))
-        self._parts.refill.drop_provider(peer)
+    def _on_disconnected(self, event: PeersDisconnected) -> Follows:
+        context, parts = self._context, self._parts
+        for peer in event.peers:
+            context.peers.pop(peer, None)
+        left, requests = list(context.peers), list[Request]()
+        for peer in event.peers:
+            context.catch_up.drop(peer)
+            parts.sessions.on_disconnected(peer)
+            requests += context.contents.drop_provider(peer, context.now.ms, left)
+            requests += parts.refill.drop_provider(peer, left)
+        context.send(request for request in requests if request[0] not in event.peers)  # to one that is dropped next
         return Follows.NOTHING
 
     def _on_contributed(self, event: Contributed) -> Follows:

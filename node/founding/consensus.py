@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal, get_args
 from fedchain.files.tables import Range
 from fedchain.node.config import NodeConfigError
 
+PATIENCE_PERCENT = 100
+"""Default of the founding document, which takes time to import; a test compares all defaults with its own."""
+
 Aggregator = Literal["auto", "none", "fixed", "rotating", "dedicated"]
 
 AGGREGATOR_CHOICES: tuple[Aggregator, ...] = get_args(Aggregator)
@@ -65,8 +68,8 @@ class Consensus:
     """Hashes behind the first block, on average; the difficulty of later ones follows mining_s."""
     proof_function: Literal["scrypt", "sha256d"] = "scrypt"
     """Hash of the proof of work: scrypt or sha256d."""
-    payload_mib_max: Annotated[int, Range(0, 1024)] = 0
-    """Mebibytes of one post at most; 0: as much as the model needs, at least 64."""
+    payload_mib_max: Annotated[int, Range(0, 2048)] = 0
+    """Mebibytes of one post at most; 0: as much as the model needs, at least 64. More than 1024 need version 3."""
     inline_kib_max: Annotated[int, Range(0, 256)] = 64
     """Kibibytes up to which a post travels inside the message that announces it."""
     retention_blocks: Blocks = 1_000
@@ -83,7 +86,7 @@ class Consensus:
     late_rounds: Annotated[int, Range(0, 16)] = 0
     """Rounds after its own in which a post that came too late still counts, by the method's late_weighting; 0: none. 2
     suits machines of different speeds."""
-    patience_percent: Annotated[int, Range(0, 10_000)] = 100
+    patience_percent: Annotated[int, Range(0, 10_000)] = PATIENCE_PERCENT
     """How much longer f members may make rounds by posting late, in the long run, in percent (version 3)."""
 
     @property
@@ -116,8 +119,8 @@ class Consensus:
 
 def asks_for_records(said: Consensus) -> bool:
     """Whether something is asked for that version 3 alone has, whose state has a record of each member."""
-    says_more = said.away_after or said.admission != "closed" or said.patience_percent != 100 or said.late_rounds
-    return bool(says_more) or said.version > 2
+    says_more = said.away_after or said.admission != "closed" or said.late_rounds
+    return bool(says_more) or said.patience_percent != PATIENCE_PERCENT or said.version > 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
+from fedchain.chain.exceptions import DiskRefused, InvalidGenesis, MethodFailed
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.amendment import LEARNING, Amendments
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.amended import amended_config
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
@@ -145,9 +146,12 @@ def require_weights(config: LearningConfig) -> None:
         )
 
 
-def rules_of(genesis: Genesis) -> Application:
-    """The learning method's rules of validity, for a genesis document; raises InvalidGenesis."""
-    return _ChainRules(learning_from_genesis(genesis), genesis.members, genesis.chain_id)
+def rules_of(genesis: Genesis, spools: Spools = InMemory) -> Application:
+    """The learning method's rules of validity, for a genesis document; raises InvalidGenesis.
+
+    Large aggregates are written where ``spools`` says.
+    """
+    return _ChainRules(learning_from_genesis(genesis), genesis.members, genesis.chain_id, spools)
 
 
 class _ChainRules(Application):
@@ -159,7 +163,10 @@ class _ChainRules(Application):
 
     def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]) -> bytes:
         with _failures():
-            return super().aggregate(occasion, knowledge, posts)
+            try:
+                return super().aggregate(occasion, knowledge, posts)
+            except OSError as error:
+                raise DiskRefused(f"an aggregate cannot be written: {error}") from None
 
 
 @contextmanager

@@ -213,6 +213,9 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
         return f"votes: {len(prevotes)} of {node.votes_required()} in attempt {node.voting.agreement.attempt + 1}"
     if activity.mining_since_s is not None:
         return "a nonce"
+    if coming := node.arriving():
+        arrived, size = sum(part for _, part in coming), sum(post.payload_size for post, _ in coming)
+        return f"{counted(len(coming), 'post')}: {arrived / 1e6:,.0f} of {size / 1e6:,.0f} MB are here"
     if missing:
         return f"{counted(len(missing), 'post')}, or the phase's deadline"
     return "a block"

@@ -90,7 +90,6 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     raise_file_limit(len(genesis.members))
     if config.wait_for > len(genesis.members):
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
-    checks = Checks(genesis, rules_of(genesis), failures=LoggedFailures())
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
     folder = Path(config.data)
     secure_folder(folder)
@@ -99,6 +98,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal,
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
+        checks = Checks(genesis, rules_of(genesis, store.spools), failures=LoggedFailures())
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
         has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, watch), backend="trio")
     if has_next:

@@ -28,6 +28,7 @@ from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.files.spool import path_of
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer
 from fedchain.learning.executors.executor import Question as TrainingQuestion
@@ -48,8 +49,8 @@ from fedchain.node.core.events import (
     Mined,
     Moment,
     NotContributed,
-    PeerConnected,
-    PeerDisconnected,
+    PeersConnected,
+    PeersDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
@@ -75,6 +76,9 @@ GUESTS_MAX = 64
 
 TICK_S = 1.0
 """Seconds between a node's ticks."""
+
+PROGRESS_S = 10.0
+"""Seconds between log lines on the progress of a large post that is fetched."""
 
 WAITING_MAX = 256
 """Waiting effects, mostly for the disk, from which on questions are left unanswered; each answer holds a chunk."""
@@ -200,6 +204,7 @@ class Service:
         self._guests: dict[str, tuple[PublicKey, ...]] = {}  # let in though no members at our head, by the reason
         self._joining: tuple[PublicKey, ...] = ()  # keys that ask for a place, for each of which a member vouches
         self._training_turn = anyio.Lock()
+        self._progress: dict[Hash, tuple[int, float]] = {}  # of posts on their way: bytes when logged last, and when
         self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
         self._sightings = Sightings(self.node.head.height + 1, now().ms)
 
@@ -216,12 +221,13 @@ class Service:
             while True:
                 self.handle(Tick())
                 self.activity.stand(stands=standstill(self) is not None)
+                self._log_progress()
                 await anyio.sleep(TICK_S)
 
     def on_peer(self, peer: PublicKey, connected: bool) -> None:
         """A peer was connected or disconnected."""
         (self.peers.add if connected else self.peers.discard)(peer)
-        self.handle(PeerConnected(peer) if connected else PeerDisconnected(peer))
+        self.handle(PeersConnected((peer,)) if connected else PeersDisconnected((peer,)))
 
     def submit(self, change: Change, *, approves: bool) -> Refused | None:
         """Have the node take a change of the membership from its operator; returns why it was refused."""
@@ -393,12 +399,16 @@ class Service:
                 self.handle(NotContributed(effect.round, effect.phase, ""))
 
     def _foresee(self) -> None:
-        """Train on what a candidate would leave behind while votes travel. Nothing is said of it until it is asked."""
+        """Train on what a candidate would leave behind while votes travel. Nothing is said of it until it is asked.
+
+        Not on large knowledge: its file goes with the candidate, and what is set aside of a model takes another one.
+        """
         state = self.node.foreseen()
         if state is None or self._tasks is None:
             return
         key = state.round, state.phase, state.knowledge_root
-        if key != self._foreseen and (knowledge := self.node.content(state.knowledge_root)) is not None:
+        knowledge = self.node.content(state.knowledge_root)
+        if key != self._foreseen and knowledge is not None and path_of(knowledge) is None:
             self._foreseen = key
             name = phase_rule(self.genesis, state).name
             self._start(self._training.foresee, self._question(name, state.round, knowledge, state))
@@ -464,6 +474,22 @@ class Service:
     async def _note_seen(self, seen: SeenBlock) -> None:
         assert self._disk.timeline is not None
         await to_thread.run_sync(self._disk.timeline.add, seen)
+
+    def _log_progress(self) -> None:
+        """Log how much has come of posts that take long, now and then."""
+        shown, self._progress = self._progress, {}
+        for post, arrived in self.node.arriving():
+            before, since_s = shown.get(post.payload_hash, (0, time.monotonic()))
+            if time.monotonic() - since_s >= PROGRESS_S and arrived != before:
+                named = {
+                    "round": post.round,
+                    "peer": self.node.head.roster.seats.get(post.sender, -1),
+                    "arrived": arrived,
+                    "size": post.payload_size,
+                }
+                log.info("fetching round=%(round)d peer=%(peer)d bytes=%(arrived)d of=%(size)d", named)
+                before, since_s = arrived, time.monotonic()
+            self._progress[post.payload_hash] = before, since_s
 
     def _log_head(self) -> None:
         head = self.node.head

@@ -3,7 +3,7 @@
 A node collects its own; a simulation collects those of all honest peers in one place.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
@@ -167,19 +167,25 @@ def observe(
         effects: what follows from it.
         now_ms: time of the event.
     """
-    if isinstance(event, MessageReceived) and isinstance(event.message, CandidateMessage):
-        block = event.message.block
+    message = event.message if isinstance(event, MessageReceived) else None
+    if isinstance(message, CandidateMessage):
+        block = message.block
         if (found := of(block.header.height)) is not None:
             found.see(number, block, now_ms)
             for effect in effects:
                 if isinstance(effect, Refuse) and not isinstance(effect.error, AlreadyKnown):
                     found.refuse(number, block.hash, effect.error)
+    posts = list[tuple[Post, str]]()
     for effect in effects:
         if isinstance(effect, Persist):
             for record in effect.records:
                 if isinstance(record, Candidate) and (found := of(record.block.header.height)) is not None:
                     found.accept(number, record.block, now_ms)
-    for post, reason in _posts_told(event, effects):
+        elif isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
+            posts.append((effect.message.post, ""))
+    if isinstance(message, PostMessage):
+        posts.append((message.post, _fault_of(effects)))
+    for post, reason in posts:
         height, seat = _height_of(node, post), node.head.roster.seats.get(post.sender)
         if height is not None and seat is not None and (found := of(height)) is not None:
             found.post(post.sender, seat, now_ms, reason)
@@ -191,15 +197,11 @@ def observe(
         found.follow(number, node)
 
 
-def _posts_told(event: Event, effects: Sequence[Effect]) -> Iterator[tuple[Post, str]]:
-    """Posts that a node sent or received, each with the reason for which it blames the sender, or no text."""
-    for effect in effects:
-        if isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
-            yield effect.message.post, ""
-    if isinstance(event, MessageReceived) and isinstance(event.message, PostMessage):
-        faults = [effect.error for effect in effects if isinstance(effect, Blame | Refuse)]
-        faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload | Equivocation)]
-        yield event.message.post, str(faults[0]) if faults else ""
+def _fault_of(effects: Sequence[Effect]) -> str:
+    """Why a node blames the sender of the post that it has received; no text if it does not."""
+    faults = [effect.error for effect in effects if isinstance(effect, Blame | Refuse)]
+    faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload | Equivocation)]
+    return str(faults[0]) if faults else ""
 
 
 def _height_of(node: Node, post: Post) -> int | None:

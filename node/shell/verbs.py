@@ -43,6 +43,8 @@ class Verbs:
     def carry_out(self, effect: effects.Effect) -> Done:
         """Carry out an effect; a refusal is the network's, which gets the verdict."""
         match effect:
+            case effects.Send(peer, message):  # most are
+                return self.send(peer, message)
             case effects.Persist(records):
                 return self.store(records, None)
             case effects.WriteJournal(journal):
@@ -53,8 +55,6 @@ class Verbs:
                 return self.keep_parts(needed)
             case effects.Publish(message):
                 return self.publish(message)
-            case effects.Send(peer, message):
-                return self.send(peer, message)
             case effects.Contribute():
                 return self.train(effect)
             case effects.Mine(header):

@@ -1,5 +1,6 @@
 """Frames between a node and its worker processes: four bytes of length, then one canonical value."""
 
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import anyio
@@ -8,14 +9,39 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import map_file, path_of
 
 LENGTH_SIZE = 4
 FRAME_SIZE_MAX = 2**30
-"""Most bytes of one frame. Both ends are ours, so the limit only catches a broken pipe's garbage."""
+"""Most bytes of one frame. Both ends are ours, so the limit only catches a broken pipe's garbage.
+
+Bytes that are read in place from a file are not in frames: the frame names the file, and the other process reads it.
+"""
 
 
 class PipeBroken(Exception):
     """The other process is gone, or did not write a frame."""
+
+
+def hand_over(data: bytes) -> bytes | list[bytes | str]:
+    """Bytes for a frame: themselves, or the file and the hash of those that are read in place."""
+    path = path_of(data)
+    return data if path is None else [str(path.absolute()), sha256(data)]
+
+
+def take_over(handed: Any) -> bytes:
+    """The bytes that a frame has, or names: their hash is what the other process, which is ours, says it is.
+
+    Raises PipeBroken: it names no file that is here.
+    """
+    if isinstance(handed, bytes):
+        return handed
+    path, digest = handed
+    try:
+        return map_file(Path(path), digest)
+    except (OSError, ValueError) as error:
+        raise PipeBroken(f"{path} was handed over, but cannot be read: {error}") from None
 
 
 def to_frame(value: Any) -> bytes:

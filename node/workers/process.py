@@ -33,7 +33,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
 from fedchain.crypto.keys import PublicKey
-from fedchain.files.layout import TRAINING_FILE
+from fedchain.files.layout import TRAINING_FILE, TRAINING_SPOOL
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE, Inbox
@@ -42,7 +42,7 @@ from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.config import NodeConfigError
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.operating.preflight import UMASK
-from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
+from fedchain.node.workers.frames import PipeBroken, read_frame, take_over, write_frame
 from fedchain.node.workers.local import DEFAULTS, Local
 from fedchain.node.workers.training_file import KeptAnswer, write_answer
 
@@ -106,6 +106,7 @@ class Trainer:
             secrets=Named(f"{custody}.secrets_file:secrets_in", (secrets, sorted(dealt.items()))) if secrets else None,
             ledger=Named(f"{custody}.ledger_file:ledger_beside", (secrets,)) if secrets else None,
             parts=Named("fedchain.learning.payload.part_folder:parts_in", (str(folder / PARTS),)),
+            spools=Named("fedchain.files.spool:cleared_folder", (str(folder / TRAINING_SPOOL),)),
         )
         backend = InlineExecutor(plan, report=lambda error, client: error)
         learner = backend.learner
@@ -147,7 +148,8 @@ class Order:
         """The order in a frame."""
         is_ahead, phase, round_number, knowledge, clients, pairs = frame
         amended = tuple((name, text) for name, text in pairs)
-        question = Question(member, phase, round_number, knowledge, clients=clients, amended=amended)
+        given = take_over(knowledge)
+        question = Question(member, phase, round_number, given, clients=clients, amended=amended)
         return cls(FORESEE if is_ahead else CONTRIBUTE, question)
 
     @property

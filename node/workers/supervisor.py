@@ -23,7 +23,7 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.core.mining import is_same_work
-from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
+from fedchain.node.workers.frames import PipeBroken, hand_over, receive_frame, send_frame
 from fedchain.node.workers.local import DEFAULTS, Local
 from fedchain.node.workers.training_file import read_answer
 
@@ -303,7 +303,8 @@ def _log_lines(worker: str, reader: int) -> None:
 def _order(question: Question, *, is_ahead: bool = False) -> list[Any]:
     """The frame of a question."""
     amended = [list(pair) for pair in question.amended]
-    return [int(is_ahead), question.phase, question.round, question.knowledge, question.clients, amended]
+    knowledge = hand_over(question.knowledge)
+    return [int(is_ahead), question.phase, question.round, knowledge, question.clients, amended]
 
 
 def _result(answer: list[Any]) -> list[Any]:

@@ -1,5 +1,8 @@
 """The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree.
 
+Large bytes lie beside it, in files that it names by their hash. They are written first, and those that it names no more
+go last.
+
 The first answer to a question is the answer, also after a restart. A refusal is not kept: once its reason is put right,
 such as a ledger that was gone, the client contributes.
 """
@@ -13,13 +16,14 @@ from typing import Any
 
 import msgspec
 
-from fedchain.crypto.durable import write_file
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.durable import sync_file, sync_folder, write_file
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import move_file, path_of
 from fedchain.learning.executors.executor import Answer, InFile, QuestionId
 from fedchain.learning.executors.remembering import Kept
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.node.workers.frames import PipeBroken, read_frame, to_frame
+from fedchain.node.workers.frames import PipeBroken, hand_over, read_frame, take_over, to_frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +53,37 @@ class KeptTraining:
 
     def to_frame(self) -> bytes:
         """The file's bytes."""
+        payload, *rest = self.answer
         return to_frame(
-            [[self.chain_id, self.member], [self.phase, self.round, self.knowledge], list(self.answer), self.checkpoint]
+            [
+                [self.chain_id, self.member],
+                [self.phase, self.round, self.knowledge],
+                [_in_folder(payload), *rest],
+                _in_folder(self.checkpoint),
+            ]
         )
 
 
+def _in_folder(data: bytes) -> Any:
+    """Bytes for the file: themselves, or the name of a file beside it with their hash."""
+    handed = hand_over(data)
+    return handed if isinstance(handed, bytes) else [Path(str(handed[0])).name, handed[1]]
+
+
+def _from_folder(folder: Path, written: Any) -> bytes:
+    """The bytes that `_in_folder` wrote. Raises PipeBroken: a file beside it is gone, or damaged."""
+    if isinstance(written, bytes):
+        return written
+    name, digest = written
+    path = folder / Path(name).name
+    data = take_over([str(path), b""])
+    if (found := sha256(data)) != digest:
+        raise PipeBroken(f"{path} hashes to {found.hex()}, not {digest.hex()}")
+    return take_over([str(path), digest])
+
+
 def read_training(path: Path) -> KeptTraining:
-    """Read the file.
+    """Read the file, and those beside it that it names.
 
     Raises:
         OSError: it is not there, or cannot be read.
@@ -64,15 +92,15 @@ def read_training(path: Path) -> KeptTraining:
     with path.open("rb") as file:
         content = read_frame(file)
     match content:
-        case [[bytes(chain_id), int(member)], [str(phase), int(number), *given], list(answer), bytes(checkpoint)]:
+        case [[bytes(chain_id), int(member)], [str(phase), int(number), *given], [payload, *rest], checkpoint]:
             return KeptTraining(
                 chain_id=chain_id,
                 member=member,
                 phase=phase,
                 round=number,
                 knowledge=given[0] if given else None,
-                answer=answer,
-                checkpoint=checkpoint,
+                answer=[_from_folder(path.parent, payload), *rest],
+                checkpoint=_from_folder(path.parent, checkpoint),
             )
     raise PipeBroken(f"{path} holds something else than a trainer's answer")
 
@@ -122,14 +150,26 @@ class KeptAnswer:
                 phase=question.phase,
                 round=question.round,
                 knowledge=question.knowledge,
-                answer=write_answer(answer),
-                checkpoint=self._checkpoint(),
+                answer=[self._place(answer.payload), *write_answer(answer)[1:]],
+                checkpoint=self._place(self._checkpoint()),
             )
             write_file(self._path, kept.to_frame())
+            for beside in self._path.parent.glob(f"{self._path.stem}.*.bytes"):
+                if beside not in (path_of(kept.answer[0]), path_of(kept.checkpoint)):
+                    beside.unlink(missing_ok=True)
             for leftover in self._path.parent.glob(f"{self._path.stem}.*.part"):
                 leftover.unlink(missing_ok=True)
             self.kept = kept
         return lambda: answer
+
+    def _place(self, data: bytes) -> bytes:
+        """Give bytes that were put together in a file their place beside this one, where they outlive the process."""
+        spooled = path_of(data)
+        if spooled is not None:
+            sync_file(spooled)
+            move_file(data, self._path.with_name(f"{self._path.stem}.{sha256(data).hex()[:16]}.bytes"))
+            sync_folder(self._path.parent)
+        return data
 
     def left(self, client: int) -> Path | None:
         """See :class:`Answers`: the trainer has put its client back when it started."""
@@ -141,7 +181,7 @@ def write_answer(made: Contribution) -> list[Any]:
     record = msgspec.to_builtins(replace(made, payload=b""))
     del record["payload"], record["steps"]
     local = record.pop("local") or {}
-    return [made.payload, made.steps, json.dumps(local | record)]
+    return [hand_over(made.payload), made.steps, json.dumps(local | record)]
 
 
 def read_answer(answer: Sequence[Any]) -> Contribution:
@@ -150,4 +190,4 @@ def read_answer(answer: Sequence[Any]) -> Contribution:
     record = json.loads(text)
     local = {field.name: record.pop(field.name) for field in fields(Evaluation) if field.name in record}
     others = {"payload": "", "steps": steps, "local": local or None, "received": None} | record
-    return replace(msgspec.convert(others, Contribution), payload=payload)
+    return replace(msgspec.convert(others, Contribution), payload=take_over(payload))

@@ -9,6 +9,9 @@ from fedchain.learning.training.evaluation import calculate_taa, calculate_tal
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 
+NEW_ROUNDS = 3
+"""Rounds for which a member that joined is a new one."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RoundMetrics:
@@ -24,6 +27,15 @@ class RoundMetrics:
     """Test average accuracy of the local models after training, each on its peer's own test set."""
     taa_worst: float | None = None
     """The lowest of the accuracies that ``taa`` is the mean of: that of the worst member."""
+    taa_new: float | None = None
+    """As ``taa``, of those members alone that joined and made their first post in one of the last `NEW_ROUNDS` rounds,
+    this one among them; None if there are none."""
+    taa_old: float | None = None
+    """As ``taa``, of all other members; None while nobody has joined."""
+    members: int = 0
+    """Members that counted when the round was closed."""
+    quorum: int = 0
+    """Votes by which its last block became final."""
     tal: float | None = None
     """Test average loss of the local models, in nats."""
     auxiliary_loss: float | None = None
@@ -146,6 +158,7 @@ class EvaluationLog:
 
     def __init__(self) -> None:
         self._rounds: dict[int, Evaluations] = {}
+        self._first: dict[int, int] = {}  # by peer, the round of its first post
 
     def of_round(self, round_number: int) -> Evaluations:
         """Evaluations of one round's models."""
@@ -153,6 +166,7 @@ class EvaluationLog:
 
     def add(self, peer: int, round_number: int, phase: int, contribution: Contribution) -> None:
         """Note a peer's measurements in a contribution to a phase of a round."""
+        self._first.setdefault(peer, round_number)
         if contribution.local is not None:
             self.of_round(round_number).local[peer] = contribution.local
         measured = self.of_round(round_number)
@@ -166,6 +180,15 @@ class EvaluationLog:
         """Note a peer's evaluation of the model that it received in a round."""
         if received is not None:
             self.of_round(round_number - 1).received[peer] = received
+
+    def fill(self, row: RoundMetrics, founders: int) -> None:
+        """Put the averages of a round into its row; the peers after the founders have joined."""
+        self.of_round(row.round).fill(row)
+        local = sorted(self.of_round(row.round).local.items())
+        if any(peer >= founders for peer, _ in local):
+            new = {peer for peer in self._first if peer >= founders and row.round - self._first[peer] < NEW_ROUNDS}
+            row.taa_new = _averages([item for peer, item in local if peer in new])[0]
+            row.taa_old = _averages([item for peer, item in local if peer not in new])[0]
 
     def members(self) -> list[MemberAccuracy]:
         """The accuracies of all members in all rounds, by round and member."""

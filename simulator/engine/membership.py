@@ -1,6 +1,7 @@
 """Membership: plays how members come, go and get other keys, and who approves, at a scenario's rounds."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.amendment import amendment_of
@@ -20,6 +21,7 @@ from fedchain.node.core.events import ChangeSubmitted
 from fedchain.node.founding.amending import amended_values
 from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.scenario import ScenarioError
 
 HEIGHTS_VALID = 1_000
 """Blocks that may count a change, from the one on at which it was proposed."""
@@ -44,6 +46,7 @@ class MembershipChanges:
     ) -> None:
         self._genesis, self._peers, self._on_key = genesis, peers, on_key
         self._following: dict[int, PrivateKey] = {}  # keys that peers take once the chain says so
+        self._rows = tuple(changes)
         self._left = sorted(changes, key=lambda change: change.round)
 
     def on_head(self, peer: SimulatedPeer, head: State) -> None:
@@ -57,6 +60,10 @@ class MembershipChanges:
                 self._on_key(number, key.public_key)
                 self._peers[number].take_key(key)
         seat = head.roster.seats.get(peer.public_key)
+        if seat is not None and seat != peer.number:
+            raise ScenarioError(
+                f"peer {peer.number} got place {seat}: some join of this or the last round came too late"
+            )
         if seat is not None and head.records[seat].standing.is_for_good:
             peer.crash()
         while self._left and self._left[0].round <= head.round and not head.finished:
@@ -82,12 +89,31 @@ class MembershipChanges:
             change = sign_rekey(key, following, chain_id, text=row.reason, **said)
         elif kind is ChangeKind.RECOVER:
             change = propose_recovery(subject.public_key, following, chain_id, row.reason, **said)
+        elif kind is ChangeKind.JOIN:
+            change = self._join(row, subject, said["until"])
+            subject.start()
         else:
             change = sign_change(key, chain_id, kind, text=row.reason, **said)
-        if kind is ChangeKind.JOIN:
-            subject.start()
         for submitter in self._submitters(change, subject, head):
             submitter.handle(ChangeSubmitted(change, approves=kind.needs_approval))
+
+    def _join(self, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
+        """Have a newcomer ask to join. A block has changes in the order of their hashes, which is that of places, too:
+        where several join in a round, each takes a name with which it gets the place that its data are at."""
+        together = sorted(number for other in self._rows if self._joins_with(other, row) for number in other.peers)
+        rank = together.index(subject.number)
+        for tried in count():
+            name = row.reason if len(together) == 1 else f"{row.reason} {tried}".strip()
+            change = sign_change(
+                subject.key, self._genesis.chain_id, ChangeKind.JOIN, text=name, sequence=0, until=until
+            )
+            if change.hash[0] * len(together) >> 8 == rank:
+                return change
+        raise AssertionError("some name has it")
+
+    @staticmethod
+    def _joins_with(other: MemberChange, row: MemberChange) -> bool:
+        return other.kind == "join" and other.round == row.round
 
     def _amend(self, row: MemberChange, head: State) -> None:
         """Have all members' operators approve of other values."""

@@ -42,7 +42,7 @@ from fedchain.node.core.events import (
     Mined,
     Moment,
     NotContributed,
-    PeerConnected,
+    PeersConnected,
     Tick,
 )
 from fedchain.node.core.node import Node
@@ -238,8 +238,10 @@ class SimulatedPeer:
         self._endpoint.attach(self._receive, self._take)
         if self.behaviour is not None:
             self.behaviour.begin(self)
-        for neighbour in around.network.neighbours(self.number):
-            self.handle(PeerConnected(around.network.key_of(neighbour)))
+        neighbours = tuple(map(around.network.key_of, around.network.neighbours(self.number)))
+        for peers in (neighbours[:1], neighbours[1:]):  # a node begins its work with the first one
+            if peers:
+                self.handle(PeersConnected(peers))
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
     def take_key(self, key: PrivateKey) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, genesis_state
+from fedchain.chain.state import State, genesis_state, votes_required
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
@@ -95,6 +95,9 @@ class Recorder:
         row = RoundMetrics(round=head.round - 1, height=head.height, virtual_s=self._loop.time())
         row.bytes_sent_per_peer = (sum(sent_bytes) - sum(self._sent_bytes)) // count
         row.bytes_received_per_peer = (sum(received_bytes) - sum(self._received_bytes)) // count
+        closed = head if ledger.settled is None else ledger.settled.before
+        row.members = closed.roster.active
+        row.quorum = votes_required(self._genesis, closed.roster.electors)
         if (aggregator := head.roster.aggregator_of(row.round)) is not None:
             place = self._places[aggregator]
             row.bytes_received_aggregator = received_bytes[place] - self._received_bytes[place]
@@ -106,7 +109,7 @@ class Recorder:
 
     def fill(self, row: RoundMetrics, ledger: Ledger) -> None:
         """Put everything that is known by now into a row."""
-        self.evaluations.of_round(row.round).fill(row)
+        self.evaluations.fill(row, len(self._genesis.members))
         below = self.rows[row.round - 2].height if row.round > 1 else 0
         known = (ledger.final(height) for height in range(below + 1, row.height + 1))
         found = [item for item in known if item is not None]

@@ -25,10 +25,10 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.network.messages import CandidateMessage
+from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
-from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
+from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeersConnected, PeersDisconnected
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -48,14 +48,11 @@ from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.trace import Trace
 from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.resuming.record import Record
-from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.scenario import CHAIN_KEEPER, Scenario, ScenarioError
 
 OBJECTS_PER_PEER = 20
 """New objects per peer after which Python collects garbage, unless its own threshold is higher. Many peers make many
 objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
-
-CHAIN_KEEPER = 0
-"""Number of the peer that a run keeps the chain of."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers have, after the last round, to agree on one head."""
@@ -130,7 +127,7 @@ class Simulation:
         self._founders = len(genesis_state(genesis).roster)
         newcomers = [key.public_key for key in keys[self._founders :]]
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors, newcomers)
-        self._membership = MembershipChanges(genesis, scenario.changes, self.peers, self.checker.on_key)
+        self._membership = MembershipChanges(genesis, scenario.all_changes, self.peers, self.checker.on_key)
         self.witness = Witness()
         self.recorder = Recorder(genesis, self.loop, self.witness, len(keys))
         self._scenario, self._genesis, self._executor = scenario, genesis, executor
@@ -201,14 +198,16 @@ class Simulation:
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
-        if not effects and isinstance(event, (PeerConnected, PeerDisconnected)):  # two thirds, where many sleep
-            return
-        if peer.is_honest and peer.node is not None and (effects or _brings_block(event)):
-            self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
         if not effects and isinstance(event, MessageReceived):
-            if peer.is_honest:
+            if peer.is_honest and isinstance(event.message, (PostMessage, CandidateMessage)):
+                if peer.node is not None and isinstance(event.message, CandidateMessage):
+                    self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
                 self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
             return
+        if not effects and isinstance(event, (PeersConnected, PeersDisconnected)):
+            return
+        if peer.is_honest and peer.node is not None and effects:
+            self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
         if isinstance(event, Contributed):
             self._trace.note(peer.number, "contributed", sha256(event.payload))
         elif isinstance(event, Mined):
@@ -264,14 +263,15 @@ class Simulation:
         """A connection was cut or made: a ban began or ended, or another link replaced the cut one."""
         peer, member = self.peers[number], self.peers[neighbour].public_key
         if peer.node is not None:
-            peer.handle(PeerConnected(member) if connected else PeerDisconnected(member))
+            peer.handle(PeersConnected((member,)) if connected else PeersDisconnected((member,)))
 
     # course of the run
 
     def _look(self) -> None:
         """Once a virtual second, note the progress, and end the run if it is over."""
         now_s, rows = self.loop.time(), self.recorder.rows
-        running = [peer.node for peer in self.peers if peer.node is not None and peer.is_honest]
+        up = [self.peers[number] for number in sorted(self.network.attached)]
+        running = [peer.node for peer in up if peer.node is not None and peer.is_honest]
         self.progress.virtual_s, self.progress.peers_up = now_s, len(running)
         self.progress.phase = self._phase()
         heads = {node.head.block_hash for node in running}
@@ -289,7 +289,7 @@ class Simulation:
 
     def _phase(self) -> str:
         round_number = self.progress.round
-        spans = [self.recorder.span(peer.number, round_number) for peer in self.peers if peer.node is not None]
+        spans = [self.recorder.span(number, round_number) for number in sorted(self.network.attached)]
         if not spans or all(span.trained is None for span in spans):
             return "training"
         if any(span.voted is not None for span in spans):
@@ -373,10 +373,6 @@ class Simulation:
                 "bans": sorted(self.network.bans),
             },
         )
-
-
-def _brings_block(event: Event) -> bool:
-    return isinstance(event, MessageReceived) and isinstance(event.message, CandidateMessage)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, genesis_state
-from fedchain.node.core.events import PeerConnected, PeerDisconnected
+from fedchain.node.core.events import PeersConnected, PeersDisconnected
 from fedchain.simulator.engine.network import SimulatedNetwork
 from fedchain.simulator.engine.peer import SimulatedPeer
 
@@ -53,13 +53,16 @@ class Shifts:
         self._let_sleep([peer for peer in holders if peer.number not in stay][: max(0, spare)])
 
     def _let_sleep(self, peers: Sequence[SimulatedPeer]) -> None:
-        awake = {peer.number: peer for peer in self._awake()}
+        """Put peers to sleep at one moment: each of the others learns of all of them at once."""
+        if not peers:
+            return
         for peer in peers:
             peer.sleep()
-            del awake[peer.number]
-            self._network.set_present([*awake])
-            for other in awake.values():
-                other.handle(PeerDisconnected(peer.public_key))
+        awake = self._awake()
+        self._network.set_present([peer.number for peer in awake])
+        gone = PeersDisconnected(tuple(peer.public_key for peer in peers))
+        for other in awake:
+            other.handle(gone)
 
     def _drawn(self, head: State) -> list[int]:
         """Numbers of the peers that ``head`` draws, contributors first: they can train while the others wake."""
@@ -69,20 +72,21 @@ class Shifts:
         return [number for group in groups for number in sorted(head.roster.seats[member] for member in group)]
 
     def _wake(self, numbers: Iterable[int], first: SimulatedPeer | None = None) -> None:
-        awake = {peer.number: peer for peer in self._awake()}
-        for number in numbers:
-            peer = self._peers[number]
-            if number in awake:
-                continue
-            self._network.set_present([number, *awake])
+        """Wake peers at one moment: they find all others there, and each of those learns of all of them at once."""
+        awake = self._awake()
+        chosen = map(self._peers.__getitem__, dict.fromkeys(numbers))
+        woken = [peer for peer in chosen if peer.node is None and not peer.stopped]
+        if not woken:
+            return
+        self._network.set_present([peer.number for peer in (*woken, *awake)])
+        for peer in woken:
             if first is not None:
                 peer.wake_beside(first)
             else:
                 peer.start()
-            for other in awake.values():
-                other.handle(PeerConnected(peer.public_key))
-            if peer.node is not None:
-                awake[number] = peer
+        come = PeersConnected(tuple(peer.public_key for peer in woken))
+        for other in awake:
+            other.handle(come)
 
     def _awake(self) -> list[SimulatedPeer]:
         return [self._peers[number] for number in sorted(self._network.attached)]

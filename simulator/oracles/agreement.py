@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import ContentLookup, Rules, recompute
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.roster import draw
-from fedchain.chain.state import State, apply_block, genesis_state
+from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_final
 from fedchain.crypto.hashing import Hash, sha256

@@ -13,6 +13,9 @@ from fedchain.node.core.voting.journal import Journal
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.agreement import Fail
 
+STATEMENTS = (VoteMessage, PostMessage, CandidateMessage)
+"""Messages with statements of members."""
+
 
 class Promises:
     """Remembers statements of honest peers that they wrote down, in storage or journal, and those that they sent.
@@ -25,8 +28,8 @@ class Promises:
         self._fail = fail
         self._written: dict[int, set[Hash]] = {}
         self._journals: dict[int, Journal] = {}
-        self._votes: dict[tuple[PublicKey, Slot], Vote] = {}
-        self._posts: dict[PostKey, Post] = {}
+        self._votes_of: dict[PublicKey, dict[Slot, Vote]] = {}
+        self._posts_of: dict[PublicKey, dict[PostKey, Post]] = {}
         self._lost: dict[int, set[Hash]] = {}  # written down before, and no longer on any disk
         self._forgetful: set[int] = set()  # peers that lost their journal, and may contradict earlier statements
 
@@ -64,13 +67,11 @@ class Promises:
     def check_end(self, peer: SimulatedPeer) -> None:
         """Check that a peer's statements are in its storage, and that its journal vouches for its votes."""
         stored, written = {post.hash for post in peer.storage.posts(0)}, self._written.get(peer.number, set())
-        votes: dict[int, set[Hash]] = {}
-        for post in self._posts.values():
-            if post.sender == peer.public_key and post.hash in written - stored:
+        missing, votes = written - stored, dict[int, set[Hash]]()
+        for post in self._posts_of.get(peer.public_key, {}).values():
+            if post.hash in missing:
                 self._fail(f"lost: peer {peer.number} lost its own post of round {post.round}, phase {post.phase}")
-        for (voter, slot), vote in self._votes.items():
-            if voter != peer.public_key:
-                continue
+        for slot, vote in self._votes_of.get(peer.public_key, {}).items():
             height = slot[0]
             if height not in votes:
                 votes[height] = {known.hash for known in peer.storage.votes(height)}
@@ -86,12 +87,14 @@ class Promises:
         self._journals[peer.number] = journal
 
     def _say(self, peer: SimulatedPeer, message: Message) -> None:
+        if not isinstance(message, STATEMENTS):  # most messages are none
+            return
         me, written = peer.public_key, self._written.get(peer.number, set())
         lost = self._lost.get(peer.number, set())
         journal = self._journals.get(peer.number, Journal())
         match message:
             case VoteMessage(vote) if vote.voter == me:
-                first = self._votes.setdefault((me, vote.slot), vote)
+                first = self._votes_of.setdefault(me, {}).setdefault(vote.slot, vote)
                 if first.block_hash != vote.block_hash and peer.number not in self._forgetful:
                     self._fail(f"double signature: peer {peer.number} voted twice in {vote.slot}")
                 if not (vote.hash in written or vote.hash in lost or vote in journal.votes) or not journal.vouches_for(
@@ -99,7 +102,7 @@ class Promises:
                 ):
                     self._fail(f"lost: peer {peer.number} sent its vote in {vote.slot} before it wrote it down")
             case PostMessage(post, _) if post.sender == me:
-                first_post = self._posts.setdefault(post.key, post)
+                first_post = self._posts_of.setdefault(me, {}).setdefault(post.key, post)
                 if first_post.payload_hash != post.payload_hash and peer.number not in self._forgetful:
                     self._fail(f"double signature: peer {peer.number} posted twice in {post.key[:2]}")
                 if not (post.hash in written or post.hash in lost or post in journal.posts) or not journal.vouches_for(

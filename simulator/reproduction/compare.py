@@ -21,7 +21,17 @@ SWEPT_MAX = 1_000
 
 _NOT_SWEPT = (
     *("name", "method", "seed", "hyperparameters", "hash_rates", "faults", "clocks", "adversaries"),
-    *("admission", "sponsors", "away_after", "patience_percent", "changes", "data_dir", "workers", "train_ahead"),
+    *(
+        "admission",
+        "sponsors",
+        "away_after",
+        "patience_percent",
+        "changes",
+        "churn",
+        "data_dir",
+        "workers",
+        "train_ahead",
+    ),
 )
 
 _FIELDS = tuple(item.name for item in fields(Scenario) if item.name not in _NOT_SWEPT)

@@ -198,6 +198,8 @@ def kind_of(column: Column, variant: Variant) -> Kind:
         "bytes_received_aggregator",
         "posts",
         "late_posts",
+        "members",
+        "quorum",
         "blocks",
         "not_taken",
     ):

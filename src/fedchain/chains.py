@@ -8,12 +8,12 @@ from typing import Self
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.member_views import PeerView
 from fedchain.chain.explorer.views import (
     BlockSummary,
     BlockView,
     ChainStatus,
     KnowledgeView,
-    PeerView,
     RoundView,
     TransactionProof,
     TransactionView,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.difficulty import bits_from_attempts, next_bits, target_from_bits, work_from_bits
 from fedchain.chain.encoding import decode, encode
@@ -25,7 +26,6 @@ from fedchain.chain.state import (
     PUNCTUAL,
     STATE_SIZE_MAX,
     State,
-    apply_block,
     block_time_ms,
     decode_state,
     expected_contributors,
@@ -82,19 +82,6 @@ def test_a_state_follows_from_its_block() -> None:
     assert state.round_seed == block.hash
     assert state.deciders == before.roster.electors
     assert before == genesis_state(builder.genesis)  # untouched
-
-
-def test_a_block_is_applied_once_on_equal_states() -> None:
-    builder = ChainBuilder(genesis(4))
-    before = builder.state
-    block = builder.extend(posts=builder.posts(members=MEMBERS[:3]))
-    same = decode_state(builder.genesis, before.encode())
-    after = apply_block(builder.genesis, before, block)
-    assert same is not before
-    assert apply_block(builder.genesis, same, block) is after
-    assert after.encode() is after.encode()
-    assert apply_block(builder.genesis, before, replace(block)) == after
-    assert apply_block(builder.genesis, replace(before, bits=before.bits - 1), block) != after
 
 
 def _steps(builder: ChainBuilder, count: int) -> list[tuple[int, int]]:

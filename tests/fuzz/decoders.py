@@ -274,7 +274,7 @@ def _open_knowledge(method: str) -> Session:
     seeds = [b""]
     for phase in (*rules.method.setup, *rules.method.phases):
         specs = specs_of[phase.name]
-        documents = [codec.pieces(_tensors(specs, size)) for size in (1, 3, 10)]
+        documents = [codec.document(_tensors(specs, size)) for size in (1, 3, 10)]
         seeds += [write_knowledge([(phase.name, 1, document)]) for document in documents]
 
     def check(data: bytes) -> str:

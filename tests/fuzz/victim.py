@@ -39,7 +39,7 @@ from fedchain.network.messages import (
 from fedchain.network.session import NOBODY, sign_session
 from fedchain.network.verdict import verdict
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send
-from fedchain.node.core.events import MessageReceived, PeerConnected, Tick
+from fedchain.node.core.events import MessageReceived, PeersConnected, Tick
 from fedchain.node.core.node import Node
 from fedchain.node.core.voting.journal import Journal
 from tests.fuzz.engine import Session, Target
@@ -134,7 +134,7 @@ class Victim:
         self._peer.store, self._peer.journal = MemoryStore(), Journal()
         self._peer.store.append([*self._contents, *self._finals])
         self._peer.node = self._peer.new_node()
-        self._peer.handle(PeerConnected(SENDER), self.now_ms)
+        self._peer.handle(PeersConnected((SENDER,)), self.now_ms)
 
     def run(self, data: bytes) -> str:
         """Take the steps of an input; how each ended."""

@@ -1,9 +1,11 @@
 import re
 import sys
 import sysconfig
+import tracemalloc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 import safetensors.numpy
 import torch
 
+from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import SpoolFolder, path_of, write_pieces
 from fedchain.learning.application import Application, _Context
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed
@@ -19,7 +23,7 @@ from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
-from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.codec import canonical, decode, encode, pieces
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import OffChain, Round, Tensors
@@ -287,3 +291,30 @@ def test_what_a_user_s_own_method_says_is_short_and_steers_no_terminal(monkeypat
 @dataclass(frozen=True, kw_only=True)
 class Inheriting(BladeFl):
     """A method of a user's own that adds nothing."""
+
+
+@pytest.mark.parametrize("method", ["fedavg", "blade-fl", "fedprox"])
+def test_a_large_aggregate_is_written_tensor_by_tensor(tmp_path: Path, method: str) -> None:
+    info = replace(INFO, parameters=tuple((f"{number}.weight", (512, 1024)) for number in range(8)))
+    info = replace(info, trainable=frozenset(name for name, _ in info.parameters))
+    config, rng = LearningConfig(method=method, dataset="own", shapes=info), np.random.default_rng(0)
+    tensors = [
+        {PREFIX + name: rng.standard_normal(shape, np.float32) for name, shape in info.parameters} for _ in range(2)
+    ]
+    examples = {} if method == "blade-fl" else {"examples": np.array([3])}
+    spools = SpoolFolder(tmp_path / "spool", size_min=2**20)
+    posts = [
+        (bytes([number]), write_pieces(pieces({**canonical(one), **examples}), spools))
+        for number, one in enumerate(tensors)
+    ]
+    assert [path_of(payload) for _, payload in posts] != [None, None]
+    expected = Application(config).aggregate(OffChain("update", 1), b"", [(who, data[:]) for who, data in posts])
+    rules = Application(config, spools=spools)
+    tracemalloc.start()
+    found = rules.aggregate(OffChain("update", 1), b"", posts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found[:] == expected
+    assert sha256(found) == sha256(expected)
+    assert path_of(found) is not None
+    assert peak < 3 * 4 * 512 * 1024, "of 16 MiB, a tensor of 2 MiB and its checks are in memory"

@@ -18,7 +18,7 @@ from fedchain.learning.method import Contributor, Lifetime, Method, Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.prototypes import forward_all
-from fedchain.learning.payload.codec import pieces
+from fedchain.learning.payload.codec import document
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.worker.learner import Learner
@@ -217,7 +217,7 @@ def test_what_the_setup_leaves_for_ever_stands_beside_the_knowledge(monkeypatch:
         assert rules.read_knowledge(known) is not None
 
 
-KNOWN = write_knowledge([("count", 1, pieces({"total": np.array([3])}))])
+KNOWN = write_knowledge([("count", 1, document({"total": np.array([3])}))])
 
 
 @pytest.mark.parametrize(
@@ -226,12 +226,18 @@ KNOWN = write_knowledge([("count", 1, pieces({"total": np.array([3])}))])
         (KNOWN + b"\0", "bytes expected, found"),
         (KNOWN[:-1], "bytes expected, found"),
         (KNOWN.replace(b"count", b"other"), "one of introduce, count, announce expected, found phase 'other'"),
-        (write_knowledge([("count", 1, [b"\x90"])] * 2), "tensors: an array of 1 expected, found 0"),
+        (write_knowledge([("count", 1, (1, [b"\x90"]))] * 2), "tensors: an array of 1 expected, found 0"),
         (b"\x92" + KNOWN[1:] * 2, "another order than count, count expected"),
-        (write_knowledge([("announce", 1, pieces({"announced": np.array([3])}))])[:1] + b"\x92", "found an array of 2"),
+        (
+            write_knowledge([("announce", 1, document({"announced": np.array([3])}))])[:1] + b"\x92",
+            "found an array of 2",
+        ),
         (
             write_knowledge(
-                [("introduce", 0, pieces({"announced": np.array([3])})), ("count", 1, pieces({"total": np.array([3])}))]
+                [
+                    ("introduce", 0, document({"announced": np.array([3])})),
+                    ("count", 1, document({"total": np.array([3])})),
+                ]
             ),
             "one phase's expected, found introduce, count",
         ),

@@ -1,13 +1,16 @@
 """One content from several at once: ahead, in parts, and never mixed."""
 
+import gc
 import random
+from pathlib import Path
 
 import pytest
 
-from fedchain.chain.exceptions import InvalidPayload
+from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import SpoolFile, SpoolFolder, digest_of, path_of
 from fedchain.network.assembly import AHEAD_MAX
-from fedchain.network.download import PIPELINE, SOURCES_MAX
+from fedchain.network.download import DISK_PAUSE_MS, PIPELINE, SOURCES_MAX
 from fedchain.network.downloads import Downloads
 from fedchain.network.messages import CHUNK_SIZE, Chunk
 from fedchain.network.source import STALL_MS
@@ -172,3 +175,66 @@ def test_parts_of_two_are_never_mixed_once_one_has_to_send_all() -> None:
         for peer in (B, C):
             assert downloads.on_chunk(peer, chunk_of(number), 2) == (None, []), "B has sent its first chunk"
     assert downloads.on_chunk(C, chunk_of(2), 3) == (DATA, [])
+
+
+@pytest.mark.parametrize("size", [len(LONG), None], ids=["signed", "unknown"])
+def test_a_large_content_is_put_together_on_the_disk(tmp_path: Path, size: int | None) -> None:
+    spools = SpoolFolder(tmp_path / "spool", size_min=2 * CHUNK_SIZE)
+    downloads, content = Downloads(2**30, spools=spools), None
+    downloads.want(LONG_HASH, size, A, 0)
+    for number in range(51):
+        assert spools.folder.exists() == (number > 2)
+        content, _ = downloads.on_chunk(A, chunk_of(number, LONG, LONG_HASH), number)
+    assert content is not None
+    assert content[:] == LONG
+    assert digest_of(content) == LONG_HASH
+    assert [*spools.folder.iterdir()] == [path_of(content)]
+
+
+def test_of_a_large_content_that_was_wrong_nothing_is_left(tmp_path: Path) -> None:
+    spools = SpoolFolder(tmp_path / "spool", size_min=2 * CHUNK_SIZE)
+    downloads, wrong = Downloads(2**30, spools=spools), LONG[:-1] + b"!"
+    downloads.want(LONG_HASH, len(LONG), A, 0)
+    for number in range(50):
+        downloads.on_chunk(A, chunk_of(number, wrong, LONG_HASH), 0)
+    assert len([*spools.folder.iterdir()]) == 1
+    with pytest.raises(InvalidPayload, match="payload hash"):
+        downloads.on_chunk(A, chunk_of(50, wrong, LONG_HASH), 0)
+    gc.collect()
+    assert not [*spools.folder.iterdir()]
+    downloads.want(LONG_HASH, len(LONG), B, 0)
+    assert {peer for peer, _ in downloads.on_tick(0)} == {B}
+    for number in range(30):  # half of it, and no more
+        downloads.on_chunk(B, chunk_of(number, LONG, LONG_HASH), number)
+    assert downloads.arrived(LONG_HASH) == 30 * CHUNK_SIZE
+    assert len([*spools.folder.iterdir()]) == 1
+    downloads.give_up(LONG_HASH)
+    assert not [*spools.folder.iterdir()]
+
+
+def test_a_full_disk_is_nobodys_fault_and_may_have_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    downloads = Downloads(2**30, spools=SpoolFolder(tmp_path / "spool", size_min=2 * CHUNK_SIZE))
+    downloads.want(LONG_HASH, len(LONG), A, 0)
+    write, written = SpoolFile.write, list[int]()
+
+    def full(spool: SpoolFile, piece: bytes | memoryview) -> None:
+        written.append(len(piece))
+        if len(written) == 20:
+            raise OSError(28, "No space left on device")
+        write(spool, piece)
+
+    monkeypatch.setattr(SpoolFile, "write", full)
+    for number in range(19):
+        downloads.on_chunk(A, chunk_of(number, LONG, LONG_HASH), 0)
+    with pytest.raises(LimitReached, match="No space left"):
+        downloads.on_chunk(A, chunk_of(19, LONG, LONG_HASH), 0)
+    gc.collect()
+    assert downloads.arrived(LONG_HASH) == 0
+    assert not [*(tmp_path / "spool").iterdir()]
+    assert downloads.on_tick(DISK_PAUSE_MS - 1) == []
+    assert numbers_of(downloads.on_tick(DISK_PAUSE_MS), A) == list(range(PIPELINE))
+    content = None
+    for number in range(51):
+        content, _ = downloads.on_chunk(A, chunk_of(number, LONG, LONG_HASH), DISK_PAUSE_MS)
+    assert content is not None
+    assert content[:] == LONG

@@ -296,6 +296,7 @@ def test_where_members_may_have_come_strangers_are_asked_and_have_no_say() -> No
     catch_up.claim(HONEST, FAR)
     assert catch_up.confirmed == 0, "f + 1 members have to say so"
     assert (catch_up.claims_above(0), catch_up.claimed_by(1), catch_up.highest) == (1, FAR, FAR)
+    assert (catch_up.claims(), catch_up.heard(), catch_up.sources()) == ({HONEST: FAR}, 1, 3), "a node speaks by these"
     assert STRANGER in [peer for peer, _ in catch_up.ask(0, 0, 8)]
     catch_up.claim(OTHER, 7)
     assert catch_up.confirmed == 7, "two of them say that it has come so far"

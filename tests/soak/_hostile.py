@@ -28,8 +28,8 @@ from fedchain.node.core.events import (
     Event,
     MessageReceived,
     Moment,
-    PeerConnected,
-    PeerDisconnected,
+    PeersConnected,
+    PeersDisconnected,
     Tick,
 )
 from fedchain.node.core.jobs import KeepPart
@@ -99,7 +99,7 @@ class HostilePeer:
         return Verdict.ACCEPT if refused is None else verdict(refused)
 
     def watch(self, peer: PublicKey, is_connected: bool) -> None:
-        self.handle(PeerConnected(peer) if is_connected else PeerDisconnected(peer))
+        self.handle(PeersConnected((peer,)) if is_connected else PeersDisconnected((peer,)))
 
     def handle(self, event: Event) -> Any:
         """Let the core take an event, or what the behaviour makes of it."""

@@ -33,7 +33,7 @@ from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.network.messages import GetFinal, GetPayloads, decode_message, encode_message
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
-from fedchain.node.core.events import Computed, PeerConnected, Tick
+from fedchain.node.core.events import Computed, PeersConnected, Tick
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import found_federation
 from fedchain.node.operating.local_node import LocalNode, stop_all
@@ -210,7 +210,7 @@ def _exchange(pupil: Pupil, teacher: Peer, answer: Answer, height: int) -> dict[
     now_ms, early_mib, begun_s, begun_wall_s = CREATED_MS + 10**9, 0.0, time.process_time(), time.monotonic()
     queue = deque[tuple[Peer, PublicKey, bytes]]()
     for one, other in ((pupil, teacher), (teacher, pupil)):
-        _note(queue, one, other, one.handle(PeerConnected(other.key.public_key), now_ms))
+        _note(queue, one, other, one.handle(PeersConnected((other.key.public_key,)), now_ms))
     while pupil.node.head.height < height:
         now_ms += EXCHANGE_MS
         if pupil.has_answer(0.0 if queue else ANSWER_TIMEOUT_S):

@@ -13,6 +13,7 @@ from fedchain.chain.state import genesis_state
 from fedchain.chain.validation import PHASES_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.spool import InMemory, Spools, path_of
 from fedchain.network.downloads import DOWNLOADS_MAX, Downloads, Request
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 
@@ -47,6 +48,7 @@ class ContentCache:
         stored_part: the same, for a range of bytes.
         intern: returns the copy to hold.
         recent_size_max: bytes of contents that stay in memory although nothing open needs them.
+        spools: begins contents where they are put together.
         holds_back: whether fetched contents are given to nobody before they are published. If posts list parts that
             not everybody may read, any member can sign that such a part is its payload, and so have a reader fetch it.
     """
@@ -58,18 +60,19 @@ class ContentCache:
         stored_part: PartLookup,
         intern: Intern,
         recent_size_max: int = RECENT_SIZE_MAX,
+        spools: Spools = InMemory,
         *,
         holds_back: bool = False,
     ) -> None:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
-        self._holds_back = holds_back
+        self._holds_back, self.spools = holds_back, spools
         self._payload_size_max = genesis.payload_size_max
         self._held: dict[Hash, bytes] = {}  # contents that others may have, too
         self._unchecked: dict[Hash, bytes] = {}  # contents that have come, but may be for their reader alone
         self._recent_size_max = recent_size_max
         phases = (1 + PHASES_AHEAD + genesis.late_rounds) * max(len(genesis.setup), len(genesis.phases))
         posts_max = len(genesis_state(genesis).roster) * phases  # most posts whose payloads may be missing
-        self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX), DOWNLOADS_MAX + posts_max)
+        self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX), DOWNLOADS_MAX + posts_max, spools)
         """Downloads that are under way."""
         self._as_content: set[Hash] = set()  # downloads that are to be held when complete
         self._ahead: set[Hash] = set()  # downloads for blocks above our head
@@ -124,6 +127,12 @@ class ContentCache:
     def waiting(self, post: Post) -> Post | None:
         """The post of the same member and phase that waits for its payload; None if there is none."""
         return self._waiting.get(post.key) if self._waiting else None
+
+    def arriving(self) -> Iterator[tuple[Post, int]]:
+        """Posts whose payloads are coming in several chunks, and the bytes that have come of each."""
+        for post in self._waiting.values():
+            if post.payload_size > CHUNK_SIZE:
+                yield post, self.downloads.arrived(post.payload_hash)
 
     def senders_waited_for(self) -> set[PublicKey]:
         """Members whose posts wait for their payloads."""
@@ -263,7 +272,8 @@ class ContentCache:
     ) -> None:
         """Drop contents not ``needed``, downloads not in ``fetched``, and waiting posts that are not ``is_pending``.
 
-        Contents that are ``recent`` stay as long as there is room, in the given order of preference.
+        Contents that are ``recent`` stay as long as there is room, in the given order of preference. Those that are
+        read in place from files take none.
         """
         self._waiting = {key: post for key, post in self._waiting.items() if is_pending(key)}
         awaited = {post.payload_hash for post in self._waiting.values()}
@@ -274,9 +284,10 @@ class ContentCache:
         room = self._recent_size_max
         for item in recent:
             data = self._held.get(item)
-            if data is not None and item not in kept and len(data) <= room:
+            size = 0 if data is None or path_of(data) is not None else len(data)
+            if data is not None and item not in kept and size <= room:
                 kept[item] = data
-                room -= len(data)
+                room -= size
         self._held = kept
         self._unchecked = {item: data for item, data in self._unchecked.items() if item in needed}
         self._askers = {item: askers for item, askers in self._askers.items() if self._is_coming(item)}

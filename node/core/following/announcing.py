@@ -1,5 +1,7 @@
 """Announcing: which peers learn our status, and when, so that each finds out what the other lacks."""
 
+from collections.abc import Iterable, Iterator
+
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Status
 from fedchain.node.core.answers import Answers
@@ -25,26 +27,36 @@ class Announcing:
         self._turn = context.head.roster.seats.get(context.me, 0)
         self._told: set[PublicKey] = set()  # peers behind us that were sent our status since the last tick
 
-    def greet(self, peer: PublicKey) -> bool:
-        """Greet one of the first peers, which tells us at once what we lack; returns whether it is one of them."""
-        is_greeted = len(self._context.peers) <= GREETED_PEERS
-        if is_greeted:
-            self._send(peer)
-        return is_greeted
+    def greet(self, peers: Iterable[PublicKey]) -> Iterator[tuple[PublicKey, bool]]:
+        """Note that peers are connected, one after the other, and greet the first of all: they tell us what we lack.
+
+        Yields each peer, and whether it is greeted.
+        """
+        connected, status = self._context.peers, None
+        for peer in peers:
+            connected[peer] = None
+            is_greeted = len(connected) <= GREETED_PEERS
+            if is_greeted:
+                status = status or self._status()
+                self._context.emit(Send(peer, status))
+            yield peer, is_greeted
 
     def on_status(self, peer: PublicKey, status: Status) -> None:
         """Tell a peer that is behind us at once, but once a tick."""
         if status.height + BEHIND < self._context.head.height and peer not in self._told:
             self._told.add(peer)
-            self._send(peer)
+            self._context.emit(Send(peer, self._status()))
 
     def on_tick(self) -> None:
         """Tell the peers whose turn it is."""
         peers = list(self._context.peers)
         self._told.clear()
+        if not peers:
+            return
+        status = self._status()
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
-            self._send(peers[self._turn])
+            self._context.emit(Send(peers[self._turn], status))
 
-    def _send(self, peer: PublicKey) -> None:
-        self._context.emit(Send(peer, self._answers.status(self._voting.agreement)))
+    def _status(self) -> Status:
+        return self._answers.status(self._voting.agreement)

@@ -6,7 +6,7 @@ these contents, but no open work waits for them: a few are fetched at a time, an
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedchain.chain.knowledge import EMPTY_ROOT, PART_SIZE_MAX
@@ -71,7 +71,9 @@ class Refill:
 
     def __init__(self, context: Context, *, is_wanted: bool) -> None:
         self._context, self._is_wanted = context, is_wanted
-        self._downloads = Downloads(max(context.genesis.knowledge_size_max, PART_SIZE_MAX))
+        self._downloads = Downloads(
+            max(context.genesis.knowledge_size_max, PART_SIZE_MAX), spools=context.contents.spools
+        )
         self._missing: dict[Hash, _Missing] = {}  # in the order in which they are fetched
         self._later: deque[tuple[int, Hash, _Missing]] = deque()  # contents that no peer had, and when to ask again
         # All blocks between these two heights were examined.
@@ -95,7 +97,10 @@ class Refill:
         self._ask()
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
-        """Take a chunk; returns whether only the refill fetches its content. Raises InvalidPayload if ``peer`` lied."""
+        """Take a chunk; returns whether only the refill fetches its content.
+
+        Raises InvalidPayload if ``peer`` lied, LimitReached if the disk refuses it.
+        """
         context, now_ms = self._context, self._context.now.ms
         if chunk.content_hash not in self._downloads:
             return False
@@ -109,10 +114,9 @@ class Refill:
             self._ask()
         return chunk.content_hash not in context.contents.downloads
 
-    def drop_provider(self, peer: PublicKey) -> None:
-        """A peer is gone: go on with others."""
-        context = self._context
-        context.send(self._downloads.drop(peer, context.now.ms, list(context.peers)))
+    def drop_provider(self, peer: PublicKey, peers: Sequence[PublicKey]) -> list[Request]:
+        """A peer is gone: go on with other providers, or with any of ``peers``."""
+        return self._downloads.drop(peer, self._context.now.ms, peers)
 
     # missing contents
 

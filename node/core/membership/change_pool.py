@@ -80,6 +80,8 @@ class ChangePool:
 
     def for_block(self, genesis: Genesis, head: State, before_ms: int | None = None) -> tuple[Change, ...]:
         """Changes for the next block, in block order: complete ones (since before ``before_ms``), as many as fit."""
+        if not self._open:
+            return ()
         chosen: list[Change] = []
         for item in sorted(self._open.values(), key=lambda item: item.change.hash):
             is_due = item.complete_ms is not None and (before_ms is None or item.complete_ms < before_ms)

@@ -123,8 +123,13 @@ class Agreement:
     def heeds(self, vote: Vote) -> bool:
         """Whether a counted vote may change anything.
 
-        It is beyond our attempt, or a quorum has voted in its slot, or the leader of our attempt cast it.
+        It is beyond our attempt, or a quorum has voted in its slot, or the leader of our attempt cast it. A prevote of
+        our attempt changes nothing once a polka is known there and we have precommitted: lines 34 and 36 of the paper
+        are the only ones that count prevotes of this attempt, and ``_precommit`` has applied one of them.
         """
+        is_done = vote.attempt == self.attempt and vote.kind is VoteKind.PREVOTE and self._precommitted
+        if is_done and self.ballots.polka(vote.attempt) is not None:
+            return False
         ballot = self.ballots.ballot(vote.attempt, vote.kind)
         if vote.attempt > self.attempt or len(ballot.first) + len(ballot.second) >= self._quorum:
             return True

@@ -17,8 +17,9 @@ from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
+from fedchain.chain.explorer.member_views import PeerView
 from fedchain.chain.explorer.plain import plain, plain_proof
-from fedchain.chain.explorer.views import BlockView, PeerView, TransactionProof, is_proven
+from fedchain.chain.explorer.views import BlockView, TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors

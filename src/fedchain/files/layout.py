@@ -18,6 +18,9 @@ DATABASE = "chain.sqlite"
 TRAINING_FILE = "training.msgpack"
 """In a node's folder: its model as the last contribution left it."""
 
+TRAINING_SPOOL = "training"
+"""In a node's folder: what its training process puts together of large posts and models."""
+
 TIMELINE_FILE = "timeline.jsonl"
 """In a node's folder: the events that it saw of each block before it was final."""
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.explorer.views import Conviction, is_proven
+from fedchain.chain.explorer.member_views import Conviction
+from fedchain.chain.explorer.views import is_proven
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import (

@@ -288,6 +288,22 @@ def test_a_fixed_aggregator_that_failed_and_takes_another_key_does_not_get_its_r
     assert (chain.state.records[0].key, chain.state.records[0].round) == (keys(9)[8].public_key, 2)
 
 
+def test_a_dedicated_aggregator_that_is_silent_is_away_and_all_others_stay_clients() -> None:
+    rules: dict[str, Any] = {"aggregator": AggregatorRule.DEDICATED, "phases": ITS_OWN, "admission": Admission.CLOSED}
+    chain = living(6, away_after=2, **rules)
+    aggregator, others = chain.genesis.members[-1], set(chain.genesis.members[:-1])
+    silent_for(chain, 5, 6)
+    assert (standing(chain, 5), chain.state.roster.clients) == ("away", 5)
+    assert chain.state.roster.contributors == chain.state.roster.electors == others
+    assert chain.state.roster.aggregator_of(chain.state.round) == aggregator
+    back = own(chain, 5, ChangeKind.BACK)
+    judge(chain, back)
+    chain.extend(posts=chain.posts(members=sorted(others)), changes=[back])
+    chain.extend(posts=())
+    play(chain, 3)
+    assert (standing(chain, 5), chain.state.roster.clients) == ("active", 5)
+
+
 def test_a_fixed_aggregator_that_is_convicted_is_followed() -> None:
     chain = living(aggregator=AggregatorRule.FIXED, phases=ITS_OWN)
     chain.extend(evidence=[double_vote(keys(1)[0], chain.genesis, 1, attempt=3)])

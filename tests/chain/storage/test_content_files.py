@@ -9,6 +9,7 @@ import pytest
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import SpoolFolder, path_of, write_pieces
 from tests.support.chain.contents import LARGE, content
 from tests.support.chain.stored import (
     GENESIS,
@@ -27,12 +28,16 @@ def file_of(folder: Path, data: bytes) -> Path:
 def test_nothing_waits_for_the_disk_where_a_chain_need_not_be_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced = list[int]()
+    synced = list[Path]()
     with Store.create(tmp_path / "made again", GENESIS, is_durable=False) as store:
-        monkeypatch.setattr("os.fsync", synced.append)
+        monkeypatch.setattr("os.fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink()))
         store.append([content(LARGE), content(SMALL)])
         assert synced == []
         assert store.content(sha256(LARGE)) == LARGE
+    file = file_of(tmp_path / "made again", LARGE)
+    assert synced == [file, file.parent, file.parent.parent, tmp_path / "made again"], "once, when it is closed"
+    store.close()
+    assert len(synced) == 4
     with Store.create(tmp_path / "kept", GENESIS) as store:
         synced.clear()
         store.append([content(LARGE)])
@@ -92,3 +97,41 @@ def test_dropping_takes_the_files_too_also_those_without_a_row(folder: Path) -> 
         store._writer.execute("DELETE FROM contents WHERE hash = ?", (sha256(LARGE),))  # as after a crash
         store.retain({sha256(LARGE + b"2")})
     assert [path.name for path in (folder / "contents").glob("??/*")] == [sha256(LARGE + b"2").hex()]
+
+
+def test_a_large_content_that_was_put_together_is_moved_and_read_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fedchain.chain.storage.content_files.MAPPED_SIZE", len(LARGE) - 1)
+    folder = tmp_path / "chain"
+    with Store.create(folder, GENESIS) as store:
+        assert isinstance(store.spools, SpoolFolder)
+        store.spools.size_min = 1000
+        data = write_pieces([LARGE], store.spools)
+        spooled = path_of(data)
+        assert spooled is not None
+        number = spooled.stat().st_ino
+        store.append([content(data)])
+        assert not spooled.exists()
+        assert path_of(data) == file_of(folder, LARGE)
+        assert file_of(folder, LARGE).stat().st_ino == number
+        found = store.content(sha256(LARGE))
+        assert found is not None
+        assert path_of(found) == file_of(folder, LARGE)
+        assert found[:] == LARGE
+        store.retain([])
+        assert store.content(sha256(LARGE)) is None
+        store.append([content(data)])  # what was moved once is written again
+        assert file_of(folder, LARGE).read_bytes() == LARGE
+        write_pieces([LARGE], store.spools)
+        half = store.spools()
+        half.write(LARGE)
+        assert [*spooled.parent.iterdir()]
+    with Store.open(folder, read_only=True) as reader:
+        assert reader.content_part(sha256(LARGE), 5, 3) == LARGE[5:8]
+        assert [*spooled.parent.iterdir()]
+    with Store.open(folder) as store:
+        assert not [*spooled.parent.iterdir()]
+        file_of(folder, LARGE).write_bytes(LARGE[:-1] + b"!")
+        assert store.content(sha256(LARGE)) is None
+        assert "hashes to" in caplog.text

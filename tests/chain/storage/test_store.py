@@ -17,6 +17,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, MemoryStore, Record, Storage
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import InMemory, Spools
 from tests.support.chain.builders import ChainBuilder, genesis, payload, post
 from tests.support.chain.changes import living
 from tests.support.chain.contents import LARGE, content
@@ -52,6 +53,10 @@ class Reopening:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         Store.create(folder, GENESIS).close()
+
+    @property
+    def spools(self) -> Spools:
+        return InMemory
 
     def append(self, records: Sequence[Record]) -> None:
         with Store.open(self.folder, GENESIS) as store:

@@ -93,7 +93,7 @@ def test_posts_are_whole_beside_knowledge_that_lacks_a_parameter() -> None:
 
 
 def test_where_everything_is_posted_the_plain_post_comes_out() -> None:
-    payload, plain, missed = packing().pack(POST, KNOWN, RNG)
+    payload, plain, missed = packing().pack_and_read(POST, KNOWN, RNG)
     found = packing().unpack(payload, KNOWN)
     assert list(found) == sorted(POST)
     assert {name: value.tolist() for name, value in plain.items()} == {name: found[name].tolist() for name in found}
@@ -101,12 +101,13 @@ def test_where_everything_is_posted_the_plain_post_comes_out() -> None:
         assert (found[name].tolist(), found[name].dtype) == (value.tolist(), value.dtype)
         assert not found[name].flags.writeable
     assert missed.tolist() == [0.0] * 7
+    assert packing().pack(POST, KNOWN, RNG) == payload
 
 
 def test_what_is_missed_and_what_is_said_are_what_was_to_be_said() -> None:
     compressor = TopK(k=1, is_quantized=True)
     owed = np.arange(7, dtype=np.float32)
-    payload, found, missed = packing(compressor).pack(POST, KNOWN, RNG, owed)
+    payload, found, missed = packing(compressor).pack_and_read(POST, KNOWN, RNG, owed)
     assert found["model.a"].tolist() == packing(compressor).unpack(payload, KNOWN)["model.a"].tolist()
     changes = [POST[name] - KNOWN[name] - POST["buffer.mean"][0] for name in ("model.a", "model.b")]
     said = [found[name] - KNOWN[name] - POST["buffer.mean"][0] for name in ("model.a", "model.b")]
@@ -116,7 +117,7 @@ def test_what_is_missed_and_what_is_said_are_what_was_to_be_said() -> None:
 
 
 def test_what_follows_follows_from_what_was_said() -> None:
-    payload, found, _ = packing(TopK(k=1, is_quantized=True)).pack(POST, KNOWN, RNG)
+    payload, found, _ = packing(TopK(k=1, is_quantized=True)).pack_and_read(POST, KNOWN, RNG)
     assert (
         found["change"].tolist()
         == (2 * (found["model.a"][0] - KNOWN["model.a"][0])).tolist()

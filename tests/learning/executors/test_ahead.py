@@ -31,15 +31,20 @@ class Foreseeing:
         self.ended: list[tuple[int, Outcome]] = []
         self.forecasts = Forecasts(learner, lambda client, outcome: self.ended.append((client, outcome)))
 
-    def contribute(self, client: int, phase: str, number: int, knowledge: bytes) -> Contribution:
+    def contribute(
+        self, client: int, phase: str, number: int, knowledge: bytes, clients_count: int = 0
+    ) -> Contribution:
         if knowledge != self._known[-1]:
             self._known.append(knowledge)
-        question = Question(client, phase, number, knowledge)
+        question = Question(client, phase, number, knowledge, clients=clients_count)
         if client < 2:
             before = self._learner.checkpoint(client)
-            self.forecasts.make(client, Question(client, phase, number, self._known[-1 - client]))
+            known = self._known[-1 - client]
+            self.forecasts.make(client, Question(client, phase, number, known, clients=clients_count))
             assert self._learner.checkpoint(client) == before, f"client {client} has changed by a forecast"
-        return self.forecasts.take(question) or self._learner.contribute(client, phase, number, knowledge)
+        return self.forecasts.take(question) or self._learner.contribute(
+            client, phase, number, knowledge, clients_count=clients_count
+        )
 
     def checkpoint(self, client: int) -> bytes:
         return self._learner.checkpoint(client)

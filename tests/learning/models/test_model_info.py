@@ -51,11 +51,11 @@ def test_the_shape_of_features_stands_in_a_document_where_there_is_one() -> None
         ({"parameters": [["a", [-1]]]}, "a tensor's sizes must be integers from 0 to"),
         ({"parameters": [["a", [1.0]]]}, "a tensor's sizes must be integers"),
         ({"parameters": [["a", [True]]]}, "a tensor's sizes must be integers"),
-        ({"parameters": [["a", [PARAMETERS_MAX, 2]]]}, "the model has 536,870,912 scalars, at most 268,435,456"),
-        ({"embedding_size": 2**20, "classes": 2**20}, "scalars, at most 268,435,456"),
+        ({"parameters": [["a", [PARAMETERS_MAX, 2]]]}, "the model has 1,073,741,824 scalars, at most 536,870,912"),
+        ({"embedding_size": 2**20, "classes": 2**20}, "scalars, at most 536,870,912"),
         ({"classes": 0}, "embedding_size is 2, classes is 0, less than 1"),
         ({"input_shape": ["x"]}, "a tensor's sizes must be integers"),
-        ({"feature_shape": [2**20, 2**20]}, "scalars, at most 268,435,456"),
+        ({"feature_shape": [2**20, 2**20]}, "scalars, at most 536,870,912"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -57,7 +57,8 @@ def test_resnet18_takes_a_file_with_torchvisions_names(tmp_path: Path) -> None:
     small = build_model("resnet18", 0, classes=10, channels=3)
     own = small.state_dict()["fc.weight"].clone()
     with pytest.raises(
-        ConfigurationError, match=r"fc.weight has shape \(1000, 512\), \(10, 512\) expected; weights_head"
+        ConfigurationError,
+        match=r"fc.weight: \(10, 512\) expected, as the model has it, found \(1000, 512\); weights_head",
     ):
         load_weights(small, path, new_head=False)
     load_weights(small, path, new_head=True)
@@ -80,9 +81,9 @@ def longer(state: State) -> State:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (renamed, "have no hidden.0.weight, which the model has"),
-        (reshaped, "hidden.0.weight has shape (784, 200), (200, 784) expected"),
-        (longer, "have more.weight, which the model has not"),
+        (renamed, "hidden.0.weight: (200, 784) expected, as the model has it, found no such tensor"),
+        (reshaped, "hidden.0.weight: (200, 784) expected, as the model has it, found (784, 200)"),
+        (longer, "more.weight: no such tensor expected, as the model has it, found"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_by_the_first_name_that_differs(

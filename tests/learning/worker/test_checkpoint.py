@@ -1,8 +1,13 @@
 """A checkpoint holds a client's record."""
 
+from pathlib import Path
+
+import pytest
+import safetensors.torch
 import torch
 
-from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state
+from fedchain.files.spool import SpoolFolder, path_of
+from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state, set_aside
 from tests.support.learning.everything import FULL, Everything, plain
 from tests.support.learning.federation import new_client
 
@@ -26,3 +31,24 @@ def test_what_is_set_aside_is_a_copy() -> None:
     client.state(Everything).count = 7
     restore_state(client, before)
     assert plain(client.state(Everything)) == ([0.0, 0.0], [], {}, -1, None, False)
+
+
+@pytest.mark.parametrize("size_max", [2**30, 10])
+def test_what_is_set_aside_is_put_back_from_memory_or_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_max: int
+) -> None:
+    monkeypatch.setattr("fedchain.learning.worker.checkpoint.MAPPED_SIZE", size_max)
+    client, spools = new_client(), SpoolFolder(tmp_path / "spool", size_min=size_max)
+    client.states["Everything"] = FULL
+    before, put_back = save_state(client), set_aside(client, spools)
+    assert spools.folder.exists() == (size_max == 10)
+    with torch.no_grad():
+        for parameter in client.model.parameters():
+            parameter.add_(1)
+    client.states = {}
+    assert save_state(client) != before
+    put_back()
+    assert save_state(client) == before
+    saved = save_state(client, spools)
+    assert (path_of(saved) is None) == (size_max > 10)
+    assert saved[:] == before == safetensors.torch.save(copy_state(client)), "as the library writes it"

@@ -87,7 +87,7 @@ def test_a_member_s_model_is_measured_without_the_frozen_tensors_that_all_have(a
     with pytest.raises(ConfigurationError, match=r"first.base_layer.bias of the model is frozen, .* other values"):
         learner.measure(whole | {"first.base_layer.bias": torch.zeros(6)}, 1, [1])
     del state["head.bias"]
-    with pytest.raises(ConfigurationError, match=r"head.bias of the model: \(3,\) expected"):
+    with pytest.raises(ConfigurationError, match=r"model: head.bias: \(3,\) expected"):
         learner.measure(state, 1, [1])
 
 

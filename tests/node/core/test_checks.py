@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, Refused
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Occasion, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
+from fedchain.chain.transition import judge_block
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.signatures import SignatureCheck
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from tests.support.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
@@ -123,6 +127,38 @@ def test_knowledge_is_that_of_its_head_also_where_the_same_posts_are_counted() -
             block.header.knowledge_root
         )
     assert len({block.header.knowledge_root for block in builder.blocks.values()}) == 2
+
+
+def test_a_block_is_judged_once_on_a_state_and_any_other_block_or_state_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = ChainBuilder(genesis(4))
+    before, checks, judged = builder.state, Checks(builder.genesis, SumRules()), list[Block]()
+
+    def counted(genesis: Genesis, state: State, block: Block, root: None, check: SignatureCheck) -> State:
+        judged.append(block)
+        return judge_block(genesis, state, block, root, check)
+
+    monkeypatch.setattr("fedchain.node.core.checks.judge_block", counted)
+    block = builder.extend()
+    assert checks.block(before, block) is checks.block(before, block)
+    assert checks.block(before, block) == builder.state
+    assert len(judged) == 1
+    with pytest.raises(Refused, match="parent"):
+        checks.block(builder.state, block)
+    unsigned = replace(block, signature=bytes(64))  # of the same hash
+    for _ in range(2):
+        with pytest.raises(Refused, match="signature"):
+            checks.block(before, unsigned)
+    assert len(judged) == 4, "what was refused is judged again"
+
+
+def test_blocks_that_are_remembered_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.node.core.checks.JUDGED_MAX", 2)
+    builder = ChainBuilder(genesis(4))
+    checks = Checks(builder.genesis, SumRules())
+    for _ in range(4):
+        before = builder.state
+        checks.block(before, builder.extend())
+        assert len(checks._passed._judged) <= 2
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,6 +226,12 @@ def light_tip(node: LocalNode, height: int) -> bytes:
     return found.trusted.block_hash
 
 
+def goes_on(node: LocalNode, height: int) -> bool:
+    """Whether a node that was started again has come to a height."""
+    found = look(node).get("height")
+    return isinstance(found, int) and found > height
+
+
 def joined_at(node: LocalNode) -> int:
     """The height to which certificates led a node that came; 0 if it followed each block."""
     with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
@@ -260,6 +266,25 @@ def test_a_federation_grows_by_an_invitation_and_a_member_leaves(tmp_path: Path)
         assert joined_at(life.nodes[3]) > FAR
         life.rekey(1)
         assert life.standings() == ["active"] * 4
+        life.check()
+
+
+@pytest.mark.slow
+def test_a_newcomer_to_a_long_chain_starts_again_from_what_it_joined_at(tmp_path: Path) -> None:
+    """Its folder has the certificates that led it there, and its node is killed twice."""
+    with living(tmp_path / "net", 3, 4, admission="sponsors", sponsors=2) as life:
+        wait_until(lambda: height(life.nodes[0]) > 3 * FAR, "the chain is long", PATIENCE_S)
+        life.grow()
+        newcomer = life.nodes[3]
+        first = joined_at(newcomer)
+        assert first > 3 * FAR
+        newcomer.command = [*PROGRAM, "node", "start", str(newcomer.folder / "node.toml")]
+        for _ in range(2):
+            kill(newcomer)
+            newcomer.start()
+            wait_until(partial(goes_on, newcomer, height(life.nodes[0])), "it goes on", PATIENCE_S)
+        assert joined_at(newcomer) == first
+        assert " cut back" not in log_of(newcomer)
         life.check()
 
 

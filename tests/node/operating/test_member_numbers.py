@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedchain.crypto.address import address
-from fedchain.node.core.notices import ClockOff
+from fedchain.node.core.notices import ClockOff, HeadConflicts
 from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.operating.member_numbers import MemberNumbers, number_members
 from fedchain.node.operating.report import log_notice
@@ -24,6 +24,15 @@ def test_the_node_s_own_lines_have_address_and_number_in_fields_of_their_own(cap
     line, named = json.loads(JsonFormatter().format(record)), address(document.members[2])
     assert (line["member"], line["member_number"], line["by"]) == (named, 2, 2.0)
     assert line["message"] == f"clock off member={named} (peer 2) by=+2.0 s against the others"
+
+
+def test_two_certified_blocks_are_told_with_the_members_that_signed_both(caplog: pytest.LogCaptureFixture) -> None:
+    liars = genesis(3).members[:2]
+    log_notice(HeadConflicts(7, (bytes(32), bytes([1]) * 32), liars), {})
+    (record,) = caplog.records
+    said = record.getMessage()
+    assert said.startswith(f"two blocks are certified height=7: {bytes(32).hex()} and {(bytes([1]) * 32).hex()}, both")
+    assert all(address(liar) in said for liar in liars)
 
 
 @pytest.fixture

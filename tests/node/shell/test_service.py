@@ -20,6 +20,7 @@ from fedchain.crypto import signature_memory
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.messages import (
+    CHUNK_SIZE,
     CandidateMessage,
     Chunk,
     FinalMessage,
@@ -211,6 +212,29 @@ async def test_what_is_refused_is_counted_by_its_name_and_held_against_who_could
     assert refused == {"OutOfWindow": 1, "InvalidPayload": 1, "InvalidSignature": 1}
     assert [member for member, _ in shell.blamed] == [author.public_key]
     assert shell.blamed[0][1].startswith("InvalidPayload: ")
+
+
+@on_trio
+async def test_what_has_come_of_a_large_post_is_shown_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fedchain.node.shell.service.PROGRESS_S", 0.0)
+    caplog.set_level("INFO")
+    shell, document = Shell(), genesis(4)
+    author, data = OTHERS[0].public_key, bytes(3 * CHUNK_SIZE)
+    post = post_of(OTHERS[0], document, data)
+    async with serving(shell, document) as service:
+        await until(shell.published_posts, "our own post is sent")
+        service.on_peer(author, True)
+        shell.receiver(author, PostMessage(post, None))
+        for number in range(2):
+            shell.receiver(author, Chunk(post.payload_hash, number * CHUNK_SIZE, bytes(CHUNK_SIZE)))
+        assert service.status()["waiting_for"] == "1 post: 1 of 1 MB are here"
+        await until(lambda: "fetching" in caplog.text, "a line on its progress")
+        assert f"fetching round=1 peer=1 bytes={2 * CHUNK_SIZE} of={3 * CHUNK_SIZE}" in caplog.text
+        shell.receiver(author, Chunk(post.payload_hash, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)))
+        assert "MB are here" not in service.status()["waiting_for"]
+    assert caplog.text.count("fetching") == 1, "only what has changed is told"
 
 
 @on_trio

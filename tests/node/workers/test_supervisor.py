@@ -31,7 +31,7 @@ from fedchain.learning.executors.outcomes import Outcome
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.weights import hash_file
-from fedchain.learning.payload.codec import pieces
+from fedchain.learning.payload.codec import document
 from fedchain.learning.round import OffChain
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
@@ -286,7 +286,7 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
     assert known is not None
     draw, ends = np.random.default_rng(0), np.array([-1e6, 1e6], np.float32)
     damaging = write_knowledge(
-        [("update", 1, pieces({name: draw.choice(ends, value.shape) for name, value in known.items()}))]
+        [("update", 1, document({name: draw.choice(ends, value.shape) for name, value in known.items()}))]
     )
     async with training(write_genesis(tmp_path / "genesis", chosen), tmp_path) as worker:
         await worker.ask(Question(1, "update", 1, b""))

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import SpoolFolder, path_of, write_pieces
+from fedchain.learning.executors.executor import QuestionId
+from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.workers.frames import PipeBroken, to_frame
-from fedchain.node.workers.training_file import KeptTraining, read_training
+from fedchain.node.workers.training_file import KeptAnswer, KeptTraining, read_answer, read_training, write_answer
 
 KEPT = KeptTraining(
     chain_id=bytes(32),
@@ -37,3 +40,52 @@ def test_what_is_no_answer_is_damaged(data: bytes, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_training(tmp_path / "none")
+
+
+PAYLOADS = [bytes([number]) * 5_000 for number in range(3)]
+
+
+def keep(folder: Path, number: int) -> Contribution:
+    """Have a trainer keep the answer to a round's question, which was put together in a file, as was its client."""
+    spools = SpoolFolder(folder / "spool", size_min=1_000)
+    answers = KeptAnswer(folder / "training", bytes(32), 1, lambda: write_pieces([PAYLOADS[number], b"c"], spools))
+    made = Contribution(write_pieces([PAYLOADS[number]], spools), 2, None, None)
+    kept = answers.keep(QuestionId(1, "update", number, bytes(32), False), made, ())
+    answer = kept()
+    assert isinstance(answer, Contribution)
+    return answer
+
+
+def test_what_is_large_lies_beside_it_and_outlives_the_process(tmp_path: Path) -> None:
+    for number in (1, 2):
+        made = keep(tmp_path, number)
+        found = read_training(tmp_path / "training")
+        assert (found.answer[0][:], found.checkpoint[:]) == (PAYLOADS[number], PAYLOADS[number] + b"c")
+        assert path_of(found.answer[0]) == path_of(made.payload)
+    assert (tmp_path / "training").stat().st_size < 500
+    assert len([*tmp_path.glob("training.*.bytes")]) == 2, "those of the first round are gone"
+    assert not [*(tmp_path / "spool").iterdir()]
+
+
+def test_a_node_reads_a_large_answer_where_its_trainer_left_it(tmp_path: Path) -> None:
+    made = keep(tmp_path, 1)
+    frame = write_answer(made)
+    assert len(to_frame(frame)) < 500
+    taken = read_answer(frame)
+    assert (taken.payload[:], path_of(taken.payload)) == (PAYLOADS[1], path_of(made.payload))
+    assert sha256(taken.payload) == sha256(PAYLOADS[1])
+    keep(tmp_path, 2)
+    assert taken.payload[:] == PAYLOADS[1], "it has it in its hands"
+    with pytest.raises(PipeBroken, match=r"training\..* was handed over, but cannot be read"):
+        read_answer(frame)
+
+
+@pytest.mark.parametrize("data", [None, PAYLOADS[0], PAYLOADS[1][:-1], b""])
+def test_what_lies_beside_it_and_is_another_one_is_damage(tmp_path: Path, data: bytes | None) -> None:
+    beside = path_of(keep(tmp_path, 1).payload)
+    assert beside is not None
+    beside.unlink()
+    if data is not None:
+        beside.write_bytes(data)
+    with pytest.raises(PipeBroken):
+        read_training(tmp_path / "training")

@@ -1,6 +1,7 @@
 """Virtual time: it passes without being waited for, in order, and it cannot stand still unnoticed."""
 
 import asyncio
+import random
 import time
 from collections.abc import Iterator
 
@@ -80,6 +81,52 @@ def test_a_cancelled_timer_never_fires(loop: VirtualTimeLoop) -> None:
     loop.call_later(2.0, loop.stop)
     loop.run_forever()
     assert fired == []
+
+
+class _ByAsyncio(VirtualTimeLoop):
+    """Virtual time with the heap and the turns of asyncio."""
+
+    call_at = asyncio.SelectorEventLoop.call_at
+    _run_once = asyncio.SelectorEventLoop._run_once  # type: ignore[attr-defined]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = self._clock
+
+
+def test_timers_of_one_moment_are_called_in_the_order_of_asyncio_also_after_many_were_cancelled() -> None:
+    found = [_fired(kind) for kind in (VirtualTimeLoop, _ByAsyncio)]
+    assert len(found[0]) > 1_000
+    assert found[0] == found[1]
+
+
+def _fired(kind: type[VirtualTimeLoop]) -> list[tuple[int, float]]:
+    """Timers set and cancelled at random, many for one moment: the numbers of those called, and when."""
+    loop, draw, fired = kind(), random.Random(7), list[tuple[int, float]]()
+    waiting = dict[int, asyncio.TimerHandle]()
+
+    def fire(number: int) -> None:
+        waiting.pop(number, None)
+        fired.append((number, loop.time()))
+        for _ in range(draw.randrange(3) if len(fired) < 1_000 else 0):
+            new = len(fired) * 10 + len(waiting)
+            waiting[new] = loop.call_later(draw.randrange(4) / 4, fire, new)
+        if draw.random() < 0.2:
+            for number in [number for number in waiting if draw.random() < 0.4]:
+                waiting.pop(number).cancel()
+        waiting[-len(fired)] = (
+            loop.call_later(draw.randrange(4) / 4, fire, -len(fired))
+            if len(fired) < 1_500
+            else (loop.call_later(0.0, loop.stop))
+        )
+
+    for number in range(300):
+        waiting[number] = loop.call_at(draw.randrange(8) / 8, fire, number)
+    loop.call_at(200_000.0, loop.stop)  # further than one step of the clock
+    loop.run_forever()
+    loop.run_forever()
+    loop.close()
+    return fired
 
 
 def test_waiting_for_what_nobody_will_do_is_an_error(loop: VirtualTimeLoop) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import fedchain
 from fedchain.chain.membership.amendment import amendment_of
-from fedchain.chain.membership.change import propose_amendment
+from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, sign_change
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.learning.round import OffChain
@@ -19,6 +19,8 @@ from fedchain.node.core.events import Tick
 from fedchain.node.core.parts import Conduct
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.disturbances import Fault, MemberChange
+from fedchain.simulator.engine.membership import MembershipChanges
+from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from tests.support.chain.changes import UNTIL, approved, living_genesis
@@ -197,7 +199,6 @@ def test_a_node_that_starts_in_a_round_of_an_unknown_version_stops() -> None:
         ({"degree": 2}, "no degree"),
         ({"changes": (MemberChange(round=2, kind="join", peers=(6,)),)}, "between 5 and 5"),
         ({"changes": (MemberChange(round=2, kind="leave", peers=(7,)),)}, "between 0 and 4"),
-        ({"changes": (MemberChange(round=2, kind="join", peers=(5, 6)),)}, "two peers join in one round"),
         ({"changes": (MemberChange(round=2, kind="amend", peers=(1,)),)}, "amend has values"),
         ({"changes": (MemberChange(round=2, kind="amend", values={"peers": 1}),)}, "peers is none of admission, "),
     ],
@@ -212,6 +213,27 @@ def test_a_scenario_with_changes_survives_its_file() -> None:
     assert scenario_from_dict(scenario.to_dict()) == scenario
     assert (scenario.members, scenario.newcomers, scenario.everybody) == (5, 1, 6)
     assert "changes" not in trivial_scenario().to_dict()
+
+
+def test_newcomers_of_one_round_get_the_places_that_their_data_are_at() -> None:
+    """The order of hashes decides the places in a block, so newcomers take names that put them in order."""
+    changes = MemberChange(round=2, kind="join", peers=(8, 9)), MemberChange(round=3, kind="join", peers=(10,))
+    simulation = played(living(*changes, MemberChange(round=3, kind="join", peers=(11,)), peers=8))
+    node = simulation.peers[0].node
+    assert node is not None
+    assert [node.head.roster.seats[peer.public_key] for peer in simulation.peers] == list(range(12))
+    assert node.head.roster.active == 12
+
+
+def test_a_newcomer_at_another_place_than_its_datas_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unordered(own: MembershipChanges, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
+        chain_id = own._genesis.chain_id
+        return sign_change(subject.key, chain_id, ChangeKind.JOIN, sequence=0, until=until)
+
+    monkeypatch.setattr(MembershipChanges, "_join", unordered)
+    simulation = trivial_simulation(living(MemberChange(round=2, kind="join", peers=(16, 17, 18, 19)), peers=16))
+    with pytest.raises(ScenarioError, match=r"peer 1\d got place 1\d"):
+        simulation.run()
 
 
 def test_a_peer_that_was_away_for_long_comes_to_the_head_by_certificates() -> None:

@@ -4,12 +4,35 @@ from collections.abc import Sequence
 
 import pytest
 
+from fedchain.network.verdict import Verdict
+from fedchain.node.core.events import Event, PeersConnected, PeersDisconnected
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.sleeping import Shifts
 from tests.support.simulator.trivial import (
     trivial_scenario,
     trivial_simulation,
 )
+
+
+def test_peers_that_wake_and_sleep_at_one_moment_are_told_of_in_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = trivial_scenario(peers=30, rounds=4, contributors_per_round=4, committee_size=7, idle_sleep=True)
+    simulation, told = trivial_simulation(drawn), list[int]()
+    handle = SimulatedPeer.handle
+
+    def watched(self: SimulatedPeer, event: Event) -> Verdict:
+        if isinstance(event, (PeersConnected, PeersDisconnected)):
+            told.append(len(event.peers))
+            if self.node is not None and isinstance(event, PeersDisconnected):
+                assert {*event.peers} <= {*self.node._context.peers}, "it was connected to all of them"
+        return handle(self, event)
+
+    monkeypatch.setattr(SimulatedPeer, "handle", watched)
+    assert simulation.run().violations == []
+    assert sum(told) > 2 * len(told), "an event each would be as many events as peers"
+    for peer in simulation.peers:
+        if peer.node is not None:
+            others = {other.public_key for other in simulation.peers if other.node is not None and other is not peer}
+            assert {*peer.node._context.peers} == others
 
 
 @pytest.mark.slow

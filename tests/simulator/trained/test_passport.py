@@ -24,7 +24,7 @@ from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.knowledge import write_knowledge
-from fedchain.learning.payload.codec import pieces
+from fedchain.learning.payload.codec import document
 from fedchain.learning.worker.model_origin import Origin, write_origin
 from fedchain.simulator.trained.passport import (
     SUFFIX,
@@ -55,9 +55,9 @@ class ModelRules(SumRules):
 
     def aggregate(self, occasion: Occasion, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
         model = {("buffer." if "norm" in name else "model.") + name: value for name, value in STATE.items()}
-        beside = pieces({"other": np.full(3, occasion.round, np.float32)})
-        document = pieces({**model, "control": np.full(4, occasion.round, np.float32)})
-        return write_knowledge([("update", occasion.round, document), ("beside", occasion.round, beside)])
+        beside = document({"other": np.full(3, occasion.round, np.float32)})
+        model_left = document({**model, "control": np.full(4, occasion.round, np.float32)})
+        return write_knowledge([("update", occasion.round, model_left), ("beside", occasion.round, beside)])
 
 
 @dataclass(frozen=True)

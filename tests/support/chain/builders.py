@@ -9,6 +9,7 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.block import (
     Block,
     Header,
@@ -24,7 +25,7 @@ from fedchain.chain.knowledge import LatePost, Occasion, Rules, occasion_of
 from fedchain.chain.membership.change import Change, changes_root
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, votes_required
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state, votes_required
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import naming_members
 from fedchain.chain.vote import Vote, VoteKind, sign_vote

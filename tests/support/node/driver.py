@@ -28,7 +28,7 @@ from fedchain.network.messages import (
 from fedchain.network.session import SESSION_SIZE
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send, Wake
-from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, Moment, PeerConnected, Tick
+from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, Moment, PeersConnected, Tick
 from fedchain.node.core.following.light_joining import Waypoint
 from fedchain.node.core.jobs import Job, KeepPart
 from fedchain.node.core.node import Node
@@ -271,8 +271,8 @@ class Federation:
         """Connect a peer to all others, both ways, and begin its ticks."""
         for other in self.peers:
             if other.key != peer.key and other.up:
-                self.feed(peer, PeerConnected(other.key.public_key))
-                self.feed(other, PeerConnected(peer.key.public_key))
+                self.feed(peer, PeersConnected((other.key.public_key,)))
+                self.feed(other, PeersConnected((peer.key.public_key,)))
         self.later(self._draw.randrange(TICK_MS), partial(self._tick, peer, peer.life))
 
     def crash(self, number: int) -> None:

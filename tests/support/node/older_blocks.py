@@ -4,7 +4,7 @@ from fedchain.chain.block import Block
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetFinal
 from fedchain.node.core.effects import Effect, Send
-from fedchain.node.core.events import PeerConnected
+from fedchain.node.core.events import PeersConnected
 from tests.support.chain.builders import genesis
 from tests.support.node.stage import Stage
 
@@ -19,7 +19,7 @@ def joined(height: int = HEIGHT, *, is_wanted: bool = True) -> tuple[Stage, list
     victim.node = victim.new_node()
     victim.node._parts.catching_up._backfill._is_wanted = is_wanted
     for other in stage.others:
-        stage.handle(PeerConnected(other))
+        stage.handle(PeersConnected((other,)))
     join(stage, blocks[-1])
     return stage, blocks
 

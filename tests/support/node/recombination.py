@@ -37,7 +37,7 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send, WriteJournal
-from fedchain.node.core.events import Computed, Event, MessageReceived, PeerConnected, Tick
+from fedchain.node.core.events import Computed, Event, MessageReceived, PeersConnected, Tick
 from fedchain.node.core.following.joining import Joining
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS
@@ -272,7 +272,7 @@ class Situation:
         self.handle(Tick())
         for member in self.peer.genesis.members:
             if member != self.peer.key.public_key:
-                self.handle(PeerConnected(member))
+                self.handle(PeersConnected((member,)))
 
 
 def _begin(*, replays: bool = False, is_fresh: bool = False) -> Situation:

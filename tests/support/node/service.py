@@ -18,6 +18,7 @@ from fedchain.chain.storage.store import Final, MemoryStore, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.spool import Spools
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
@@ -58,6 +59,10 @@ class Shell:
         self.is_attached = False
         self.tracked: list[tuple[int, tuple[PublicKey, ...]]] = []
         self.written: bytes | None = None
+
+    @property
+    def spools(self) -> Spools:
+        return self.store.spools
 
     # the network
 

@@ -24,7 +24,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Publish, Refuse, Send
-from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
+from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeersConnected, Tick
 from fedchain.node.core.node import Node
 from tests.support.chain.builders import CREATED_MS, ChainBuilder, keys, payload
 from tests.support.node.driver import Peer
@@ -68,7 +68,7 @@ class Stage:
         self.others = [member for member in genesis.members if member != self.victim.key.public_key]
         self.handle(Tick())
         for other in self.others:
-            self.handle(PeerConnected(other))
+            self.handle(PeersConnected((other,)))
         if is_heard:
             self.hear()
 
@@ -113,7 +113,7 @@ class Stage:
         self.victim.node = self.victim.new_node()
         self.handle(Tick())
         for other in self.others:
-            self.handle(PeerConnected(other))
+            self.handle(PeersConnected((other,)))
         if is_heard:
             self.hear()
 

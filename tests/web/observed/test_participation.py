@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.chain.explorer.views import RoundPart
+from fedchain.chain.explorer.member_views import RoundPart
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.post import Post
 from fedchain.chain.storage.sqlite import Store

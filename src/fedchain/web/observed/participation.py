@@ -8,8 +8,8 @@ from types import MappingProxyType
 from markupsafe import Markup, escape
 
 from fedchain.chain.explorer.columns import Line
+from fedchain.chain.explorer.member_views import RoundPart
 from fedchain.chain.explorer.units import duration
-from fedchain.chain.explorer.views import RoundPart
 from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.node.shell.timeline import SeenBlock, SeenPost
 from fedchain.web.formats import Names

@@ -5,9 +5,9 @@ from typing import Any
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.columns import Columns, Line
+from fedchain.chain.explorer.member_views import PeerView
 from fedchain.chain.explorer.names import find_member, read_number
 from fedchain.chain.explorer.units import duration
-from fedchain.chain.explorer.views import PeerView
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.web.chains import Chain, Reading

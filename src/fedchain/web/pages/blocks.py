@@ -1,13 +1,7 @@
 """Pages of blocks, of their posts, and of proofs."""
 
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.explorer.views import (
-    BlockView,
-    Recomputation,
-    TransactionProof,
-    TransactionView,
-    is_proven,
-)
+from fedchain.chain.explorer.views import BlockView, Recomputation, TransactionProof, TransactionView, is_proven
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.course.voting import voting
 from fedchain.web.observed.rivals import rivals, seen_blocks, with_rivals

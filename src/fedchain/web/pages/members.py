@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedchain.chain.explorer.views import PeerView
+from fedchain.chain.explorer.member_views import PeerView
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import line_chart
 from fedchain.web.course.voting import turnout

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.columns import Line
-from fedchain.chain.explorer.views import PeerView, RoundPart
+from fedchain.chain.explorer.member_views import PeerView, RoundPart
 from fedchain.learning.exceptions import LearningError
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import line_chart

@@ -1,10 +1,12 @@
 """Contents that a node holds in memory beside its store."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import SpoolFolder, write_pieces
 from fedchain.network.messages import CandidateMessage, Chunk, GetContent, PostMessage
 from fedchain.node.core.contents import content_cache as module
 from fedchain.node.core.contents.content_cache import ContentCache
@@ -46,6 +48,17 @@ def test_recent_contents_stay_in_memory_in_order_of_preference_as_far_as_there_i
     assert held == [b"\x01", b"\x02", b"\x04"], "what is needed takes no room, and what does not fit lets others in"
     cache.forget(needed=set(), recent=[b"\x04"], fetched=set(), is_pending=lambda post: post[:2] >= (1, 0))
     assert [name for name in contents if cache.get(name) is not None] == [b"\x04"]
+
+
+def test_recent_contents_that_are_read_from_files_take_no_room(tmp_path: Path) -> None:
+    spools = SpoolFolder(tmp_path, size_min=10)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data, 10, spools)
+    large = write_pieces([bytes(100)], spools)
+    for content_hash, data in ((b"\x01", large), (b"\x02", bytes(8)), (b"\x03", bytes(8))):
+        cache.put(content_hash, data)
+    cache.forget(set(), [b"\x01", b"\x02", b"\x03"], set(), lambda post: True)
+    assert [cache.get(bytes([name])) is not None for name in (1, 2, 3)] == [True, True, False]
+    assert cache.get(b"\x01") is large
 
 
 def cache_of(wanted: Iterable[Hash] = (), parts: Iterable[Hash] = ()) -> ContentCache:

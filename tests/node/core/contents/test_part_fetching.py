@@ -12,7 +12,7 @@ from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.contents.part_fetching import FETCHED_AT_ONCE
 from fedchain.node.core.effects import Effect, Send
-from fedchain.node.core.events import PeerDisconnected
+from fedchain.node.core.events import PeersDisconnected
 from tests.support.chain.builders import genesis
 from tests.support.node.driver import HeldParts
 from tests.support.node.parts import GOOD, OTHER, PartRules, a_block, a_post, asked, held, send, stage
@@ -62,7 +62,7 @@ def test_of_those_that_list_a_part_the_one_is_asked_that_gave_one_last() -> None
 
 def test_an_author_that_is_gone_is_not_asked() -> None:
     at = stage()
-    at.handle(PeerDisconnected(at.others[0]))
+    at.handle(PeersDisconnected((at.others[0],)))
     effects = list[Effect]()
     for author in (0, 1):
         effects += at.receive(PostMessage(*a_post(at, (GOOD, AGGREGATOR), author=author)))

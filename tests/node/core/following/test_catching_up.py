@@ -11,7 +11,7 @@ from fedchain.network.sync import STALL_MS
 from fedchain.node.core import answers
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Persist
-from fedchain.node.core.events import PeerConnected
+from fedchain.node.core.events import PeersConnected
 from fedchain.node.core.following import backfill, catching_up
 from fedchain.node.core.following.catching_up import JOIN_GAP
 from fedchain.node.core.node import Node
@@ -129,7 +129,7 @@ def test_an_operator_may_have_every_aggregate_recomputed() -> None:
         session=bytes(16),
     )
     for peer in federation.peers[:LATE]:
-        federation.feed(late, PeerConnected(peer.key.public_key))
+        federation.feed(late, PeersConnected((peer.key.public_key,)))
     federation.run(lambda: is_back(federation), 6 * SECONDS_MAX)
     assert late.store.base() == 1
     first = late.store.final(1)
@@ -157,7 +157,7 @@ def test_older_blocks_follow_in_the_background_where_they_are_wanted() -> None:
         session=bytes(16),
     )
     for peer in federation.peers[:LATE]:
-        federation.feed(late, PeerConnected(peer.key.public_key))
+        federation.feed(late, PeersConnected((peer.key.public_key,)))
     federation.run(lambda: late.store.final(1) is not None, 6 * SECONDS_MAX)
     for height in range(1, 41):
         ours, theirs = late.store.final(height), federation.peers[0].store.final(height)
@@ -189,7 +189,7 @@ def test_large_blocks_of_which_few_fit_an_answer_are_fetched_without_a_pause(
         session=bytes(16),
     )
     for peer in federation.peers[:LATE]:
-        federation.feed(late, PeerConnected(peer.key.public_key))
+        federation.feed(late, PeersConnected((peer.key.public_key,)))
     begun_ms = federation.now_ms
     federation.run(lambda: is_back(federation) and late.store.base() == 1, 100 * SECONDS_MAX)
     answered = height // fit + 2

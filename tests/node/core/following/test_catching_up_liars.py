@@ -27,7 +27,7 @@ from fedchain.network.sync import AT_ONCE, STALL_MS
 from fedchain.node.core import block_import
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send
-from fedchain.node.core.events import Computed, MessageReceived, Moment, PeerConnected, PeerDisconnected
+from fedchain.node.core.events import Computed, MessageReceived, Moment, PeersConnected, PeersDisconnected
 from fedchain.node.core.following import finals_ahead
 from fedchain.node.core.following.joining import SPARE, WAITING_MAX
 from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
@@ -291,7 +291,7 @@ def test_whose_copy_came_second_has_delivered_and_whose_fake_did_has_not(is_copy
     ):
         stage.receive(message, peer)
     assert stage.node.head.height == 2
-    stage.handle(PeerDisconnected(first))
+    stage.handle(PeersDisconnected((first,)))
     asked = [peer for peer, _ in _asked(stage.tick(STALL_MS / 1_000))]
     assert asked == ([second] if is_copy else []), "whoever did not deliver is passed over"
 
@@ -507,7 +507,7 @@ def _backfilling(height: int = FAR) -> tuple[Stage, list[Block]]:
         session=bytes(16),
     )
     for other in stage.others:
-        stage.handle(PeerConnected(other))
+        stage.handle(PeersConnected((other,)))
     stage.hear()
     _claim(stage, HONEST, blocks[-1])
     _hand_out(stage, HONEST, blocks[-1])

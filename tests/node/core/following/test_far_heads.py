@@ -29,7 +29,7 @@ from fedchain.network.messages import (
 from fedchain.network.sync import IN_HAND_MAX, OWED_MAX, STALL_MS
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Send
-from fedchain.node.core.events import PeerConnected
+from fedchain.node.core.events import PeersConnected
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
 from fedchain.node.core.following.joining import WAITING_MAX, Joining
 from fedchain.node.core.following.replay import JUDGED_MAX, Replay
@@ -434,7 +434,7 @@ def test_a_fake_block_below_the_base_slows_a_backfill_by_a_question(asked: bool)
         session=bytes(16),
     )
     for other in stage.others:
-        stage.handle(PeerConnected(other))
+        stage.handle(PeersConnected((other,)))
 
     def fake() -> FinalMessage:
         below = crowd.blocks[max(2, victim.store.base()) - 2]

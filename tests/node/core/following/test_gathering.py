@@ -5,7 +5,7 @@ from typing import cast
 
 from fedchain.network.messages import PostMessage, VoteMessage
 from fedchain.node.core.effects import Contribute, Effect, Mine
-from fedchain.node.core.events import PeerConnected, PeerDisconnected
+from fedchain.node.core.events import PeersConnected, PeersDisconnected
 from fedchain.node.operating.report import waiting_for
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.service import Service
@@ -23,7 +23,7 @@ def _begins(effects: list[Effect]) -> bool:
 def _waiting_stage() -> Stage:
     """A node that waits for all four members, of whom one is away."""
     stage = Stage(genesis(4), wait_for=4, is_heard=False)
-    stage.handle(PeerDisconnected(stage.others[0]))
+    stage.handle(PeersDisconnected((stage.others[0],)))
     for other in stage.others[1:]:
         stage.receive(stage.status(), other)
     return stage
@@ -35,7 +35,7 @@ def test_nothing_is_posted_or_mined_before_enough_members_are_connected() -> Non
     stage.wait(10 * TIMEOUT_S)
     assert not _begins(stage.victim.effects)
     assert stage.node.gathers() == 4
-    stage.handle(PeerConnected(stage.others[0]))
+    stage.handle(PeersConnected((stage.others[0],)))
     effects = stage.tick(1)
     assert _begins(effects)
     assert published(effects, PostMessage)
@@ -44,11 +44,11 @@ def test_nothing_is_posted_or_mined_before_enough_members_are_connected() -> Non
 
 def test_who_was_there_once_may_go_again() -> None:
     stage = _waiting_stage()
-    stage.handle(PeerConnected(stage.others[0]))
+    stage.handle(PeersConnected((stage.others[0],)))
     stage.tick(1)
     before = len(stage.victim.effects)
     for other in stage.others:
-        stage.handle(PeerDisconnected(other))
+        stage.handle(PeersDisconnected((other,)))
     assert stage.node.gathers() == 0
     stage.post(*stage.chain.posts(stage.node.head.block_hash, members=sorted(stage.others)))
     assert any(isinstance(effect, Mine) for effect in stage.victim.effects[before:])
@@ -59,7 +59,7 @@ def test_the_time_until_then_is_not_held_against_who_is_late() -> None:
     late, *punctual = stage.others
     stage.post(*stage.chain.posts(stage.node.head.block_hash, members=sorted(punctual)))
     stage.wait(10 * TIMEOUT_S)
-    stage.handle(PeerConnected(late))
+    stage.handle(PeersConnected((late,)))
     effects = stage.wait(TIMEOUT_S - 2)
     assert published(effects, PostMessage)
     assert not any(isinstance(effect, Mine) for effect in effects), "one post is missing, and may come"

@@ -7,9 +7,11 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
 from fedchain.chain.state import genesis_state
@@ -17,11 +19,13 @@ from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import LIGHTS
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Final
+from fedchain.cli.explorer_tables import render
+from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import EvidenceMessage, FinalMessage, GetFinal, GetLight, LightMessage, Message
 from fedchain.node.core.effects import Refuse
 from fedchain.node.core.following.light_joining import LINE_MAX, LightJoining
 from fedchain.node.core.notices import HeadConflicts
-from tests.support.chain.builders import ChainBuilder, keys
+from tests.support.chain.builders import ChainBuilder, SumRules, keys
 from tests.support.chain.changes import living_genesis
 from tests.support.node.crowd import Answers, Crowd, invented_root
 from tests.support.node.renewed import HEIGHT, MEMBERS, NEWEST, STRANGER, a_crowd, newest_members, renewed
@@ -172,6 +176,24 @@ def test_liars_cost_time_and_lead_nowhere(lie: str) -> None:
     assert stage.victim.journal.slot[0] <= HEIGHT + 1
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_no_mixture_of_liars_keeps_a_node_from_the_head(seed: int) -> None:
+    """One of those that answer is honest, and comes when it likes."""
+    crowd, draw = a_crowd(seed, number=NEWEST), Random(seed)
+    others = draw.sample(newest_members()[1:], MEMBERS - 1)
+    for liar in others[: draw.randrange(2, MEMBERS - 1)]:
+        lie = draw.choice([*LIES])
+        crowd.add(liar, _liar(crowd, lie), partial(_claim, FAR if lie in OF_FORGED else HEIGHT))
+    crowd.add_honest(others[-1], starts_ms=draw.choice((0, 1_500, 6_000)))
+    seconds = crowd.run(crowd.is_at_head, 90)
+    assert crowd.is_at_head(), f"at height {crowd.stage.node.head.height} after {seconds} s"
+    assert crowd.stage.victim.journal.slot[0] <= HEIGHT + 1
+
+
+def _claim(height: int) -> tuple[int, Hash]:
+    return height, invented_root(0)
+
+
 def test_a_light_block_that_nobody_asked_for_is_refused_and_changes_nothing() -> None:
     crowd, peer = a_crowd(), newest_members()[0]
     top = crowd.light(crowd.blocks[-1])
@@ -300,6 +322,12 @@ def test_a_node_that_joined_goes_on_from_its_folder(tmp_path: Path, follows: int
         path = [height for (height,) in store._reader.execute("SELECT height FROM lights ORDER BY height")]
         top = store.light_below(HEIGHT)
         assert top is not None
+        report = audit_store(store, SumRules())
+        assert (report.is_valid, report.base, report.height) == (True, HEIGHT, HEIGHT)
+        assert 0 < report.path_certificates < HEIGHT
+        said = " ".join(map(str, render(report, store.genesis)))
+        assert f"{report.path_certificates} certificates from the founding document on prove the head" in said
+        assert f"blocks below height {HEIGHT} are not held" in said
     assert path[-1] == HEIGHT
     forged = replace(top, certificate=replace(top.certificate, votes=top.certificate.votes[:2]))
     with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:

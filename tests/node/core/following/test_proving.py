@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from fedchain.network.messages import GetLight, LightMessage
+from fedchain.network.messages import FinalMessage, GetLight, LightMessage
 from tests.support.chain.builders import genesis
 from tests.support.node.renewed import HEIGHT, a_crowd, newest_members
 from tests.support.node.stage import Stage, refused, sent
@@ -30,6 +30,29 @@ def test_a_node_that_followed_hands_out_every_height_and_keeps_one_light_block_f
         assert [item.block is None or question.low < item.block.header.height < question.high for item in answers] == [
             True
         ]
+
+
+def test_a_node_that_joined_keeps_what_changes_from_there_on() -> None:
+    """It joined at height 20 and followed the rest; of the heights below it has its path."""
+    place = 20
+    crowd, (guide, *_) = a_crowd(), newest_members()
+    crowd.add(guide, partial(crowd.answer, crowd.blocks[:place]), lambda: (place, crowd.blocks[place - 1].hash))
+    crowd.run(lambda: crowd.stage.node.head.height == place, 10)
+    stage = crowd.stage
+    path = {*stage.victim.store._lights}
+    assert stage.victim.store.base() == max(path) == place
+    for block in crowd.blocks[place:]:
+        stage.receive(FinalMessage(block, crowd.stage.chain.certificate(block)))
+    assert crowd.is_at_head()
+    for height in range(place, HEIGHT + 1):
+        (answer,) = sent(stage.receive(GetLight(height, 0, HEIGHT + 1), guide), LightMessage)
+        expected = crowd.light(crowd.blocks[height - 1])
+        assert answer.block is not None
+        assert (answer.block.header, answer.block.members) == (expected.header, expected.members)
+    for height in range(1, place):
+        (answer,) = sent(stage.receive(GetLight(height, 0, HEIGHT + 1), guide), LightMessage)
+        assert answer.block is not None
+        assert answer.block.header.height in path
 
 
 def _noting(read: list[int], real: Callable[[int], object], height: int) -> object:

@@ -12,7 +12,7 @@ from fedchain.network.messages import Chunk, GetContent, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.retention import contents_of
 from fedchain.node.core.effects import Effect, Refuse, Send
-from fedchain.node.core.events import PeerConnected, PeerDisconnected, Tick
+from fedchain.node.core.events import PeersConnected, PeersDisconnected, Tick
 from fedchain.node.core.following import refill
 from fedchain.node.core.following.refill import AT_ONCE, HELD_UP_MS, LOOK_MAX, RETRY_MS, SETTLED_MS
 from fedchain.node.core.node import Node
@@ -159,7 +159,7 @@ def refill_from_now_on(stage: Stage) -> None:
     stage.victim.node = refilling(stage.victim)
     stage.handle(Tick())
     for other in stage.others:
-        stage.handle(PeerConnected(other))
+        stage.handle(PeersConnected((other,)))
     stage.hear()
 
 
@@ -271,9 +271,17 @@ def test_a_peer_that_leaves_is_replaced(stage: Stage) -> None:
     effects = stage.tick(6)
     gone, _ = questions(effects)[0]
     wanted = {item for peer, item in questions(effects) if peer == gone}
-    again = questions(stage.handle(PeerDisconnected(gone)))
+    again = questions(stage.handle(PeersDisconnected((gone,))))
     assert {item for _, item in again} == wanted
     assert gone not in {peer for peer, _ in again}
+
+
+def test_peers_that_leave_at_once_do_not_replace_each_other(stage: Stage) -> None:
+    gone = tuple(dict.fromkeys(peer for peer, _ in questions(stage.tick(6))))[:2]
+    assert len(gone) == 2
+    again = questions(stage.handle(PeersDisconnected(gone)))
+    assert again
+    assert {peer for peer, _ in again}.isdisjoint(gone)
 
 
 def test_blocks_are_looked_at_a_few_at_a_time() -> None:

@@ -368,6 +368,25 @@ def test_a_prevote_of_the_leader_is_heeded_and_no_other_single_one() -> None:
     assert not _in_attempt_0(A).agreement.heeds(_vote(PREVOTE, 0, A, 0)), "nobody leads attempt 0"
 
 
+def test_prevotes_beyond_a_quorum_are_slept_through_once_one_block_had_it_and_a_precommit_followed() -> None:
+    late = _vote(PREVOTE, 0, A, 6)
+    member = _in_attempt_0(A)
+    for number in (1, 2, 3, 4):
+        member.agreement.ballots.add(_vote(PREVOTE, 0, A, number), 0)
+    assert member.agreement.heeds(late), "the polka is there, and nothing was precommitted"
+    assert member.advance() == [("precommit", 0, A)]
+    assert not member.agreement.heeds(late)
+    assert member.hear(PREVOTE, 0, A=6) == [], "nothing follows, indeed"
+    split = _in_attempt_0(A)
+    assert split.hear(PREVOTE, 0, B=3, nil=2) == [("precommit", 0, NIL)]
+    assert split.agreement.heeds(late), "no block had a quorum: a later one may be heard of"
+    before = split.agreement.attempt
+    for number in (1, 2, 3, 4, 5):
+        member.agreement.ballots.add(_vote(PRECOMMIT, 0, A, number), 0)
+    assert member.agreement.heeds(_vote(PRECOMMIT, 0, A, 6)), "precommits decide"
+    assert before == 0
+
+
 # --- locks
 
 

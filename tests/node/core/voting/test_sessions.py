@@ -6,10 +6,11 @@ import pytest
 
 from fedchain.chain.vote import NIL
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.messages import EvidenceMessage, SessionMessage, VoteMessage
+from fedchain.network.messages import EvidenceMessage, SessionMessage, Status, VoteMessage
 from fedchain.network.session import NOBODY, Session, sign_session
 from fedchain.node.core.effects import Effect, Refuse, Send, Stop
-from fedchain.node.core.events import PeerConnected, PeerDisconnected
+from fedchain.node.core.events import PeersConnected, PeersDisconnected
+from fedchain.node.core.following.announcing import GREETED_PEERS
 from fedchain.node.core.notices import SessionHeard
 from fedchain.node.core.voting.sessions import (
     FAREWELLS,
@@ -183,8 +184,20 @@ def test_a_peer_that_comes_back_hears_who_we_are() -> None:
     stage = Stage(genesis(20), contributes=False)
     peer = stage.others[-1]
     assert peer not in _told(stage, stage.victim.effects), "enough others were"
-    stage.handle(PeerDisconnected(peer))
-    assert _told(stage, stage.handle(PeerConnected(peer))) == [peer]
+    stage.handle(PeersDisconnected((peer,)))
+    assert _told(stage, stage.handle(PeersConnected((peer,)))) == [peer]
+
+
+def test_peers_that_are_connected_at_once_hear_what_they_would_hear_one_by_one() -> None:
+    at_once, one_by_one = (Stage(genesis(12), contributes=False) for _ in range(2))
+    for stage in (at_once, one_by_one):
+        stage.handle(PeersDisconnected(tuple(stage.others)))
+    found = at_once.handle(PeersConnected(tuple(at_once.others)))
+    expected = [effect for other in one_by_one.others for effect in one_by_one.handle(PeersConnected((other,)))]
+    assert found == expected
+    greeted = [effect.peer for effect in found if isinstance(effect, Send) and isinstance(effect.message, Status)]
+    assert greeted == at_once.others[:GREETED_PEERS]
+    assert list(at_once.node._context.peers) == at_once.others
 
 
 def _told(stage: Stage, effects: list[Effect]) -> list[PublicKey]:

@@ -1,0 +1,93 @@
+"""Large contents go into a file piece by piece, and are read from there."""
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import InMemory, SpoolFolder, digest_of, map_file, move_file, path_of, write_pieces
+
+SMALL, LARGE = [b"ab", b"cd"], [bytes([number]) * 1000 for number in range(40)]
+
+
+def test_small_contents_touch_no_disk(tmp_path: Path) -> None:
+    spools = SpoolFolder(tmp_path / "spool", size_min=4)
+    data = write_pieces(SMALL, spools)
+    assert data == write_pieces(SMALL, InMemory) == b"abcd"
+    assert path_of(data) is None
+    assert digest_of(data) == b""
+    assert not spools.folder.exists()
+
+
+def test_large_contents_are_read_in_place(tmp_path: Path) -> None:
+    spools, whole = SpoolFolder(tmp_path / "spool", size_min=1500), b"".join(LARGE)
+    data = write_pieces(LARGE, spools)
+    assert (len(data), data[1500:2500], bytes(memoryview(data))) == (len(whole), whole[1500:2500], whole)
+    assert digest_of(data) == sha256(data) == sha256(whole)
+    path = path_of(data)
+    assert path is not None
+    assert path.read_bytes() == whole
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_whoever_forgets_a_content_deletes_its_file(tmp_path: Path) -> None:
+    spools = SpoolFolder(tmp_path / "spool", size_min=10)
+    half = spools()
+    half.write(LARGE[0])
+    data, descriptors = write_pieces(LARGE, spools), len(os.listdir("/proc/self/fd"))
+    assert len(list(spools.folder.iterdir())) == 2
+    del half
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == descriptors - 1
+    view = memoryview(data)
+    assert [*spools.folder.iterdir()] == [path_of(data)]
+    del data
+    assert bytes(view[:3]) == LARGE[0][:3]  # what still looks at it keeps it
+    del view
+    gc.collect()
+    assert not [*spools.folder.iterdir()]
+
+
+def test_a_file_that_got_its_place_stays_there(tmp_path: Path) -> None:
+    data, place = write_pieces(LARGE, SpoolFolder(tmp_path / "spool", size_min=10)), tmp_path / "place"
+    assert move_file(data, place)
+    assert path_of(data) == place
+    assert not move_file(data, tmp_path / "another")  # it is nobody's to move any more
+    assert not move_file(b"".join(LARGE), tmp_path / "another")
+    del data
+    gc.collect()
+    assert place.read_bytes() == b"".join(LARGE)
+    assert sha256(map_file(place)) == sha256(b"".join(LARGE))
+    assert not move_file(map_file(place), tmp_path / "another")
+
+
+def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
+    spools = SpoolFolder(tmp_path / "spool", size_min=10)
+    spools.clear()
+    data = write_pieces(LARGE, spools)
+    spools.clear()
+    assert not [*spools.folder.iterdir()]
+    assert data[:2] == b"\0\0"
+
+
+@pytest.mark.parametrize("at", [0, 5])
+def test_a_full_disk_is_told_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, at: int
+) -> None:
+    write, written = os.write, list[int]()
+
+    def full(file: int, piece: bytes) -> int:
+        written.append(len(piece))
+        if len(written) > at:
+            raise OSError(28, "No space left on device")
+        return write(file, piece)
+
+    monkeypatch.setattr("fedchain.files.spool.os.write", full)
+    spools = SpoolFolder(tmp_path / "spool", size_min=1500)
+    with pytest.raises(OSError, match="No space left"):
+        write_pieces(LARGE, spools)
+    assert "No space left" in caplog.text
+    gc.collect()
+    assert not [*spools.folder.iterdir()]
