@@ -206,6 +206,18 @@ def test_a_committee_is_drawn_by_another_size_and_headers_say_so() -> None:
     assert drawn(chain) == (5, 99)
 
 
+def test_where_members_come_more_may_be_drawn_than_founded() -> None:
+    chain = living(5)
+    play(chain, changes=[amend(chain, contributors_per_round=7, contribution_quorum=6)])
+    play(chain, 2)
+    assert len(chain.state.roster.contributors) == 5, "as many as there are"
+    closed = living(5, admission=Admission.CLOSED)
+    for name in ("committee_size", "contributors_per_round", "contribution_quorum"):
+        judge(closed, amend(closed, **{name: 5}))
+        with pytest.raises(InvalidChange, match=f"{name} is 6, it must be between 0 and 5"):
+            judge(closed, amend(closed, **{name: 6}))
+
+
 def test_a_federation_ends_later_or_earlier() -> None:
     chain = living(rounds=4)
     play(chain, changes=[amend(chain, rounds=6)])
