@@ -317,9 +317,10 @@ def _validate(genesis: Genesis) -> None:
     # Where members come, more may be drawn than founded; with as many members or fewer, all are.
     participants, members_come = len(g.participants), g.admission is not Admission.CLOSED
     _expect_range(g, "committee_size", 0, 2**32 if members_come else count)
-    _expect_range(g, "contributors_per_round", 0, 2**32 if members_come else participants)
+    drawn_max = 2**32 if members_come else participants
+    _expect_range(g, "contributors_per_round", 0, drawn_max)
+    _expect_range(g, "contribution_quorum", 0, g.contributors_per_round or drawn_max)
     contributors = g.contributors_per_round or participants
-    _expect_range(g, "contribution_quorum", 0, 2**32 if members_come else contributors)
     for phase in (*g.setup, *g.phases):
         _expect(
             0 <= phase.quorum <= contributors,

@@ -83,7 +83,6 @@ def test_an_amendment_is_counted_once() -> None:
 def test_the_rules_make_sense_in_every_round() -> None:
     chain = living(contribution_quorum=4)
     for values, message in (
-        ({"contributors_per_round": 6}, "contributors_per_round is 6, it must be between 0 and 5"),
         ({"rounds": 2}, "rounds is 2, an amendment begins with round 3"),
         ({"contributors_per_round": 3}, "contribution_quorum is 4, it must be between 0 and 3"),
         ({"version": 3}, "version is 3, after 3 comes a later one"),
