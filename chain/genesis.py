@@ -314,12 +314,13 @@ def _validate(genesis: Genesis) -> None:
         f"proof_function is {g.proof_function!r}, not {list(PROOF_FUNCTIONS)}",
     )
     _expect(is_canonical_bits(g.initial_bits), f"initial_bits is {g.initial_bits:#x}, not a compact target")
-    # Where members come, a committee may be larger than the founders; with as many members or fewer, all vote.
-    _expect_range(g, "committee_size", 0, count if g.version < CHANGES_VERSION else 2**32)
-    participants = len(g.participants)
-    _expect_range(g, "contributors_per_round", 0, participants)
+    # Where members come, more may be drawn than founded; with as many members or fewer, all are.
+    participants, members_come = len(g.participants), g.admission is not Admission.CLOSED
+    _expect_range(g, "committee_size", 0, 2**32 if members_come else count)
+    drawn_max = 2**32 if members_come else participants
+    _expect_range(g, "contributors_per_round", 0, drawn_max)
+    _expect_range(g, "contribution_quorum", 0, g.contributors_per_round or drawn_max)
     contributors = g.contributors_per_round or participants
-    _expect_range(g, "contribution_quorum", 0, contributors)
     for phase in (*g.setup, *g.phases):
         _expect(
             0 <= phase.quorum <= contributors,

@@ -83,7 +83,6 @@ def test_an_amendment_is_counted_once() -> None:
 def test_the_rules_make_sense_in_every_round() -> None:
     chain = living(contribution_quorum=4)
     for values, message in (
-        ({"contributors_per_round": 6}, "contributors_per_round is 6, it must be between 0 and 5"),
         ({"rounds": 2}, "rounds is 2, an amendment begins with round 3"),
         ({"contributors_per_round": 3}, "contribution_quorum is 4, it must be between 0 and 3"),
         ({"version": 3}, "version is 3, after 3 comes a later one"),
@@ -204,6 +203,18 @@ def test_a_committee_is_drawn_by_another_size_and_headers_say_so() -> None:
     play(chain, changes=[amend(chain, committee_size=99)])
     play(chain)
     assert drawn(chain) == (5, 99)
+
+
+def test_where_members_come_more_may_be_drawn_than_founded() -> None:
+    chain = living(5)
+    play(chain, changes=[amend(chain, contributors_per_round=7, contribution_quorum=6)])
+    play(chain, 2)
+    assert len(chain.state.roster.contributors) == 5, "as many as there are"
+    closed = living(5, admission=Admission.CLOSED)
+    for name in ("committee_size", "contributors_per_round", "contribution_quorum"):
+        judge(closed, amend(closed, **{name: 5}))
+        with pytest.raises(InvalidChange, match=f"{name} is 6, it must be between 0 and 5"):
+            judge(closed, amend(closed, **{name: 6}))
 
 
 def test_a_federation_ends_later_or_earlier() -> None:
