@@ -3,7 +3,7 @@
 Where late posts count, those that are owed to earlier rounds are held, too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 from fedchain.chain.post import Post, PostKey
 from fedchain.crypto.hashing import Hash
@@ -70,6 +70,10 @@ class Mempool:
         """Senders whose posts of a phase were held at ``time_ms``; if they are not demanded, since any time."""
         since = self._held_since_ms.get(phase, {})
         return (sender for sender in self.posts(phase) if since.get(sender, time_ms) <= time_ms)
+
+    def demanded(self, phase: PhaseKey) -> Set[PublicKey]:
+        """Senders whose posts of a phase this peer insists on."""
+        return self._held_since_ms.get(phase, {}).keys()
 
     def all(self) -> Iterator[Post]:
         """All posts that are held."""

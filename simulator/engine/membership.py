@@ -35,6 +35,7 @@ class MembershipChanges:
         changes: the changes, in any order.
         peers: all peers by number, newcomers last; the list may still be filled.
         on_key: called with (peer number, key) before a peer goes on with another key.
+        deals_by_place: whether peers have data and models by their places, so that each has to get its own.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class MembershipChanges:
         changes: Sequence[MemberChange],
         peers: Sequence[SimulatedPeer],
         on_key: Callable[[int, PublicKey], None],
+        *,
+        deals_by_place: bool,
     ) -> None:
-        self._genesis, self._peers, self._on_key = genesis, peers, on_key
+        self._genesis, self._peers, self._on_key, self._deals_by_place = genesis, peers, on_key, deals_by_place
         self._following: dict[int, PrivateKey] = {}  # keys that peers take once the chain says so
         self._rows = tuple(changes)
         self._left = sorted(changes, key=lambda change: change.round)
@@ -60,14 +63,16 @@ class MembershipChanges:
                 self._on_key(number, key.public_key)
                 self._peers[number].take_key(key)
         seat = head.roster.seats.get(peer.public_key)
-        if seat is not None and seat != peer.number:
+        if self._deals_by_place and seat is not None and seat != peer.number:
             raise ScenarioError(
                 f"peer {peer.number} got place {seat}: some join of this or the last round came too late"
             )
         if seat is not None and head.records[seat].standing.is_for_good:
             peer.crash()
-        while self._left and self._left[0].round <= head.round and not head.finished:
-            row = self._left.pop(0)
+        for row in [row for row in self._left if row.round <= head.round and not head.finished]:
+            if row.kind == "join" and min(self._together(row)) > len(head.records):
+                continue  # joins of rounds before are on their way, and places are given as joins are counted
+            self._left.remove(row)
             if row.kind == "amend":
                 self._amend(row, head)
             for number in row.peers:
@@ -100,7 +105,7 @@ class MembershipChanges:
     def _join(self, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
         """Have a newcomer ask to join. A block has changes in the order of their hashes, which is that of places, too:
         where several join in a round, each takes a name with which it gets the place that its data are at."""
-        together = sorted(number for other in self._rows if self._joins_with(other, row) for number in other.peers)
+        together = self._together(row)
         rank = together.index(subject.number)
         for tried in count():
             name = row.reason if len(together) == 1 else f"{row.reason} {tried}".strip()
@@ -111,9 +116,10 @@ class MembershipChanges:
                 return change
         raise AssertionError("some name has it")
 
-    @staticmethod
-    def _joins_with(other: MemberChange, row: MemberChange) -> bool:
-        return other.kind == "join" and other.round == row.round
+    def _together(self, row: MemberChange) -> list[int]:
+        """The peers that join in a row's round, in order."""
+        rows = [other for other in self._rows if (other.kind, other.round) == (row.kind, row.round)]
+        return sorted(number for other in rows for number in other.peers)
 
     def _amend(self, row: MemberChange, head: State) -> None:
         """Have all members' operators approve of other values."""

@@ -22,6 +22,7 @@ from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.application import Application
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
@@ -127,7 +128,13 @@ class Simulation:
         self._founders = len(genesis_state(genesis).roster)
         newcomers = [key.public_key for key in keys[self._founders :]]
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors, newcomers)
-        self._membership = MembershipChanges(genesis, scenario.all_changes, self.peers, self.checker.on_key)
+        self._membership = MembershipChanges(
+            genesis,
+            scenario.all_changes,
+            self.peers,
+            self.checker.on_key,
+            deals_by_place=isinstance(rules, Application),
+        )
         self.witness = Witness()
         self.recorder = Recorder(genesis, self.loop, self.witness, len(keys))
         self._scenario, self._genesis, self._executor = scenario, genesis, executor

@@ -28,7 +28,7 @@ def test_checks_are_shared_unless_each_peer_is_to_compute_them(shared: bool) -> 
 
 
 def test_blocks_are_mined_in_the_proportion_of_hash_rates_and_counted_for_their_miners() -> None:
-    simulation = trivial_simulation(trivial_scenario(rounds=60, hash_rates=(1.0, 30.0)))
+    simulation = trivial_simulation(trivial_scenario(rounds=60, hash_rates=(1.0, 30.0), version=2))
     mined = simulation.run().totals["mined"]
     assert mined == [miners(simulation).count(number) for number in range(4)]
     assert sum(mined) == 60

@@ -32,7 +32,7 @@ def test_candidates_of_all_peers_are_told_with_the_one_that_became_final() -> No
 def test_lost_blocks_of_troubled_runs_are_those_that_their_metrics_count() -> None:
     """The first peer alone does not tell of them all: some came to it when the height was decided."""
     taken_by_first, came_late = list[bool](), list[bool]()
-    for seed in (1, 6):
+    for seed in (10, 13):
         outcome = run_trivial(replace(troubled_scenario(), seed=seed))
         told = lost(outcome.seen)
         valid = [item for item in told if list(members_in(item.valid))]
@@ -51,8 +51,9 @@ def test_lost_blocks_of_troubled_runs_are_those_that_their_metrics_count() -> No
 
 def test_a_block_that_was_told_is_told_again_with_what_came_later() -> None:
     early = list[list[SeenBlock]]()
-    asked = trivial_simulation(troubled_scenario(), on_round=lambda row: early.append(asked.witness.blocks()))
-    once = run_trivial(troubled_scenario()).seen
+    troubled = replace(troubled_scenario(), seed=3)
+    asked = trivial_simulation(troubled, on_round=lambda row: early.append(asked.witness.blocks()))
+    once = run_trivial(troubled).seen
     assert asked.run().seen == once
     assert any(block not in once for blocks in early for block in blocks), "slower peers saw it later"
 
