@@ -31,9 +31,10 @@ OWN_DIFFICULTY: dict[str, Any] = {"version": 3, "mining_attempts": 256}
 
 
 def play(behaviour: str, power: float = 1.0, rounds: int = 30, **founding: Any) -> tuple[Simulation, Outcome]:
-    """Ten peers, one of which attacks with a multiple of the others' hash rate. The checker finds nothing wrong."""
-    rates = (1.0,) * ATTACKER + (power,)
-    scenario = attacked(behaviour, (ATTACKER,), peers=PEERS, rounds=rounds, hash_rates=rates, **founding)
+    """Ten peers of version 2, one of which attacks with a multiple of the others' hash rate. The checker finds nothing
+    wrong."""
+    said = {"peers": PEERS, "rounds": rounds, "hash_rates": (1.0,) * ATTACKER + (power,), "version": 2} | founding
+    scenario = attacked(behaviour, (ATTACKER,), **said)
     simulation = trivial_simulation(scenario)
     outcome = simulation.run()
     assert (outcome.violations, outcome.totals["convicted"]) == ([], [])
