@@ -64,7 +64,7 @@ def newest_members(count: int = MEMBERS) -> list[PublicKey]:
 
 @cache
 def another_past(count: int = 12) -> tuple[ChainBuilder, tuple[Block, ...]]:
-    """What somebody makes that has the keys of all founders, which are no members any more: certified, and no past."""
+    """Blocks by somebody that has the keys of all founders, which are no members any more: certified, and no past."""
     other = ChainBuilder(renewed()[0].genesis)
     first = other.extend(posts=other.posts()[:-1])
     return other, (first, *other.extend_many(count - 1))
