@@ -211,10 +211,12 @@ class CatchingUp:
 
     def _ask(self) -> None:
         context, count = self._context, finals_that_fit(self._context.head)
-        if not self._replays and self._joining.is_occupied:
+        if not self._replays and self._joining.is_stopped:
             return
         if not self._replays:
             gap_max = 0 if self._is_bound() else JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63
-            context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max, count))
+            # Heads that lead nowhere must not keep us from the blocks next to ours.
+            near, is_walking = (context.head.height, context.now.ms, gap_max, count), self._joining.is_occupied
+            context.send(context.catch_up.ask(*near, is_walking=is_walking))
         elif self._replay.has_room:
             context.send(context.catch_up.ask(self._replay.height, context.now.ms, 2**63, count))

@@ -100,8 +100,8 @@ class LightJoining:
 
     @property
     def is_occupied(self) -> bool:
-        """Whether nothing else is to be asked for: there is a way to go, or none that can be believed."""
-        return bool(self._line) or self.is_stopped
+        """Whether no other head is to be asked for: there is a way to go."""
+        return bool(self._line)
 
     def may_join(self, gap: int) -> bool:
         """Whether to ask for heads more than ``gap`` blocks above ours, because they could be proved to us.

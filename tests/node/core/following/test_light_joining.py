@@ -57,6 +57,9 @@ from tests.support.node.stage import Stage, published, refused, sent
 
 FAR = 10**6
 
+LAG_MAX = 4
+"""Blocks by which a node that takes part may be behind, whatever liars claim."""
+
 
 def joining_of(crowd: Crowd) -> LightJoining:
     found = crowd.stage.node._parts.catching_up._joining
@@ -216,6 +219,29 @@ def test_no_mixture_of_liars_keeps_a_node_from_the_head(seed: int) -> None:
 
 def _claim(height: int) -> tuple[int, Hash]:
     return height, invented_root(0)
+
+
+def test_heads_that_lead_nowhere_do_not_keep_a_node_from_the_blocks_next_to_its_own() -> None:
+    crowd, (honest, *liars) = a_crowd(follows=2), newest_members()
+    lie, begun_ms, lags = _liar(crowd, "endless"), crowd.stage.now_ms, []
+
+    def grown() -> int:
+        return min(HEIGHT, 3 + (crowd.stage.now_ms - begun_ms) // 2_000)
+
+    def look() -> bool:
+        lags.append(grown() - crowd.stage.node.head.height)
+        return crowd.is_at_head()
+
+    crowd.add(
+        honest,
+        lambda message: crowd.answer(crowd.blocks[: grown()], message),
+        lambda: (grown(), crowd.blocks[grown() - 1].hash),
+    )
+    for liar in liars:
+        crowd.add(liar, lambda message: ((600, item) for _, item in lie(message)), partial(_claim, FAR))
+    crowd.run(look, 60)
+    assert crowd.is_at_head()
+    assert max(lags) <= LAG_MAX
 
 
 def test_a_light_block_that_nobody_asked_for_is_refused_and_changes_nothing() -> None:
