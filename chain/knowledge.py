@@ -95,6 +95,10 @@ class Rules(Protocol):
     def is_slow_to_check(self, phase: str) -> bool:
         """Whether posts of ``phase`` take long to check, however short they are."""
 
+    def knowledge_size_max(self) -> int:
+        """Bytes that no knowledge exceeds; 0 if the rules do not say, as by default."""
+        return 0
+
     def lists_parts(self, phase: str) -> bool:
         """Whether posts of ``phase`` refer to bytes that only some members read; by default posts are whole."""
         return False

@@ -124,6 +124,10 @@ class Application:
         """Return the size that no valid payload of the phase exceeds."""
         return max(form.size_bytes_max(phase) for form in self.forms)
 
+    def knowledge_size_max(self) -> int:
+        """Return the size in bytes that no knowledge exceeds; 0 where posts decide how large it is."""
+        return self._knowledge.size_bytes_max
+
     def check(self, occasion: Occasion, sender: bytes, knowledge: bytes, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the sender's on this occasion.
 

@@ -13,7 +13,7 @@ from fedchain.learning.bulk import knowledge_specs
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Lifetime, Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.payload.codec import Document, decode
+from fedchain.learning.payload.codec import Document, decode, size_bytes_max
 from fedchain.learning.payload.document import (
     Buffer,
     read_number,
@@ -24,6 +24,12 @@ from fedchain.learning.payload.document import (
     write_text,
 )
 from fedchain.learning.round import Round, Tensors
+
+KNOWLEDGE_SIZE_MAX = 2**32 - 1
+"""Most bytes that msgpack can say of a document."""
+
+PART_OVERHEAD_BYTES_MAX = 300
+"""Bytes of a part beside its document: its phase's name, its round, and a size."""
 
 KNOWLEDGE_KEPT = 2
 """Decoded knowledge that is kept: that with which a phase begins, and that which it leaves."""
@@ -64,6 +70,16 @@ class KnowledgeReader:
         self._order = {phase.name: place for place, phase in enumerate(in_order)}
         self._specs = knowledge_specs(method, info, clients)
         self._last: tuple[tuple[bytes, tuple[Left, ...]], ...] = ()  # the newest first
+
+    @property
+    def size_bytes_max(self) -> int:
+        """Bytes that no knowledge exceeds; 0 where a dimension is free, whose bound may be far beyond what comes."""
+        if any(-1 in spec.shape for specs in self._specs.values() for spec in specs):
+            return 0
+        sizes = {name: size_bytes_max(specs) + PART_OVERHEAD_BYTES_MAX for name, specs in self._specs.items()}
+        lasting = [name for name, phase in self._phases.items() if phase.lifetime is Lifetime.UNTIL_REPLACED]
+        beside = sum(sizes[name] for name in sizes.keys() - set(lasting))
+        return beside + max((sizes[name] for name in lasting), default=0)
 
     def read(self, knowledge: bytes) -> tuple[Left, ...]:
         """Decode knowledge; b'', which stands before the first aggregate, is nothing.

@@ -31,7 +31,9 @@ class Downloads:
     """
 
     def __init__(self, size_max: int, count_max: int = DOWNLOADS_MAX, spools: Spools = InMemory) -> None:
-        self._size_max, self._count_max = size_max, count_max
+        self.size_max = size_max
+        """Most bytes of a content of unknown size; a provider that sends more is to blame."""
+        self._count_max = count_max
         self._downloads: dict[Hash, Download] = {}
         self._idle: dict[Hash, None] = {}  # contents of which nobody owes us anything
         self._load = Load(spools)
@@ -68,7 +70,7 @@ class Downloads:
         Raises:
             LimitReached: too many are being fetched already.
         """
-        size_max = self._size_max if size_max is None else min(size_max, self._size_max)
+        size_max = self.size_max if size_max is None else min(size_max, self.size_max)
         if known := self._downloads.get(content_hash):
             known.add(provider, size_max, asks_others=asks_others)
             return []
@@ -76,7 +78,7 @@ class Downloads:
             raise LimitReached(
                 "downloads", f"{len(self._downloads)} contents are being fetched, at most {self._count_max}"
             )
-        download = Download(content_hash, size, size_max, self._size_max, provider, self._load, asks_others=asks_others)
+        download = Download(content_hash, size, size_max, self.size_max, provider, self._load, asks_others=asks_others)
         self._downloads[content_hash] = download
         return self.go_on(content_hash, now_ms)
 

@@ -217,7 +217,9 @@ class CatchUp:
             if source.height <= height:
                 source.asked_ms = None
 
-    def ask(self, height: int, now_ms: int, gap_max: int, count: int = FINALS_MAX) -> list[Request]:
+    def ask(
+        self, height: int, now_ms: int, gap_max: int, count: int = FINALS_MAX, *, is_walking: bool = False
+    ) -> list[Request]:
         """Questions for the blocks above ``height``, our head's or that of the last block that waits above it.
 
         Args:
@@ -225,14 +227,18 @@ class CatchUp:
             now_ms: now, on the clock by which all other times here are given.
             gap_max: from a peer that is further ahead than this, only the last block is wanted.
             count: blocks to ask for at a time. No answer says that it was cut short, so no more than surely fit.
+            is_walking: whether last blocks wait already: peers that are further ahead are left to themselves meanwhile.
         """
         if height >= self._highest:
             return []
-        for source in self._sources.values():
+        sources = self._sources
+        if is_walking:
+            sources = {peer: source for peer, source in sources.items() if source.height - height <= gap_max}
+        for source in sources.values():
             if source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
                 self._wait_no_more(source, now_ms)
         requests = list[Request]()
-        for peer in self._choose(height, now_ms, gap_max):
+        for peer in self._choose(sources, height, now_ms, gap_max):
             source = self._sources[peer]
             is_far = source.height - height > gap_max
             below = height if source.asked_ms is None else source.asked_to
@@ -250,7 +256,7 @@ class CatchUp:
         self._sources[peer].owe(heights, wanted)
         self._owing.add(peer)
 
-    def _choose(self, height: int, now_ms: int, gap_max: int) -> list[PublicKey]:
+    def _choose(self, sources: dict[PublicKey, _Source], height: int, now_ms: int, gap_max: int) -> list[PublicKey]:
         """The peers to ask: one that is good enough alone, but for a comparison at times; otherwise all take turns."""
 
         def in_turn(peer: PublicKey) -> tuple[bool, int, int]:
@@ -259,7 +265,7 @@ class CatchUp:
             return source.height + gap_max < self.confirmed, source.failures, source.asked_last_ms
 
         free, busy = list[PublicKey](), list[PublicKey]()
-        for peer, source in self._sources.items():
+        for peer, source in sources.items():
             if source.height > height:
                 if self._may_be_asked(source, height, now_ms):
                     free.append(peer)

@@ -187,6 +187,9 @@ def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> str:
         if head is not None:
             STATES.insert(connection, (height, head.before.encode()), replace=True)
         connection.execute("DELETE FROM states WHERE height > ?", (height,))
+        # One that is kept is never written over: a damaged or forged one would end the path of every head to come.
+        if genesis.version >= CHANGES_VERSION:
+            connection.execute("DELETE FROM lights WHERE height > ?", (height,))
     if top == 0:
         return "a state without a block is dropped"
     if head is None and refused is None:

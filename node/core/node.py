@@ -71,6 +71,7 @@ class Node:
             storage.spools,
             holds_back=lists_parts(genesis, checks.rules),
         )
+        contents.downloads.size_max = max(contents.downloads.size_max, checks.rules.knowledge_size_max())
         ledger = Ledger(genesis, storage)
         members = ledger.head.roster.members
         self._context = context = Context(

@@ -23,6 +23,7 @@ from fedchain.learning.amended import amended_config
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, LearningError
+from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import (
     build_method,
@@ -254,11 +255,16 @@ def found_federation(
 
     Raises:
         InvalidGenesis: the values contradict each other.
-        ConfigurationError: late posts are to count, and the method has no use for them.
+        ConfigurationError: late posts are to count, and the method has no use for them; or what it leaves behind is
+            larger than a document can be.
     """
     if consensus.get("late_rounds") and (reason := rules.method.refuses_late):
         raise ConfigurationError(
             f"late_rounds is {consensus['late_rounds']}, but {config.method} uses no late posts: {reason}"
+        )
+    if (most := rules.knowledge_size_max()) > KNOWLEDGE_SIZE_MAX:
+        raise ConfigurationError(
+            f"{config.method} leaves {most} bytes behind, at most {KNOWLEDGE_SIZE_MAX} can be written"
         )
     sizes = [rules.payload_size_bytes_max(phase) for phase, _, _ in (*rules.setup_phases, *rules.phases)]
     consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, *sizes))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,7 +20,8 @@ from fedchain.files.spool import SpoolFolder, path_of, write_pieces
 from fedchain.learning.application import Application, _Context
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed
-from fedchain.learning.method import Phase
+from fedchain.learning.knowledge import KnowledgeReader
+from fedchain.learning.method import Lifetime, Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
@@ -67,6 +68,32 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     again = rules.aggregate(OffChain("update", 2), knowledge, posts)
     assert again == knowledge.replace(b"update\x01", b"update\x02")
     assert again != knowledge
+
+
+@pytest.mark.parametrize("method", ["blade-fl", "fedadam"])
+def test_no_knowledge_is_larger_than_the_rules_say(method: str) -> None:
+    rules, posts = Application(LearningConfig(method=method)), random_posts("fedavg", 3)
+    posts = random_posts(method, 3) if method == "blade-fl" else posts
+    knowledge = rules.aggregate(OffChain("update", 2), rules.aggregate(OffChain("update", 1), b"", posts), posts)
+    assert len(knowledge) <= rules.knowledge_size_max() < 1.1 * len(knowledge)
+    assert (len(knowledge) > 2.9 * len(posts[0][1])) == (method == "fedadam"), "Adam's moments are in it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing(BladeFl):
+    """BLADE-FL with a setup whose mean stays for ever."""
+
+    setup: ClassVar[tuple[Phase, ...]] = (Phase("show", lifetime=Lifetime.FEDERATION),)
+    show = BladeFl.update
+
+
+def test_what_stands_beside_the_knowledge_is_reckoned_with() -> None:
+    alone, both = (KnowledgeReader(method, INFO, 4).size_bytes_max for method in (BladeFl(), Showing()))
+    assert both == 2 * alone
+
+
+def test_rules_do_not_say_what_posts_decide() -> None:
+    assert Application(LearningConfig(method="dfpl")).knowledge_size_max() == 0
 
 
 def test_a_machine_s_own_error_while_aggregating_is_itself_and_not_its_own_cause(

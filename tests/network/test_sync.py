@@ -53,6 +53,20 @@ def test_two_that_claim_what_they_do_not_have_cost_one_stall() -> None:
     assert asked[0] == (HONEST, GetFinal(6, FINALS_MAX)), "who delivers comes first"
 
 
+def test_while_last_blocks_wait_only_near_peers_are_asked_and_far_ones_are_not_hurried() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(LIAR, FAR)
+    catch_up.claim(SECOND_LIAR, FAR)
+    assert len(catch_up.ask(0, 0, 8)) == AT_ONCE
+    catch_up.claim(OTHER, FAR)
+    catch_up.claim(HONEST, 5)
+    assert catch_up.ask(0, STALL_MS, 8, is_walking=True) == [(HONEST, GetFinal(1, FINALS_MAX))]
+    catch_up.goes_on(LIAR, STALL_MS)
+    catch_up.drop(SECOND_LIAR)
+    catch_up.drop(HONEST)
+    assert [peer for peer, _ in catch_up.ask(0, STALL_MS + PASSED_OVER_MS, 8)] == [OTHER], "its time begins there"
+
+
 def test_who_does_not_deliver_is_passed_over_for_longer_and_longer() -> None:
     catch_up, pauses = a_catch_up(), list[int]()
     catch_up.claim(LIAR, FAR)

@@ -97,18 +97,26 @@ class CatchingUp:
             if wanted is not None and self._final(height) == block.hash:
                 context.catch_up.delivered(found.peer, height, context.now.ms)
             raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
-        if block.header.parent_hash == context.head.block_hash and not self._replays:
+        self._expect_waypoint(block)
+        is_bound = self._is_bound()
+        if block.header.parent_hash == context.head.block_hash and not self._replays and not is_bound:
             self._follow(found)
             context.catch_up.delivered(found.peer, height, context.now.ms)
             return True
         if wanted is None:
             raise OutOfWindow("final block", f"height {height} found, it was not asked for")
-        if wanted is Wanted.HEAD and height - context.head.height > JOIN_GAP:
+        if wanted is Wanted.HEAD and height - context.head.height > (0 if is_bound else JOIN_GAP):
             return self._note_joined(self._joining.on_final(found.peer, block, found.certificate))
         self._ahead.keep(found)
         if self._replays:
             self._replay.verify(found)
         return self.advance()
+
+    def expect_followed(self, block: Block) -> None:
+        """Check that a block of the open height may become our head without being joined at. Raises Refused."""
+        self._expect_waypoint(block)
+        if self._is_bound():
+            raise OutOfWindow("candidate", f"height {block.header.height} found, the invitation's block comes first")
 
     def on_light(self, peer: PublicKey, message: LightMessage) -> bool:
         """Take a light block that leads to a head; returns whether we joined there. Raises Refused."""
@@ -176,6 +184,13 @@ class CatchingUp:
             self._follow(found)
         return found is not None
 
+    def _expect_waypoint(self, block: Block) -> None:
+        if isinstance(self._joining, LightJoining):
+            self._joining.expect_waypoint(block)
+
+    def _is_bound(self) -> bool:
+        return not self._replays and isinstance(self._joining, LightJoining) and self._joining.is_bound()
+
     def _follow(self, found: HandedOut) -> None:
         self._blocks.on_final(found.block, found.certificate)
         self._context.fetch_knowledge(found.peer)  # the next block is recomputed from it
@@ -196,10 +211,12 @@ class CatchingUp:
 
     def _ask(self) -> None:
         context, count = self._context, finals_that_fit(self._context.head)
-        if not self._replays and self._joining.is_occupied:
+        if not self._replays and self._joining.is_stopped:
             return
         if not self._replays:
-            gap_max = JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63
-            context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max, count))
+            gap_max = 0 if self._is_bound() else JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63
+            # Heads that lead nowhere must not keep us from the blocks next to ours.
+            near, is_walking = (context.head.height, context.now.ms, gap_max, count), self._joining.is_occupied
+            context.send(context.catch_up.ask(*near, is_walking=is_walking))
         elif self._replay.has_room:
             context.send(context.catch_up.ask(self._replay.height, context.now.ms, 2**63, count))

@@ -72,7 +72,12 @@ class Joining:
 
     @property
     def is_occupied(self) -> bool:
-        """Whether nothing else is to be asked for: never, several heads may wait."""
+        """Whether no other head is to be asked for: never, several may wait."""
+        return False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no chain is gone on with: never, two certified heads are not compared."""
         return False
 
     def may_join(self, gap: int) -> bool:

@@ -37,7 +37,10 @@ LINE_MAX = 8
 """Most heads that wait at a time, one of each peer."""
 
 TURN_MS = 10_000
-"""How long one peer may lead to its head while others wait. The blocks that were verified by then stay so."""
+"""How long one peer may lead to its head. The blocks that were verified by then stay so."""
+
+PATIENCE_MAX = 3
+"""How often that is doubled, once for each turn in a row that ended while the state came: the link may be slow."""
 
 Waypoint = tuple[int, Hash]
 """Height and hash of a block that the chain has to contain."""
@@ -50,6 +53,8 @@ class _Walk:
     head: HandedOut
     since_ms: int
     way: Bisection
+    is_on_others: bool
+    """Whether it begins at a block that another peer led to."""
     taken: int = 0
     """Blocks of the way that our own path has."""
     asked: GetLight | None = None
@@ -89,13 +94,14 @@ class LightJoining:
         self._start: Trusted | None = None  # the first one of this walk: our head, or the founding document
         self._path: list[LightBlock] = []  # leads from what the store proves to the trusted one, both included
         self._state_size_max = state_size_max(context.genesis)
+        self._patience = 0
         self.is_stopped = False
         """Whether two certified blocks of one height were seen: no chain is gone on with."""
 
     @property
     def is_occupied(self) -> bool:
-        """Whether nothing else is to be asked for: there is a way to go, or none that can be believed."""
-        return bool(self._line) or self.is_stopped
+        """Whether no other head is to be asked for: there is a way to go."""
+        return bool(self._line)
 
     def may_join(self, gap: int) -> bool:
         """Whether to ask for heads more than ``gap`` blocks above ours, because they could be proved to us.
@@ -104,8 +110,23 @@ class LightJoining:
         is older than the trust period.
         """
         context = self._context
-        if context.catch_up.highest <= context.head.height + gap:
-            return True  # there is none
+        return context.catch_up.highest <= context.head.height + gap or self._may_skip()  # or there is none
+
+    def is_bound(self) -> bool:
+        """Whether nothing is believed but a way over the block that an invitation names, which is still above our head.
+
+        Keys of members that are long gone certify another past block by block, too. Where no height can be skipped,
+        blocks are followed all the same.
+        """
+        return self._waypoint is not None and self._context.head.height < self._waypoint[0] and self._may_skip()
+
+    def expect_waypoint(self, block: Block) -> None:
+        """Check a block that would be our head against the one that an invitation names. Raises InvalidBlock."""
+        if self._waypoint is not None and block.header.height == self._waypoint[0]:
+            _expect_named(block.hash, self._waypoint)
+
+    def _may_skip(self) -> bool:
+        context = self._context
         rules, members = context.head.rules, context.head.roster.active
         electors = min(rules.committee_size or members, members)
         if rules.fault_model.quorum(electors) <= rules.fault_model.faulty(members):
@@ -154,8 +175,13 @@ class LightJoining:
             walk.way.take(message.block)
             self._keep(walk)
         except Invalid:
-            self._leave()
-            raise
+            if self._waypoint is None or not walk.is_on_others or walk.way.trusted.height >= self._waypoint[0]:
+                self._leave()
+                raise
+            # Below the waypoint somebody else may have led to another past: this peer leads from the beginning.
+            self._trusted, self._path = None, []
+            self._line = {peer: walk.head, **self._line}
+            self._walk = None
         self._context.catch_up.goes_on(peer, self._context.now.ms)
         return self._go_on()
 
@@ -172,7 +198,10 @@ class LightJoining:
         # Peers have the states of a few heights alone: by now there may be a newer head.
         is_gone = walk.fetched_ms is not None and now_ms - walk.fetched_ms >= 2 * STALL_MS
         is_gone = is_gone and not self._context.contents.downloads.arrived(root)
-        if is_silent or is_gone or now_ms - walk.since_ms >= TURN_MS:
+        is_over = now_ms - walk.since_ms >= TURN_MS << self._patience
+        if is_over and self._context.contents.downloads.arrived(root):
+            self._patience = min(PATIENCE_MAX, self._patience + 1)
+        if is_silent or is_gone or is_over:
             self._leave()
         return self._go_on()
 
@@ -226,7 +255,7 @@ class LightJoining:
             height, passed = head.block.header.height, 0 if self._waypoint is None else self._waypoint[0]
             if trusted is not None and height >= max(context.head.height + 1, trusted.height, passed):
                 way = Bisection(context.genesis, trusted, self._next_stop(trusted, height), context.signatures)
-                self._walk = _Walk(head, context.now.ms, way)
+                self._walk = _Walk(head, context.now.ms, way, is_on_others=trusted is not self._start)
                 return self._walk
             del self._line[peer]
         return None
@@ -262,10 +291,12 @@ class LightJoining:
     def _keep(self, walk: _Walk) -> None:
         """Keep the blocks that the walk has verified. Raises InvalidBlock: they lead past the waypoint."""
         way, waypoint = walk.way, self._waypoint
-        if waypoint is not None and way.trusted.height == waypoint[0] and way.trusted.block_hash != waypoint[1]:
-            self._trusted, self._path = None, []  # another chain from somewhere below on
-            found = f"{way.trusted.block_hash.hex()} found at height {waypoint[0]}"
-            raise InvalidBlock("invitation", f"{found}, it names {waypoint[1].hex()}: another chain than the inviter's")
+        if waypoint is not None and way.trusted.height == waypoint[0]:
+            try:
+                _expect_named(way.trusted.block_hash, waypoint)
+            except InvalidBlock:
+                self._trusted, self._path = None, []  # another chain from somewhere below on
+                raise
         self._path += way.path[walk.taken :]
         walk.taken, self._trusted = len(way.path), way.trusted
 
@@ -332,6 +363,7 @@ class LightJoining:
         context.catch_up.delivered(walk.peer, walk.height, context.now.ms)
         context.fetch_knowledge(walk.peer)
         self._stop_walking()
+        self._patience = 0
         return True
 
     def _leave(self) -> None:
@@ -345,3 +377,10 @@ class LightJoining:
         if walk is not None:
             self._line.pop(walk.peer, None)
             self._context.contents.release(walk.head.block.header.state_root)
+
+
+def _expect_named(found: Hash, waypoint: Waypoint) -> None:
+    height, named = waypoint
+    if found != named:
+        words = f"{found.hex()} found at height {height}, it names {named.hex()}: another chain than the inviter's"
+        raise InvalidBlock("invitation", words)

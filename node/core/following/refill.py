@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedchain.chain.knowledge import EMPTY_ROOT, PART_SIZE_MAX
+from fedchain.chain.knowledge import EMPTY_ROOT
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -71,9 +71,7 @@ class Refill:
 
     def __init__(self, context: Context, *, is_wanted: bool) -> None:
         self._context, self._is_wanted = context, is_wanted
-        self._downloads = Downloads(
-            max(context.genesis.knowledge_size_max, PART_SIZE_MAX), spools=context.contents.spools
-        )
+        self._downloads = Downloads(context.contents.downloads.size_max, spools=context.contents.spools)
         self._missing: dict[Hash, _Missing] = {}  # in the order in which they are fetched
         self._later: deque[tuple[int, Hash, _Missing]] = deque()  # contents that no peer had, and when to ask again
         # All blocks between these two heights were examined.

@@ -2,11 +2,29 @@
 
 import pytest
 
+from fedchain.chain.storage.store import MemoryStore
+from fedchain.network.session import SESSION_SIZE
 from fedchain.node.core.attendance import Attendance
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Effect, Tell
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Listening
+from tests.support.chain.builders import SumRules, genesis, keys
 from tests.support.simulator.trivial import run_trivial, trivial_scenario
+
+
+@pytest.mark.parametrize(("said", "most"), [(0, 2**28), (2**29, 2**29)])
+def test_knowledge_as_large_as_the_method_leaves_it_is_fetched(said: int, most: int) -> None:
+    """A provider that sends more than a content may have is to blame, so no honest one may seem to."""
+
+    class LargeRules(SumRules):
+        def knowledge_size_max(self) -> int:
+            return said
+
+    document, (key, *_) = genesis(4), keys(4)
+    node = Node(document, key, Checks(document, LargeRules()), MemoryStore(), session=bytes(SESSION_SIZE))
+    assert node._context.contents.downloads.size_max == most
+    assert node._parts.refill._downloads.size_max == most
 
 
 @pytest.mark.parametrize("values", [{}, {"loss": 0.15, "replay": 0.1}, {"committee_size": 5, "degree": 4}])

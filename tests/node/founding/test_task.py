@@ -2,14 +2,16 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.parameters import PREFIX
@@ -18,6 +20,7 @@ from fedchain.learning.payload.codec import encode
 from fedchain.learning.round import OffChain, ReadPost, Round, Tensors
 from fedchain.node.founding.task import (
     LATER_FIELDS,
+    found_federation,
     learning_from_genesis,
     learning_to_genesis,
     round_phases,
@@ -25,8 +28,9 @@ from fedchain.node.founding.task import (
     rules_with,
     setup_phases,
 )
-from tests.support.chain.builders import genesis
+from tests.support.chain.builders import EASY_BITS, genesis, keys
 
+INFO = describe_model("digits-mlp")
 CONFIG = LearningConfig(method="dfpl", hyperparameters={"momentum": 0.5}, data_dir="somewhere", clients=4)
 
 
@@ -128,6 +132,17 @@ class Failing(BladeFl):
 
     def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         raise InvalidPayload("too large") if self.refuses else RuntimeError("boom")
+
+
+@pytest.mark.parametrize(("method", "fits"), [("blade-fl", True), ("fedadam", False)])
+def test_what_no_document_can_hold_is_refused_at_the_founding(method: str, *, fits: bool) -> None:
+    info = replace(INFO, parameters=(("fc.weight", (400_000_000,)),), trainable=frozenset({"fc.weight"}))
+    config = LearningConfig(method=method, dataset="own", shapes=info, clients=4)
+    members = [key.public_key for key in keys(4)]
+    with nullcontext() if fits else pytest.raises(ConfigurationError, match=r"fedadam leaves 48000.* bytes behind"):
+        found_federation(
+            config, Application(config), members, name="large", created_ms=1, version=3, initial_bits=EASY_BITS
+        )
 
 
 @pytest.mark.parametrize(("refuses", "expected"), [(False, MethodFailed), (True, InvalidPayload)])

@@ -60,3 +60,11 @@ def a_crowd(
 def newest_members(count: int = MEMBERS) -> list[PublicKey]:
     """Members at the head, the newest first: the node has none of their keys from the founding document."""
     return list(reversed(renewed()[0].state.member_set.members))[:count]
+
+
+@cache
+def another_past(count: int = 12) -> tuple[ChainBuilder, tuple[Block, ...]]:
+    """Blocks by somebody that has the keys of all founders, which are no members any more: certified, and no past."""
+    other = ChainBuilder(renewed()[0].genesis)
+    first = other.extend(posts=other.posts()[:-1])
+    return other, (first, *other.extend_many(count - 1))

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -19,19 +20,45 @@ from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import LIGHTS
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Final
+from fedchain.chain.vote import VoteKind
 from fedchain.cli.explorer_tables import render
 from fedchain.crypto.hashing import Hash
-from fedchain.network.messages import EvidenceMessage, FinalMessage, GetFinal, GetLight, LightMessage, Message
+from fedchain.network.downloads import Downloads
+from fedchain.network.messages import (
+    CandidateMessage,
+    EvidenceMessage,
+    FinalMessage,
+    GetContent,
+    GetFinal,
+    GetLight,
+    LightMessage,
+    Message,
+    VoteMessage,
+)
 from fedchain.node.core.effects import Refuse
+from fedchain.node.core.following import light_joining
 from fedchain.node.core.following.light_joining import LINE_MAX, LightJoining
 from fedchain.node.core.notices import HeadConflicts
 from tests.support.chain.builders import ChainBuilder, SumRules, keys
 from tests.support.chain.changes import living_genesis
+from tests.support.chain.light import light
 from tests.support.node.crowd import Answers, Crowd, invented_root
-from tests.support.node.renewed import HEIGHT, MEMBERS, NEWEST, STRANGER, a_crowd, newest_members, renewed
+from tests.support.node.renewed import (
+    HEIGHT,
+    MEMBERS,
+    NEWEST,
+    STRANGER,
+    a_crowd,
+    another_past,
+    newest_members,
+    renewed,
+)
 from tests.support.node.stage import Stage, published, refused, sent
 
 FAR = 10**6
+
+LAG_MAX = 4
+"""Blocks by which a node that takes part may be behind, whatever liars claim."""
 
 
 def joining_of(crowd: Crowd) -> LightJoining:
@@ -194,6 +221,29 @@ def _claim(height: int) -> tuple[int, Hash]:
     return height, invented_root(0)
 
 
+def test_heads_that_lead_nowhere_do_not_keep_a_node_from_the_blocks_next_to_its_own() -> None:
+    crowd, (honest, *liars) = a_crowd(follows=2), newest_members()
+    lie, begun_ms, lags = _liar(crowd, "endless"), crowd.stage.now_ms, []
+
+    def grown() -> int:
+        return min(HEIGHT, 3 + (crowd.stage.now_ms - begun_ms) // 2_000)
+
+    def look() -> bool:
+        lags.append(grown() - crowd.stage.node.head.height)
+        return crowd.is_at_head()
+
+    crowd.add(
+        honest,
+        lambda message: crowd.answer(crowd.blocks[: grown()], message),
+        lambda: (grown(), crowd.blocks[grown() - 1].hash),
+    )
+    for liar in liars:
+        crowd.add(liar, lambda message: ((600, item) for _, item in lie(message)), partial(_claim, FAR))
+    crowd.run(look, 60)
+    assert crowd.is_at_head()
+    assert max(lags) <= LAG_MAX
+
+
 def test_a_light_block_that_nobody_asked_for_is_refused_and_changes_nothing() -> None:
     crowd, peer = a_crowd(), newest_members()[0]
     top = crowd.light(crowd.blocks[-1])
@@ -302,7 +352,121 @@ def test_a_chain_without_the_block_that_an_invitation_names_is_refused() -> None
     assert all(words.startswith("invitation: ") and "another chain than the inviter's" in words for words in said)
 
 
+def _of_another_past(message: Message) -> Answers:
+    """The answers of somebody that has the founders' keys, as far as it goes."""
+    other, blocks = another_past()
+    if isinstance(message, GetFinal):
+        yield from ((0, FinalMessage(block, other.certificate(block))) for block in blocks[message.height - 1 :])
+    elif isinstance(message, GetLight) and message.low < len(blocks):
+        last = min(message.height, len(blocks))
+        yield 0, LightMessage(message.height, light(other, blocks[last - 1].hash))
+
+
+def test_the_next_peer_begins_anew_where_one_led_to_another_past_and_fell_silent() -> None:
+    place = 15
+    crowd, (liar, honest, *_) = a_crowd(waypoint=(place, renewed()[1][place - 1].hash)), newest_members()
+    others = {block.hash for block in another_past()[1]}
+
+    def lie(message: Message) -> Answers:
+        yield from [(0, crowd.final(crowd.blocks[-1]))] if isinstance(message, GetFinal) else _of_another_past(message)
+
+    crowd.add(liar, lie, lambda: (HEIGHT, crowd.blocks[-1].hash))
+    crowd.run(lambda: False, 12)
+    trusted = joining_of(crowd)._trusted
+    assert trusted is not None
+    assert trusted.block_hash in others, "it was led there"
+    crowd.add_honest(honest)
+    crowd.run(crowd.is_at_head, 60)
+    assert crowd.is_at_head()
+    assert honest not in crowd.refused()
+    assert others.isdisjoint(item.header.hash for item in crowd.stage.victim.store._lights.values())
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_another_past_is_not_followed_below_the_block_that_an_invitation_names(is_asked: bool) -> None:
+    place = 15
+    crowd, (liar, honest, *_) = a_crowd(waypoint=(place, renewed()[1][place - 1].hash)), newest_members()
+    other, blocks = another_past()
+    if is_asked:
+        crowd.add(liar, _of_another_past, lambda: (8, blocks[7].hash))
+    else:
+        first = blocks[0]
+        state = other.states[other.genesis.chain_id]
+        messages: list[Message] = [FinalMessage(first, other.certificate(first)), CandidateMessage(first)]
+        for kind in VoteKind:
+            messages += [VoteMessage(other.vote(key, first.hash, kind=kind)) for key in sorted(state.roster.electors)]
+        for message in messages:
+            crowd.send(liar, message)
+    crowd.run(lambda: False, 8)
+    assert crowd.stage.node.head.height == 0
+    crowd.add_honest(honest)
+    crowd.run(crowd.is_at_head, 60)
+    assert crowd.is_at_head()
+    assert honest not in crowd.refused()
+
+
+def test_where_blocks_are_followed_one_by_one_the_named_one_has_to_be_among_them() -> None:
+    chain = ChainBuilder(living_genesis(20, committee_size=7))
+    first, second = chain.extend_many(2)
+    stage = Stage(chain.genesis, number=STRANGER, is_heard=False, contributes=False)
+    stage.victim.waypoint = 2, invented_root(2)
+    stage.restart(is_heard=False)
+    stage.receive(FinalMessage(first, chain.certificate(first)))
+    assert stage.node.head.height == 1
+    assert refused(stage.receive(FinalMessage(second, chain.certificate(second)))) == ["InvalidBlock"]
+    assert refused(stage.receive(CandidateMessage(second))) == ["InvalidBlock"]
+    assert stage.node.head.height == 1
+
+
+def test_a_state_that_comes_slowly_gets_more_time_with_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = a_crowd()
+    monkeypatch.setattr(Downloads, "arrived", lambda self, content_hash: 1)
+    monkeypatch.setattr(light_joining, "TURN_MS", 1_500)
+
+    asked = Counter[int]()
+
+    def slow(message: Message) -> Answers:
+        walk = joining_of(crowd)._walk
+        if not isinstance(message, GetContent) or walk is None:
+            yield from crowd.answer(crowd.blocks, message)
+            return
+        asked[walk.since_ms] += 1
+        if asked[walk.since_ms] == 2:  # 3 s after its turn began
+            yield from crowd.answer(crowd.blocks, message)
+
+    crowd.add(newest_members()[0], slow, lambda: (HEIGHT, crowd.blocks[-1].hash))
+    crowd.run(crowd.is_at_head, 120)
+    assert crowd.is_at_head()
+
+
 # --- on disk
+
+
+@pytest.mark.parametrize("is_forged", [True, False])
+def test_a_path_that_was_altered_is_written_anew(tmp_path: Path, is_forged: bool) -> None:
+    """Otherwise no start would find its way to the head again, and the node would join anew each time."""
+    folder = tmp_path / "chain"
+    with Store.create(folder, renewed()[0].genesis, is_durable=False) as store:
+        crowd = a_crowd(store=store)
+        crowd.add_honest(newest_members()[0])
+        crowd.run(crowd.is_at_head, 30)
+        top = store.light_below(HEIGHT)
+    assert top is not None
+    data = replace(top, certificate=replace(top.certificate, votes=top.certificate.votes[:2])).encode()
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        if is_forged:
+            LIGHTS.insert(connection, (HEIGHT, data), replace=True)
+        else:
+            connection.execute("UPDATE lights SET data = ? WHERE height = ?", (data, HEIGHT))
+    with Store.open(folder) as store:
+        assert store.head() is None
+        crowd = a_crowd(store=store)
+        crowd.add_honest(newest_members()[0])
+        crowd.run(crowd.is_at_head, 30)
+        assert crowd.is_at_head()
+    with Store.open(folder) as store:
+        assert store.head() is not None
+        assert list(store.damage()) == []
 
 
 @pytest.mark.parametrize("follows", [0, 5])
