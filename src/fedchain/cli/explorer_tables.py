@@ -118,7 +118,7 @@ def _what_was_read(audit: ChainAudit) -> str:
 
 def _what_proves_it(audit: ChainAudit) -> str:
     """How the head follows from the founding document, where the members that certified it may be others by now."""
-    proof = f"{counted(audit.path_certificates, 'certificate')} from the founding document on prove the head"
+    proof = f"the head is proven by {counted(audit.path_certificates, 'certificate')} from the founding document on"
     if audit.base == 1:
         return proof
     return f"{proof}; blocks below height {audit.base} are not held, and that block's hash stands in the ones above"

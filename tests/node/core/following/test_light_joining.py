@@ -490,7 +490,7 @@ def test_a_node_that_joined_goes_on_from_its_folder(tmp_path: Path, follows: int
         assert (report.is_valid, report.base, report.height) == (True, HEIGHT, HEIGHT)
         assert 0 < report.path_certificates < HEIGHT
         said = " ".join(map(str, render(report, store.genesis)))
-        assert f"{report.path_certificates} certificates from the founding document on prove the head" in said
+        assert f"the head is proven by {report.path_certificates} certificates from the founding document on" in said
         assert f"blocks below height {HEIGHT} are not held" in said
     assert path[-1] == HEIGHT
     forged = replace(top, certificate=replace(top.certificate, votes=top.certificate.votes[:2]))
