@@ -152,18 +152,25 @@ def seed_of_contributors(genesis: Genesis, round_number: int, round_seed: Hash) 
 
 
 def draw(
-    members: tuple[PublicKey, ...], count: int, seed: bytes, places: Mapping[PublicKey, int] | None = None
+    members: tuple[PublicKey, ...],
+    count: int,
+    seed: bytes,
+    places: Mapping[PublicKey, int] | None = None,
+    *,
+    is_claim: bool = False,
 ) -> frozenset[PublicKey]:
     """``count`` of ``members``, drawn by ``seed`` so that anybody can verify the draw; 0 draws all.
 
     Where keys may be replaced, ``places`` draw in their stead: otherwise a member could look for a key that is drawn.
+    If the members are no more than a stranger's claim, the draw is not remembered: it could invent large sets for ever.
     """
     if not 0 < count < len(members):
-        return _all(members)
+        return frozenset(members) if is_claim else _all(members)
     if places is None:
         return frozenset(_draw(members, count, seed))
     named = {places[member].to_bytes(NUMBER_SIZE, "big"): member for member in members}
-    return frozenset(named[name] for name in _draw(tuple(named), count, seed))
+    drawn = _drawn if is_claim else _draw
+    return frozenset(named[name] for name in drawn(tuple(named), count, seed))
 
 
 def _contributors(
@@ -212,6 +219,10 @@ def _aggregator(
 @lru_cache(maxsize=2048)
 def _draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> tuple[PublicKey, ...]:
     """Cached, since each member is hashed; a state is read more than once, and in a simulation by many peers."""
+    return _drawn(members, count, seed)
+
+
+def _drawn(members: tuple[PublicKey, ...], count: int, seed: bytes) -> tuple[PublicKey, ...]:
     return tuple(member for _, member in nsmallest(count, ((sha256(seed + member), member) for member in members)))
 
 

@@ -75,5 +75,5 @@ def named_by_header(genesis: Genesis, block: LightBlock, below: Header | None) -
     assert members is not None  # or its root would be another one
     keys, places = members.members, dict(zip(members.members, members.places, strict=True))
     size = genesis.committee_size if members.committee_size is None else members.committee_size
-    electors = draw(keys, size, seed_of_electors(genesis, header.height, parent), places)
+    electors = draw(keys, size, seed_of_electors(genesis, header.height, parent), places, is_claim=True)
     return Electorate(keys, frozenset(), electors, genesis.fault_model.faulty(len(keys)))

@@ -176,7 +176,8 @@ class Reception:
         return _advance_if(counts and not self._parts.attendance.waits_for_more())
 
     def _on_candidate(self, peer: PublicKey, message: CandidateMessage) -> Follows:
-        self._parts.catching_up.expect_followed(message.block)
+        if self._parts.catching_up.has_waypoint:
+            self._parts.catching_up.expect_followed(message.block)
         self._parts.blocks.on_candidate(peer, message.block)
         return Follows.ADVANCE
 

@@ -29,6 +29,10 @@ LIBP2P_VERSION = "0.8.1"
 FILES_BESIDE_CONNECTIONS = 128
 """Descriptors for everything except connections: the store, the workers' pipes, the event loop, libraries."""
 
+MAPPED_PER_MEMBER = 12
+"""Descriptors for each member's large posts, which are read in place from files: those of the blocks in memory, of the
+open phase and of the next one, and late ones."""
+
 OWN_NAMES = (
     *(CHAIN_FOLDER, TRAINING_FILE, ADDRESS_FILE, BAN_FILE),
     *(TIMELINE_FILE, LOG_FILE, SOCKET, KEY_FILE),
@@ -106,7 +110,8 @@ def check_signatures() -> None:
 def raise_file_limit(members: int = 0) -> None:
     """Raise this process's limit of open files to a node's needs; raises NodeConfigError if the system does not let it.
 
-    A node that runs out of descriptors drops connections and cannot open its own files.
+    A node that runs out of descriptors drops connections and cannot open its own files. Those for large posts, which
+    most federations do not have, are taken as far as the system lets it.
 
     Args:
         members: of the federation, each of which may be connected; 0: they are not known yet, and taken for few.
@@ -115,12 +120,14 @@ def raise_file_limit(members: int = 0) -> None:
 
     limits = Limits()
     needed = max(limits.connections_max, members) + limits.handshakes_max + FILES_BESIDE_CONNECTIONS
+    wanted = needed + MAPPED_PER_MEMBER * members
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise NodeConfigError(f"{hard} files may be open at a time, a node needs {needed}; raise the limit: ulimit -n")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def check_listen(listen: str) -> None:

@@ -104,10 +104,15 @@ class TrainingWorker:
         Asked again, also after a restart, a member that contributed gives the same contribution.
 
         Raises:
-            WorkerFailed: training itself failed, or the process died of it every time.
+            WorkerFailed: training itself failed, the process died of it every time, or its answer cannot be read.
         """
         kind, *answer = await self._ask(_order(question))
-        return NothingToPost(*answer) if kind == "refused" else read_answer(answer)
+        if kind == "refused":
+            return NothingToPost(*answer)
+        try:
+            return read_answer(answer)
+        except PipeBroken as error:
+            raise WorkerFailed(str(error)) from None
 
     async def foresee(self, question: Question) -> None:
         """Have the process begin with what may be its next question, if it runs; it is asked first for anything else.

@@ -43,7 +43,7 @@ BARE = (
         (("cross-site", "bare"), BARE),
         (("evaluate", "dfpl", "--file", "dfpl/metrics.jsonl"), "dfpl/metrics.jsonl is no safetensors file"),
         (("evaluate", "dfpl", "--file", "none"), "none cannot be read: No such file or directory"),
-        (("evaluate", "dfpl", "--file", "odd"), "fc1.weight of the model: (64, 64) expected, as member 0's model has"),
+        (("evaluate", "dfpl", "--file", "odd"), "member 0's model: fc1.weight: (64, 64) expected, as the model has it"),
         (("evaluate", "dfpl", "--file", "odd", "--aggregate"), "leave out --aggregate and --round"),
         (("evaluate", "empty", "--member", "0"), "holds no local model: its member has not trained yet"),
         (("evaluate", "damaged", "--member", "0"), "training.msgpack cannot be read"),

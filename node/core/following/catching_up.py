@@ -54,6 +54,8 @@ class CatchingUp:
         self._joining: Joining | LightJoining = Joining(context, blocks, is_silent)
         if context.genesis.version >= CHANGES_VERSION:
             self._joining = LightJoining(context, blocks, Proving(context), waypoint)
+        self.has_waypoint = waypoint is not None and isinstance(self._joining, LightJoining)
+        """Whether an invitation names a block, so that :meth:`expect_followed` has something to look at."""
         self._ahead = FinalsAhead(context)
         self._replay = Replay(context, blocks, self._ahead)
 

@@ -5,8 +5,9 @@ from functools import cache
 
 import pytest
 
+from fedchain.chain import roster
 from fedchain.chain.certificate import certify
-from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, OutOfWindow, UnknownParent
+from fedchain.chain.exceptions import Invalid, InvalidBlock, InvalidCertificate, OutOfWindow, UnknownParent
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.light.bisection import ConflictingBlocks, bisect, compare
 from fedchain.chain.light.light_block import LightBlock
@@ -128,6 +129,20 @@ def test_committees_are_drawn_from_the_set_by_their_height(committee: int) -> No
 
 
 # --- lies
+
+
+@pytest.mark.parametrize("committee", [0, 7])
+def test_a_set_that_somebody_claims_is_not_remembered(committee: int) -> None:
+    """Otherwise a stranger that invents large ones could fill the memory."""
+    block = at(5)
+    assert block.below is not None
+    invented = MemberSet(tuple(key.public_key for key in keys(50)), tuple(range(50)), committee)
+    below = replace(block.below, members_root=invented.root)
+    forged = replace(block, header=replace(block.header, parent_hash=below.hash), below=below, members=invented)
+    held = [kept.cache_info().misses for kept in (roster._draw, roster._all)]
+    with pytest.raises((Invalid, UnknownParent)):
+        verify_skipping(CHAIN.genesis, BEGIN, forged, is_valid_signature)
+    assert [kept.cache_info().misses for kept in (roster._draw, roster._all)] == held
 
 
 def test_a_forged_set_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Large contents lie in files beside the database."""
 
+import errno
 import shutil
 import tracemalloc
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import pytest
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
-from fedchain.files.spool import SpoolFolder, path_of, write_pieces
+from fedchain.files.spool import SpoolFolder, map_file, path_of, write_pieces
 from tests.support.chain.contents import LARGE, content
 from tests.support.chain.stored import (
     GENESIS,
@@ -135,3 +136,22 @@ def test_a_large_content_that_was_put_together_is_moved_and_read_in_place(
         file_of(folder, LARGE).write_bytes(LARGE[:-1] + b"!")
         assert store.content(sha256(LARGE)) is None
         assert "hashes to" in caplog.text
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_that_somebody_else_has_gets_a_second_name_or_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "the file system has no second names", str(target))
+
+    if not has_links:
+        monkeypatch.setattr("fedchain.files.spool.os.link", refuse)
+    other, folder = tmp_path / "other", tmp_path / "chain"
+    other.write_bytes(LARGE)
+    with Store.create(folder, GENESIS) as store:
+        store.append([content(map_file(other, sha256(LARGE)))])
+    assert file_of(folder, LARGE).samefile(other) == has_links
+    other.unlink()
+    with Store.open(folder) as store:
+        assert store.content(sha256(LARGE)) == LARGE

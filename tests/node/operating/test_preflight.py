@@ -22,7 +22,14 @@ from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import ADDRESS_FILE, BAN_FILE, CHAIN_FOLDER, DATABASE, SOCKET, TRAINING_FILE
 from fedchain.network.limits import Limits
 from fedchain.node.config import NodeConfig, NodeConfigError
-from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
+from fedchain.node.operating.preflight import (
+    FILES_BESIDE_CONNECTIONS,
+    LIBP2P_VERSION,
+    MAPPED_PER_MEMBER,
+    OWN_NAMES,
+    check,
+    secure_folder,
+)
 from fedchain.node.operating.status import answer_status
 from tests.support.chain.builders import genesis
 from tests.support.node.shell import on_trio, until
@@ -147,17 +154,19 @@ def test_the_limit_of_open_files_is_raised_or_both_numbers_are_told(
     assert python(code) == said
 
 
-def test_a_large_federation_needs_a_file_for_each_member() -> None:
-    needed = 2_000 + Limits().handshakes_max + FILES_BESIDE_CONNECTIONS
+@pytest.mark.parametrize("beside", [0, 100, MAPPED_PER_MEMBER * 500])
+def test_a_large_federation_needs_a_file_for_each_member_and_takes_some_for_each_large_post(beside: int) -> None:
+    needed = 500 + Limits().handshakes_max + FILES_BESIDE_CONNECTIONS
+    hard = needed + beside + (beside > 100)
     code = (
         "import resource; from fedchain.node.operating.preflight import raise_file_limit\n"
-        f"resource.setrlimit(resource.RLIMIT_NOFILE, (64, {needed}))\n"
-        "raise_file_limit(2_000)\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))\n"
+        "raise_file_limit(500)\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < needed:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
         pytest.skip("this machine's own limit is lower")
-    assert python(code) == f"({needed}, {needed})"
+    assert python(code) == f"({needed + beside}, {hard})"
 
 
 def python(code: str) -> str:

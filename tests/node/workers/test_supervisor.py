@@ -205,6 +205,17 @@ async def test_a_process_that_dies_ahead_of_a_question_answers_it_all_the_same(t
     assert [answer, again] == [learner.contribute(1, "update", number, b"") for number in (1, 2)]
 
 
+def test_an_answer_whose_file_cannot_be_read_is_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(worker: TrainingWorker, request: object) -> list[Any]:
+        return ["done", [str(tmp_path / "gone"), bytes(32)], 1, "{}"]
+
+    monkeypatch.setattr(TrainingWorker, "_ask", answer)
+    with pytest.raises(WorkerFailed, match="gone was handed over, but cannot be read"):
+        anyio.run(TrainingWorker(tmp_path / "genesis", tmp_path, 1).ask, Question(1, "update", 1, b""), backend="trio")
+
+
 def contributed(answer: Answer) -> Contribution:
     assert isinstance(answer, Contribution)
     return answer
