@@ -38,6 +38,9 @@ _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(Learn
 CHAIN_KEEPER = 0
 """Number of the peer that a run keeps the chain of."""
 
+LATER = ("admission", "sponsors", "away_after", "patience_percent", "late_rounds", "changes", "churn")
+"""Settings that federations of version 2 do not have."""
+
 NAME = r"\w[\w .+-]{0,63}"
 """Pattern of a scenario's name, which its run folder has, too."""
 
@@ -183,15 +186,21 @@ class Scenario(Consensus):
         named = [number for traitors in self.adversaries for number in traitors.peers]
         if len(set(named)) < len(named) or len(named) >= members:
             raise ScenarioError(f"adversaries names {len(named)} of {members} peers; each once, and not all")
+        self._validate_version()
         self._validate_changes()
+
+    def _validate_version(self) -> None:
+        if self.version >= CHANGES_VERSION:
+            return
+        for item in fields(self):
+            if item.name in LATER and getattr(self, item.name) != item.default:
+                raise ScenarioError(f"version is {self.version}, {item.name} begins with version {CHANGES_VERSION}")
 
     def _validate_changes(self) -> None:
         if self.churn:
             self._validate_churn()
         if not self.all_changes:
             return
-        if self.version < CHANGES_VERSION:
-            raise ScenarioError(f"version is {self.version}: changes begin with version {CHANGES_VERSION}")
         if self.idle_sleep or self.degree:
             raise ScenarioError("changes need every peer connected to all others: no degree, no idle_sleep")
         for place, row in enumerate(self.changes):
