@@ -24,6 +24,7 @@ PROTOCOL = {
     "rounds": 3,
     "committee_size": 32,
     "proof_function": "sha256d",
+    "version": 2,
 }
 """Many peers that are all awake, and learn nothing."""
 
@@ -34,6 +35,7 @@ IDLE = {
     "committee_size": 10,
     "idle_sleep": True,
     "proof_function": "sha256d",
+    "version": 2,
 }
 """As many, of which only those that are drawn in a round are awake."""
 

@@ -32,6 +32,7 @@ LOGISTIC = {
     "committee_size": 10,
     "idle_sleep": True,
     "proof_function": "sha256d",
+    "version": 2,
     **UNMEASURED,
 }
 """Small models, of clients that are drawn from many; the others sleep."""
