@@ -4,6 +4,7 @@ Node, audit and the simulator's checker call it; nothing else turns a state into
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block, Header
@@ -24,6 +25,9 @@ from fedchain.chain.validation import (
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import SignatureCheck
+
+DRAFTS_MAX = 8
+"""Most drafts that are remembered with the root of the members behind: peers of a simulation mine the same."""
 
 
 def judge_block(
@@ -60,7 +64,33 @@ def naming_members(genesis: Genesis, state: State, draft: Block) -> Header:
     """
     if genesis.version < CHANGES_VERSION:
         return draft.header
-    return replace(draft.header, members_root=apply_block(genesis, state, draft).member_set.root)
+    return replace(draft.header, members_root=_root_behind(_Draft(genesis, state, draft)))
+
+
+class _Draft:
+    """A draft on a state. It equals one of another miner that holds the same.
+
+    Its header says no more about the members behind it: the miner moves weights alone, which no set has, and knowledge
+    and difficulty no member. The block that comes of it is applied by all that judge it.
+    """
+
+    __slots__ = ("block", "genesis", "key", "state")
+
+    def __init__(self, genesis: Genesis, state: State, block: Block) -> None:
+        self.genesis, self.state, self.block = genesis, state, block
+        header, body = block.header, (block.transactions, block.certificate, block.evidence, block.changes)
+        self.key = (genesis.chain_id, state.root, header.height, header.round, header.phase, *body)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Draft) and self.key == other.key
+
+
+@lru_cache(maxsize=DRAFTS_MAX)
+def _root_behind(draft: _Draft) -> Hash:
+    return apply_block(draft.genesis, draft.state, draft.block).member_set.root
 
 
 def judge_final(

@@ -1,9 +1,11 @@
 """A header names the members that decide the next height, and a block whose header names others is refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding
 from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.state import genesis_state
@@ -36,6 +38,19 @@ def test_a_block_whose_header_names_others_is_refused(lie: bytes) -> None:
     forged = chain.remake(chain.extend(), members_root=lie)
     with pytest.raises(InvalidBlock, match=f"^members root: {lie.hex()} found, {chain.state.member_set.root.hex()}"):
         judge_block(chain.genesis, below, forged, None, is_valid_signature)
+
+
+def test_a_draft_names_the_same_members_whoever_mines_it_and_others_for_other_contents() -> None:
+    chain = living(5)
+    chain.extend(changes=[own(chain, 0)])
+    state, block = chain.state, chain.extend()
+    for key in KEYS:
+        draft = replace(block, header=replace(block.header, miner=key, bits=1, nonce=7))
+        found = naming_members(chain.genesis, state, draft).members_root
+        assert found == apply_block(chain.genesis, state, draft).member_set.root == block.header.members_root
+    crime = double_vote(keys(5)[4], chain.genesis, 1)
+    other = replace(block, evidence=(crime,))
+    assert naming_members(chain.genesis, state, other).members_root != block.header.members_root
 
 
 def test_headers_before_version_3_name_nobody() -> None:
