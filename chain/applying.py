@@ -28,7 +28,7 @@ from fedchain.chain.state import (
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 
-APPLIED_MAX = 8
+APPLIED_MAX = 16
 """Most states that are remembered with the block that led to each."""
 
 
