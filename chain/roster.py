@@ -33,6 +33,8 @@ class Roster:
     """Convicted members, which may not vote, post or mine any more."""
     absent: frozenset[PublicKey]
     """Members that do not count: they are still coming, away, or gone for good."""
+    counting: tuple[PublicKey, ...]
+    """All others that were not convicted, by seat: they may vote, post and mine."""
     gone: frozenset[PublicKey]
     """Those of them that are gone for good since an earlier round; until then they learn that they are."""
     contributors: frozenset[PublicKey]
@@ -50,6 +52,10 @@ class Roster:
     """Those of them whose statements convict nobody: the others took it that they were lost or stolen."""
     seats: Mapping[PublicKey, int] = field(compare=False, repr=False)
     """Seat of each member, by the key that it has and by the one that was replaced."""
+    _counting: frozenset[PublicKey] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_counting", _all(self.counting))
 
     def __len__(self) -> int:
         return len(self.members)
@@ -72,12 +78,11 @@ class Roster:
     @property
     def active(self) -> int:
         """Number of members that may vote, post and mine."""
-        return len(self) - len(self.absent | self.culprits)
+        return len(self.counting)
 
     def is_active(self, member: PublicKey) -> bool:
         """Whether ``member`` is a member that counts and was not convicted."""
-        is_counted = member in self.seats and member not in self.culprits and member not in self.absent
-        return is_counted and member not in self.successors
+        return member in self._counting
 
     def current(self, key: PublicKey) -> PublicKey:
         """The key that a member has now, given that one or the one that was replaced."""
@@ -143,6 +148,7 @@ def draw_roster(
         rule=genesis.aggregator,
         culprits=culprits,
         absent=absent,
+        counting=active,
         gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
         contributors=_contributors(genesis, active, (aggregator, dataless), (*phase, contributors_seed), places),
         electors=draw(active, genesis.committee_size, electors_seed, places),
