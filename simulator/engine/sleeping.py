@@ -55,7 +55,7 @@ class Shifts:
     def foresee(self, first: SimulatedPeer, state: State) -> None:
         """``first`` expects the vote to lead to a state: have those train for it that it draws and that sleep still.
 
-        No machine could do so that does not run. What they compute, and when they have it in virtual time, is the same.
+        No machine that is off could do so; they compute the same, and have it at the same virtual time.
         """
         knowledge = None if first.node is None else first.node.content(state.knowledge_root)
         if knowledge is None:
