@@ -34,7 +34,8 @@ from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
 from fedchain.node.core.parts import Conduct
-from tests.support.chain.builders import CREATED_MS, SumRules, genesis
+from tests.support.chain.builders import CREATED_MS, SumRules, double_vote, genesis
+from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent
 
 FAR = 20
@@ -614,3 +615,24 @@ def test_a_peer_that_cuts_its_answers_short_slows_no_backfill_for_long() -> None
         _answer(stage, peer, question, blocks)
     assert counts[:4] == [2, 4, 8, 3], "as many more as fit"
     assert liar not in asked[:2]
+
+
+def test_convicted_members_confirm_no_height() -> None:
+    """Two of seven are convicted. One of the five that stayed may lie, so two claims would be enough."""
+    stage = Stage(living_genesis(7))
+    liars = stage.others[:2]
+    crimes = [double_vote(stage.chain.key(liar), stage.genesis, 1) for liar in liars]
+    for evidence in (crimes, ()):
+        stage.final(stage.block(evidence=evidence, miner=stage.chain.key(stage.others[2])))
+    assert stage.node.head.roster.active == 5
+    for liar in liars:
+        stage.receive(stage.status(height=10**6, head_hash=bytes(32)), liar)
+    assert stage.node.catching_up_to() == 0, "the operator would be told so for ever"
+    stage.receive(stage.status(height=FAR, head_hash=bytes(32)), stage.others[2])
+    assert stage.node.catching_up_to() == 0
+    stage.receive(stage.status(height=FAR, head_hash=bytes(32)), stage.others[3])
+    assert stage.node.catching_up_to() == FAR
+    stage.restart()
+    for liar in liars:
+        stage.receive(stage.status(height=10**6, head_hash=bytes(32)), liar)
+    assert stage.node.catching_up_to() == 0
