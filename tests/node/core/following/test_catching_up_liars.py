@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import CHANGES_MAX
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_final
@@ -34,8 +35,8 @@ from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
 from fedchain.node.core.parts import Conduct
-from tests.support.chain.builders import CREATED_MS, SumRules, double_vote, genesis
-from tests.support.chain.changes import living_genesis
+from tests.support.chain.builders import CREATED_MS, SumRules, double_vote, genesis, keys
+from tests.support.chain.changes import joining, living_genesis
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent
 
 FAR = 20
@@ -237,6 +238,23 @@ def test_a_block_ahead_that_no_federation_could_make_is_not_kept() -> None:
         )[number]
         assert refused(stage.receive(FinalMessage(huge, votes), stage.others[HOG])) == ["InvalidBlock"]
         assert not any(stage.node._parts.catching_up._ahead._kept.values())
+
+
+@pytest.mark.parametrize("count", [CHANGES_MAX + 1, 1])
+def test_a_block_ahead_with_more_changes_or_approvals_than_members_make_is_not_kept(count: int) -> None:
+    stage = Stage(living_genesis(4))
+    blocks = _chain(stage, height=3)
+    _claim(stage, HOG, blocks[-1])
+    change = joining(stage.chain, 5)
+    if count == 1:
+        known = 4 + CHANGES_MAX  # the block between may have let members join
+        approvals = (replace(change.approvals[0], approver=key.public_key) for key in keys(known + 1))
+        change = replace(change, approvals=tuple(approvals))
+    huge = replace(blocks[1], changes=(change,) * count)
+    assert refused(stage.receive(FinalMessage(huge, stage.certificate(blocks[1])), stage.others[HOG])) == [
+        "InvalidBlock"
+    ]
+    assert not any(stage.node._parts.catching_up._ahead._kept.values())
 
 
 def test_who_is_behind_is_told_at_once_and_once_a_second() -> None:
