@@ -115,7 +115,8 @@ class State:
             return None
         round_number, phase, sender = post
         found = next((item for item in self.owed if (item.round, item.phase) == (round_number, phase)), None)
-        return found if found is not None and self.roster.seats.get(sender, -1) in found else None
+        seat = self.roster.seats.get(sender)
+        return found if found is not None and seat is not None and seat in found else None
 
     @property
     def knowledge_roots(self) -> frozenset[Hash]:
