@@ -38,7 +38,7 @@ def test_a_contribution_says_whom_its_bytes_are_for(config: LearningConfig) -> N
 
 
 def test_a_member_beyond_the_parts_of_the_data_lists_none(config: LearningConfig) -> None:
-    """What a phase leaves behind has no room for its place: one post of it would be everybody's failure."""
+    """There is no room for its place in what a phase leaves behind: one post of it would be everybody's failure."""
     players = Players(config)
     (payload, *_), more = players.play("show", 0, range(3)), [bytes([number]) * 32 for number in (8, 9)]
     occasion = OffChain("show", 0, [*MEMBERS, *more])

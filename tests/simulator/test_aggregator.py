@@ -140,14 +140,11 @@ def test_where_members_change_a_silent_one_is_followed(peers: int, stays: bool) 
 
 
 def test_a_dedicated_one_that_dies_is_followed_by_a_client_and_has_its_role_again_by_amendment() -> None:
-    faults = tuple(
-        Fault(at_s=at_s, kind=kind, peers=(number,))
-        for number, kind, at_s in (
-            (5, "crash", 0.5),
-            (5, "restart", 80.0),
-            (0, "kill", 100.0),  # the one that follows comes back into its role
-            (0, "restart", 103.0),
-        )
+    faults = (
+        Fault(at_s=0.5, kind="crash", peers=(5,)),
+        Fault(at_s=80.0, kind="restart", peers=(5,)),
+        Fault(at_s=100.0, kind="kill", peers=(0,)),  # the one that follows comes back into its role
+        Fault(at_s=103.0, kind="restart", peers=(0,)),
     )
     back = MemberChange(round=5, kind="back", peers=(5,))
     handed = MemberChange(round=8, kind="amend", values={"aggregator": 5})
