@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedchain.chain.block import Block
 from fedchain.chain.exceptions import (
     NotFound,
 )
@@ -15,6 +16,9 @@ from tests.support.chain.changes import approved, living_genesis
 
 HEIGHT = 9
 """Blocks of a chain, unless a test says otherwise."""
+
+CHANGING_MEMBERS, STRANGERS = 20, 2
+"""Members of a long chain, and keys beside theirs and the newcomers'."""
 
 
 def light(chain: ChainBuilder, block_hash: Hash, *, with_proof: bool = True) -> LightBlock:
@@ -68,6 +72,24 @@ def renewed_chain(rounds: int, count: int = 20, churn: int = 5) -> ChainBuilder:
         chain.extend(changes=changes)
     chain.extend_many(2)
     return chain
+
+
+def changing_chain(blocks: int, every: int) -> tuple[ChainBuilder, tuple[Block, ...]]:
+    """A chain of 20 members in which one leaves and one comes in each ``every`` rounds, and its blocks."""
+    newcomers = blocks // every
+    document = living_genesis(CHANGING_MEMBERS, admission=Admission.SPONSORS, sponsors=1, name="long")
+    people = keys(CHANGING_MEMBERS + newcomers)
+    chain, made = ChainBuilder(document, newcomers=newcomers + STRANGERS), list[Block]()
+    for number in range(blocks):
+        changes = []
+        if number % every == 0 and number // every < newcomers:
+            seat = number // every
+            left = people[seat], document.chain_id, ChangeKind.LEAVE
+            changes.append(sign_change(*left, sequence=chain.state.records[seat].sequence, until=blocks + 1))
+            come = sign_change(people[CHANGING_MEMBERS + seat], document.chain_id, ChangeKind.JOIN, until=blocks + 1)
+            changes.append(approved(chain, come))
+        made.append(chain.extend(changes=changes))
+    return chain, tuple(made)
 
 
 def convicting_chain(**overrides: Any) -> ChainBuilder:
