@@ -11,15 +11,19 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Response, sync_playwright
+from playwright.sync_api import Request, sync_playwright
 
+from fedchain.chain.block import Block
+from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.storage.sqlite import Store
 from tests.bench.web import load_text, served
+from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.explored import write
-from tests.support.chain.light import CHANGING_MEMBERS, changing_chain
+from tests.support.chain.light import CHANGING_MEMBERS, changing_chain, light
 from tests.support.web.chromium import CHROMIUM, FLAGS
 
 SECONDS_MAX = 60.0
@@ -41,18 +45,25 @@ class Opened:
     """The verdict."""
 
 
+def kept(chain: ChainBuilder, blocks: Sequence[Block]) -> list[LightBlock]:
+    """The light blocks that a node keeps: of each first height that another set decides."""
+    roots = [chain.states[block.header.parent_hash].member_set.root for block in blocks]
+    pairs = zip(blocks[1:], roots, roots[1:], strict=False)
+    return [light(chain, block.hash) for block, before, root in pairs if before != root]
+
+
 def open_page(address: str) -> Opened:
     """Open a page in a new browser, and wait for its verdict."""
     answers = list[int]()
 
-    def note(response: Response) -> None:
-        if "/light/" in response.url:
+    def note(request: Request) -> None:
+        if "/light/" in request.url and (response := request.response()) is not None:
             answers.append(len(response.body()))
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
         page = browser.new_page()
-        page.on("requestfinished", lambda request: note(request.response()))
+        page.on("requestfinished", note)
         begun_s = time.perf_counter()
         page.goto(address, wait_until="domcontentloaded")
         shown_s = time.perf_counter() - begun_s
@@ -74,10 +85,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)) / f"{options.blocks}-{options.every}"
         if not folder.exists():
-            chain, _ = changing_chain(options.blocks, options.every)
+            chain, blocks = changing_chain(options.blocks, options.every)
             unfinished = folder.with_suffix(".part")
             with Store.create(unfinished / "chain", chain.genesis) as store:
                 write(store, chain)
+                store.append(kept(chain, blocks))
             unfinished.rename(folder)
         times, is_verified = list[float](), True
         for _ in range(options.runs):

@@ -8,6 +8,7 @@ from fedchain.chain.exceptions import (
     NotFound,
 )
 from fedchain.chain.genesis import Admission
+from fedchain.chain.light.bisection import Gap
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import ChangeKind, sign_change
 from fedchain.crypto.hashing import Hash
@@ -40,7 +41,7 @@ class Server:
     asked: list[int] = field(default_factory=list)
     lies: dict[int, LightBlock] = field(default_factory=dict)
 
-    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
+    def light_block(self, height: int, *, with_proof: bool, gap: Gap | None = None) -> LightBlock:
         self.asked.append(height)
         if height in self.lies:
             return self.lies[height]
