@@ -52,9 +52,7 @@ def held_light_block(genesis: Genesis, height: int, final: Proven, kept: Kept) -
     return LightBlock(genesis.chain_id, found[0].header, found[1], members=members, below=parent)
 
 
-def light_block_between(
-    genesis: Genesis, height: int, gap: Gap, final: Proven, kept: Kept
-) -> LightBlock | None:
+def light_block_between(genesis: Genesis, height: int, gap: Gap, final: Proven, kept: Kept) -> LightBlock | None:
     """The light block of a height, or else the nearest one that is kept in a gap, those below first.
 
     None: there is none. A peer that came to a head by a light path has that path, and no other block below its head at

@@ -92,7 +92,10 @@ def main() -> None:
     options = parser.parse_args()
     begun_s = time.process_time()
     chain, blocks = changing_chain(options.blocks, options.every)
-    print(f"built {options.blocks:,} blocks of {CHANGING_MEMBERS} members in {time.process_time() - begun_s:.0f} s", flush=True)
+    print(
+        f"built {options.blocks:,} blocks of {CHANGING_MEMBERS} members in {time.process_time() - begun_s:.0f} s",
+        flush=True,
+    )
     member = followed(chain, blocks)
     kept: Callable[[], int] = lambda: len(member.victim.store._lights)  # noqa: E731
     print(f"a member that followed keeps {kept()} light blocks", flush=True)

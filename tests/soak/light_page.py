@@ -2,7 +2,7 @@
 
 One member leaves and one comes in every tenth round of a chain of 20 members. An explorer of its own process serves it;
 Chromium opens the page of the last block, and follows the certificates from the founders to it with WebCrypto. Each run
-is a new browser, which has nothing of an earlier one. What is counted is the time from the navigation to the verdict.
+is a new browser, which has nothing of an earlier one. The time runs from the navigation to the verdict.
 """
 
 import argparse

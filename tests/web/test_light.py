@@ -91,7 +91,7 @@ def test_members_that_change_are_followed_and_a_set_before_the_change_is_refused
 
 
 def test_a_node_that_joined_serves_the_blocks_that_led_it_to_its_head(tmp_path: Path) -> None:
-    """Of the blocks below its head it has no others at first."""
+    """It has no others of the blocks below its head at first."""
     chain = renewed_chain(6, 8, 2)
     with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
         between = write_joined(store, chain)[:-1]

@@ -134,7 +134,9 @@ def test_the_way_is_found_over_the_blocks_that_led_a_node_to_its_head(tmp_path: 
     with served(tmp_path, lambda document: FakeRules()) as address:
         page.goto(f"{address}/joined/block/8")
         expect(line(page)).to_have_class("card verdict good")
-        expect(line(page)).to_contain_text(f"{len(between)} blocks between the founders and these electors were checked")
+        expect(line(page)).to_contain_text(
+            f"{len(between)} blocks between the founders and these electors were checked"
+        )
 
 
 def test_the_line_stays_when_the_page_is_brought_up_to_date(

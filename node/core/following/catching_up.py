@@ -202,7 +202,7 @@ class CatchingUp:
         return None if self._replays else self._joining.unconfirmed()
 
     def conflict(self) -> HeadConflicts | None:
-        """Two certified blocks of one height, so that no chain is gone on with; None if there are none, or we replay."""
+        """Two certified blocks of one height: no chain is gone on with; None if there are none, or we replay."""
         return None if self._replays else self._joining.conflict
 
     def contents_wanted(self) -> set[Hash]:

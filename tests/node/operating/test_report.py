@@ -1,4 +1,4 @@
-"""What a node's status says of two certified heads; the rest is tested where it arises."""
+"""Two certified heads in a node's status; the rest is tested where it arises."""
 
 import json
 from types import SimpleNamespace

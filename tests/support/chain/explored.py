@@ -51,10 +51,10 @@ class FakeRules(SumRules):
             raise ValueError(f"{len(knowledge)} bytes are not a sum")
         return self.found
 
-    def safetensors(self, knowledge: bytes) -> bytes:
+    def safetensors(self, knowledge: bytes) -> Iterator[bytes | memoryview]:
         if len(knowledge) != 64:
             raise ValueError(f"{len(knowledge)} bytes are not a sum")
-        return b"tensors:" + knowledge
+        return iter([b"tensors:", knowledge])
 
 
 def finals(chain: ChainBuilder, final: Callable[[Block], Final] | None = None) -> list[Final]:
@@ -74,7 +74,7 @@ def write(store: Store, chain: ChainBuilder, *, without: Sequence[Hash] = (), ba
 
 
 def write_joined(store: Store, chain: ChainBuilder) -> tuple[int, ...]:
-    """The head alone, and the light blocks that led a node to it, as one has them that joined; returns their heights."""
+    """The head and the light blocks that lead to it, as a node has them that joined; returns their heights."""
     height = chain.state.height
     found = bisect(chain.genesis, trust_genesis(chain.genesis), Server(chain), height, is_valid_signature).path
     write(store, chain, base=height)
