@@ -231,6 +231,10 @@ class Node:
         none. The knowledge in force there is held."""
         return self._parts.foreseeing.look()
 
+    def expected(self) -> State | None:
+        """The state that it expects the vote to lead to, whoever contributes there; None if there is no candidate."""
+        return self._parts.foreseeing.expect()
+
     def hold(self, content: bytes) -> Hash:
         """Hold a content for peers that ask for it by its hash; returns the hash."""
         content_hash = sha256(content)

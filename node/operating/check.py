@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.founding import view_rules
-from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
-from fedchain.chain.state import State
+from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
@@ -217,9 +217,17 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, h
         return f"{address(key.public_key)} is no founder; it comes, or came, on the invitation in {config.data}"
     if place is None:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
-    is_aggregator = genesis.aggregator is AggregatorRule.DEDICATED and place == len(genesis.members) - 1
-    role = "the aggregator, which needs no data" if is_aggregator else f"it trains on share {place}"
-    return f"peer {place} of {len(genesis.members)}, counted from 0; {role}"
+    return f"peer {place} of {len(genesis.members)}, counted from 0; {_part_text(genesis, head, place)}"
+
+
+def _part_text(genesis: Genesis, head: State | None, place: int) -> str:
+    """The work of a founder at a head."""
+    roster = (head or genesis_state(genesis)).roster
+    aggregates = roster.dataless is not None and roster.members[place] == roster.holder
+    if place < len(genesis.participants):
+        then = ", but aggregates now instead" if aggregates else ""
+        return f"it trains on share {place}{then}"
+    return "the aggregator, which needs no data" if aggregates else "it has no data, and another one aggregates now"
 
 
 def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> Finding | str:
