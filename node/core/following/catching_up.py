@@ -51,10 +51,12 @@ class CatchingUp:
     ) -> None:
         self._context, self._blocks, self._replays = context, blocks, replays
         self._backfill = Backfill(context, is_wanted=backfills)
-        self._joining: Joining | LightJoining = Joining(context, blocks, is_silent)
-        if context.genesis.version >= CHANGES_VERSION:
-            self._joining = LightJoining(context, blocks, Proving(context), waypoint)
-        self.has_waypoint = waypoint is not None and isinstance(self._joining, LightJoining)
+        self._joining: Joining | LightJoining = (
+            LightJoining(context, blocks, Proving(context), waypoint)
+            if context.genesis.version >= CHANGES_VERSION
+            else Joining(context, blocks, is_silent)
+        )
+        self.has_waypoint = waypoint is not None
         """Whether an invitation names a block, so that :meth:`expect_followed` has something to look at."""
         self._ahead = FinalsAhead(context)
         self._replay = Replay(context, blocks, self._ahead)
@@ -99,7 +101,7 @@ class CatchingUp:
             if wanted is not None and self._final(height) == block.hash:
                 context.catch_up.delivered(found.peer, height, context.now.ms)
             raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
-        self._expect_waypoint(block)
+        self._joining.expect_waypoint(block)
         is_bound = self._is_bound()
         if block.header.parent_hash == context.head.block_hash and not self._replays and not is_bound:
             self._follow(found)
@@ -116,13 +118,13 @@ class CatchingUp:
 
     def expect_followed(self, block: Block) -> None:
         """Check that a block of the open height may become our head without being joined at. Raises Refused."""
-        self._expect_waypoint(block)
+        self._joining.expect_waypoint(block)
         if self._is_bound():
             raise OutOfWindow("candidate", f"height {block.header.height} found, the invitation's block comes first")
 
     def on_light(self, peer: PublicKey, message: LightMessage) -> bool:
         """Take a light block that leads to a head; returns whether we joined there. Raises Refused."""
-        if self._replays or not isinstance(self._joining, LightJoining):
+        if self._replays:
             raise OutOfWindow("light block", "none was asked for")
         try:
             has_joined = self._joining.on_light(peer, message)
@@ -186,12 +188,8 @@ class CatchingUp:
             self._follow(found)
         return found is not None
 
-    def _expect_waypoint(self, block: Block) -> None:
-        if isinstance(self._joining, LightJoining):
-            self._joining.expect_waypoint(block)
-
     def _is_bound(self) -> bool:
-        return not self._replays and isinstance(self._joining, LightJoining) and self._joining.is_bound()
+        return not self._replays and self._joining.is_bound()
 
     def _follow(self, found: HandedOut) -> None:
         self._blocks.on_final(found.block, found.certificate)
