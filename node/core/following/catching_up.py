@@ -21,7 +21,7 @@ from fedchain.node.core.following.proving import Proving
 from fedchain.node.core.following.replay import Replay
 from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 from fedchain.node.core.ledger import WINDOW
-from fedchain.node.core.notices import HeadUnconfirmed
+from fedchain.node.core.notices import HeadConflicts, HeadUnconfirmed
 
 JOIN_GAP = WINDOW
 """Most blocks by which a peer may be behind and still follow the chain block by block."""
@@ -199,6 +199,10 @@ class CatchingUp:
         """The head that more members have to confirm before we join there; None if there is none, or we replay."""
         return None if self._replays else self._joining.unconfirmed()
 
+    def conflict(self) -> HeadConflicts | None:
+        """Two certified blocks of one height: no chain is gone on with; None if there are none, or we replay."""
+        return None if self._replays else self._joining.conflict
+
     def contents_wanted(self) -> set[Hash]:
         """States that are on their way, and payloads of blocks that are replayed."""
         replayed = self._replay.contents_wanted() if self._replays else set()
@@ -211,7 +215,7 @@ class CatchingUp:
 
     def _ask(self) -> None:
         context, count = self._context, finals_that_fit(self._context.head)
-        if not self._replays and self._joining.is_stopped:
+        if self.conflict() is not None:
             return
         if not self._replays:
             gap_max = 0 if self._is_bound() else JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63

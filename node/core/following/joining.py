@@ -23,7 +23,7 @@ from fedchain.network.sync import STALL_MS
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Blame, Send
-from fedchain.node.core.notices import HeadUnconfirmed
+from fedchain.node.core.notices import HeadConflicts, HeadUnconfirmed
 
 WAITING_MAX = 8
 """Most heads that wait for their state or for confirmation at a time; each peer has one, however many it hands out."""
@@ -76,9 +76,9 @@ class Joining:
         return False
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether no chain is gone on with: never, two certified heads are not compared."""
-        return False
+    def conflict(self) -> HeadConflicts | None:
+        """Two certified blocks of one height: none, two certified heads are not compared."""
+        return None
 
     def may_join(self, gap: int) -> bool:
         """Whether to ask for heads more than ``gap`` blocks above ours, because they could be proved to us."""
