@@ -198,8 +198,14 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
     assert it.ask("approve", which=change.hash.hex()[:8]).startswith("it was approved of here before, amend ")
     with pytest.raises(NodeConfigError, match="members cannot be amended, these can: admission, "):
         ask("members=3")
-    with pytest.raises(NodeConfigError, match="away_after is -1, a whole number is expected"):
+    with pytest.raises(NodeConfigError, match="away_after is -1, it must be a whole number of 0 or more"):
         ask("away_after=-1")
+    with pytest.raises(NodeConfigError, match=r"^'rounds' is not of the form NAME=VALUE"):
+        ask("rounds")
+    for same in (["away_after=3"], ["phase_timeout_ms=60000", "away_after=3"]):
+        with pytest.raises(NodeConfigError, match=r"nothing would change: (phase_timeout_ms is 60000, )?away_after is 3"):
+            ask(*same)
+    assert "1 of 4 approve" in ask("away_after=3", "phase_timeout_ms=9001")
     with pytest.raises(NodeConfigError, match="amendment: "):
         ask("phase_timeout_ms=0")
 
