@@ -137,7 +137,8 @@ def test_a_member_leaves_once() -> None:
 
 def test_of_four_members_nobody_leaves_at_once() -> None:
     it = Office(living_genesis(4))
-    assert it.ask("leave").startswith("it waits: in this round no more members may go")
+    assert it.ask("leave").startswith("it waits until another member comes: 4 count, and at least so many stay")
+    assert "from round 3 on the member counts no more" in Office(living_genesis(5)).ask("leave")
 
 
 @pytest.mark.parametrize("question", [("approve", {"which": "x"}), ("remove", {"member": "0", "reason": "x"})])
