@@ -28,8 +28,9 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
+from fedchain.node.custody.dealing import dealt_key
 from fedchain.node.founding.amending import amended_values, expect_of_use
-from fedchain.node.founding.task import read_settings
+from fedchain.node.founding.task import learning_from_genesis, read_settings
 from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change, proposed
 from fedchain.node.membership.invitation import Invitation
 from fedchain.wording import counted, printable
@@ -223,6 +224,8 @@ class Desk:
         genesis, node = self._service.genesis, self._service.node
         if change.amendment is not None:
             _expect_of_use(genesis, node.head, change.amendment)
+        if change.kind is ChangeKind.REMOVE:
+            _expect_shares_left(genesis, node.head, change.member)
         had = any(approval.approver == self._key.public_key for approval in change.approvals)
         if not had:
             self._take(change, approves=True)
@@ -296,6 +299,23 @@ def _expect_of_use(genesis: Genesis, head: State, amendment: Amendment) -> None:
         expect_of_use(genesis, head.amendments, amendment.values)
     except ConfigurationError as error:
         raise NodeConfigError(str(error)) from None
+
+
+def _expect_shares_left(genesis: Genesis, head: State, member: PublicKey) -> None:
+    """Raise NodeConfigError if too few members that count would have a share of the decryption key without this one.
+
+    A share is sealed to a founder's key: a member that got another one for it has lost its share.
+    """
+    key = dealt_key(learning_from_genesis(genesis))
+    if key is None:
+        return
+    holders = [founder for founder in genesis.members if head.roster.is_active(founder)]
+    left = len([holder for holder in holders if holder != member])
+    if member in holders and left < key.threshold:
+        raise NodeConfigError(
+            f"peer {head.roster.seats[member]} has a share of the decryption key: without it {left} members that count "
+            f"have one, and {key.threshold} together open a sum; shares are dealt at the founding alone"
+        )
 
 
 def _is_called(name: str, key: PublicKey, number: int | None) -> bool:
