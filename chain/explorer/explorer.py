@@ -64,6 +64,8 @@ from fedchain.chain.knowledge import (
     missing_contents,
     recompute,
 )
+from fedchain.chain.light.bisection import Gap
+from fedchain.chain.light.held import held_light_block, light_block_between
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.merkle import merkle_proof
@@ -340,8 +342,17 @@ class Explorer:
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
 
-    def light_block(self, height: int, *, with_proof: bool = True) -> LightBlock:
-        """A final block for light clients, with what proves its electors, if that is asked for. Raises NotFound."""
+    def light_block(self, height: int, *, with_proof: bool = True, gap: Gap | None = None) -> LightBlock:
+        """A final block for light clients, with what proves its electors, if that is asked for.
+
+        Where members change, the chain of a node that joined begins at its head, and below it has the blocks that led
+        there: one of them is given in place of a height that is not held, if it lies in ``gap``. Raises NotFound.
+        """
+        if self.genesis.version >= CHANGES_VERSION:
+            near = (height - 1, height + 1) if gap is None else gap
+            found = light_block_between(self.genesis, height, near, self._store.final, self._store)
+            if found is not None:
+                return found if with_proof or found.header.height != height else found.alone()
         if height not in self.held:
             raise NotFound(
                 f"no block at height {height}: the chain has heights {self.held.start} to {self.state.height}"
@@ -356,6 +367,8 @@ class Explorer:
         block, height = entry.block, entry.block.header.height
         light = LightBlock(self.genesis.chain_id, block.header, entry.certificate)
         changes = self.genesis.version >= CHANGES_VERSION
+        if changes and (held := held_light_block(self.genesis, height, self._store.final, self._store)) is not None:
+            return held if with_proof else held.alone()
         state = self._store.state_before(height) if changes or with_proof else None
         if state is None and (changes or with_proof):
             raise NotFound(f"the state below height {height} is not held")

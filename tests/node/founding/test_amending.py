@@ -23,7 +23,7 @@ def test_names_lead_to_the_chain_s_values_and_the_method_s() -> None:
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"members": 3}, "members cannot be amended, these can: admission, away_after, .*, learning_rate"),
+        ({"members": 3}, "members cannot be amended, these can: admission, aggregator, .*, learning_rate"),
         ({"rounds": 1.5}, "rounds is 1.5, a whole number is expected"),
         ({"rounds": True}, "rounds is True"),
         ({"rounds": 2**64}, "a whole number"),

@@ -15,7 +15,7 @@ from fedchain.learning.config import OWN, LearningConfig
 
 OTHERWISE = frozenset(
     {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "more_shapes", "shapes", "task"}
-    | {"weights_hash"}
+    | {"dataless", "weights_hash"}
 )
 """Fields that have an option of another form, that each member sets for itself, or that follow from other fields."""
 
