@@ -124,7 +124,7 @@ def test_an_aggregate_has_the_bytes_that_it_had_when_it_was_computed_whole(metho
 
 @pytest.mark.parametrize(("method", "rule"), CASES)
 def test_an_aggregate_takes_the_memory_of_two_tensors_and_of_blocks(method: str, rule: str) -> None:
-    """Of vectors as long as the model, which some methods leave beside it, each is a tensor of its own."""
+    """Some methods leave vectors as long as the model, each of which is one tensor."""
     info, model = INFO, build_method(method, dict(METHODS.get(method, {})) | dict(RULES[rule]))
     phase = model.phases[-1]
     specs, left = model.payload_spec(phase, info), model.knowledge_spec(phase, info)
