@@ -224,7 +224,7 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
     with pytest.raises(NodeConfigError, match=r"^'rounds' is not of the form NAME=VALUE"):
         ask("rounds")
     for same in (["away_after=3"], ["phase_timeout_ms=60000", "away_after=3"]):
-        with pytest.raises(NodeConfigError, match=r"nothing would change: (phase_timeout_ms is 60000, )?away_after is 3"):
+        with pytest.raises(NodeConfigError, match="nothing would change: away_after is 3"):
             ask(*same)
     assert "1 of 4 approve" in ask("away_after=3", "phase_timeout_ms=9001")
     with pytest.raises(NodeConfigError, match="amendment: "):
