@@ -260,7 +260,11 @@ def test_only_tensors_of_a_free_size_are_looked_at_for_the_size_of_a_document() 
         TensorSpec("free", (-1, 2), free_max=300),
         TensorSpec("labels", (4,), "int64"),
     )
-    arrays = {"fixed": np.ones((2, 3), np.float32), "free": np.ones((200, 2), np.float32), "labels": np.arange(4)}
+    arrays: dict[str, Any] = {
+        "fixed": np.ones((2, 3), np.float32),
+        "free": np.ones((200, 2), np.float32),
+        "labels": np.arange(4),
+    }
     asked = list[str]()
 
     def look(name: str) -> Any:
