@@ -6,9 +6,9 @@ Each answer says in words what follows and when. Asked for the same again, it sa
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import InvalidGenesis, Refused
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import AGGREGATOR, Amendment, amendment_of
+from fedchain.chain.membership.amendment import AGGREGATOR, LEARNING, Amendment, amendment_of
 from fedchain.chain.membership.change import (
     CHANGES_VERSION,
     TEXT_SIZE_MAX,
@@ -19,6 +19,7 @@ from fedchain.chain.membership.change import (
     sign_change,
     sign_rekey,
 )
+from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required
 from fedchain.chain.state import State
@@ -121,6 +122,7 @@ class Desk:
         self._expect_a_say(about_members=False)
         named = [self._numbered(setting) for setting in settings]
         node, amendment = self._service.node, amendment_of(_read_values(self._service.genesis, named))
+        _expect_another(self._service.genesis, node.head, amendment)
         for change in node.open_changes():  # approvals of two amendments would not add up
             if change.amendment == amendment:
                 return self._consent(change)
@@ -290,7 +292,24 @@ def _read_values(genesis: Genesis, settings: Sequence[str]) -> dict[str, int | s
     try:
         return amended_values(genesis, read_settings(settings))
     except ConfigurationError as error:
-        raise NodeConfigError(str(error)) from None
+        raise NodeConfigError(str(error).removeprefix("--set ")) from None
+
+
+def _expect_another(genesis: Genesis, head: State, amendment: Amendment) -> None:
+    """Raise NodeConfigError for values that are in force already, while no others are on their way.
+
+    A role that is handed on is no value of the rules.
+    """
+    known, values = head.amendments, dict(amendment.values)
+    if known.coming or AGGREGATOR in values:
+        return
+    try:
+        following = rules_of(genesis, tuple(sorted((dict(known.in_force) | values).items())))
+    except InvalidGenesis:  # whoever submits it is told so
+        return
+    if following == head.rules:
+        said = ", ".join(f"{name.removeprefix(LEARNING)} is {value}" for name, value in values.items())
+        raise NodeConfigError(f"nothing would change: {said} already")
 
 
 def _expect_of_use(genesis: Genesis, head: State, amendment: Amendment) -> None:

@@ -157,7 +157,8 @@ def test_a_member_leaves_once() -> None:
 
 def test_of_four_members_nobody_leaves_at_once() -> None:
     it = Office(living_genesis(4))
-    assert it.ask("leave").startswith("it waits: in this round no more members may go")
+    assert it.ask("leave").startswith("it waits until another member comes: 4 count, and at least so many stay")
+    assert "from round 3 on the member counts no more" in Office(living_genesis(5)).ask("leave")
 
 
 @pytest.mark.parametrize("question", [("approve", {"which": "x"}), ("remove", {"member": "0", "reason": "x"})])
@@ -218,8 +219,14 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
     assert it.ask("approve", which=change.hash.hex()[:8]).startswith("it was approved of here before, amend ")
     with pytest.raises(NodeConfigError, match="members cannot be amended, these can: admission, "):
         ask("members=3")
-    with pytest.raises(NodeConfigError, match="away_after is -1, a whole number is expected"):
+    with pytest.raises(NodeConfigError, match="away_after is -1, it must be a whole number of 0 or more"):
         ask("away_after=-1")
+    with pytest.raises(NodeConfigError, match=r"^'rounds' is not of the form NAME=VALUE"):
+        ask("rounds")
+    for same in (["away_after=3"], ["phase_timeout_ms=60000", "away_after=3"]):
+        with pytest.raises(NodeConfigError, match="nothing would change: away_after is 3"):
+            ask(*same)
+    assert "1 of 4 approve" in ask("away_after=3", "phase_timeout_ms=9001")
     with pytest.raises(NodeConfigError, match="amendment: "):
         ask("phase_timeout_ms=0")
 
