@@ -56,9 +56,9 @@ class Dataset:
             mean, std = _pixel_statistics(self)
             values = torch.from_numpy(pixels.astype(np.float32)).reshape(len(pixels), *self.info.shape)
             return (values - mean) / (std + _PIXEL_DEVIATION_FLOOR)
-        scaled = torch.from_numpy(pixels.astype(np.float32)) / self.info.pixel_max
+        scaled = torch.from_numpy(pixels.astype(np.float32)).div_(self.info.pixel_max)
         scaled = scaled.reshape(len(pixels), *self.info.shape)
-        return (scaled - self._per_channel(self.info.mean)) / self._per_channel(self.info.std)
+        return scaled.sub_(self._per_channel(self.info.mean)).div_(self._per_channel(self.info.std))
 
     @property
     def black(self) -> torch.Tensor:
