@@ -28,7 +28,7 @@ from fedchain.chain.state import (
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 
-APPLIED_MAX = 8
+APPLIED_MAX = 16
 """Most states that are remembered with the block that led to each."""
 
 
@@ -69,9 +69,10 @@ def _applied(step: _Step) -> State:
         state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase, now_ms=time_ms
     )
     members = tuple(record.key for record in records) if block.changes else state.roster.members
-    turnout = turnout_of(state.rules, block.certificate, len(state.records))
+    turnout = turnout_of(state.rules, block.certificate, len(state.deciders), len(state.records))
     if turnout is not None and block.certificate is not None:
-        records = tuple(settle_waits(state.rules, records, turnout, block.certificate.mining_ms))
+        mining_ms, active = block.certificate.mining_ms, state.roster.active
+        records = tuple(settle_waits(state.rules, records, turnout, mining_ms, active))
     if records:
         due, posted = _due(genesis, state, block)
         seats, in_vain = state.roster.seats, patience_of(state).keys() - posted

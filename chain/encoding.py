@@ -32,6 +32,12 @@ def encode(value: Any) -> bytes:
     return data
 
 
+def encode_list(items: Sequence[bytes]) -> bytes:
+    """Write a list whose items are in canonical form already."""
+    header: bytes = msgpack.Packer().pack_array_header(len(items))
+    return header + b"".join(items)
+
+
 def decode(data: bytes, size_max: int, items_max: int | None = None) -> Any:
     """Read one canonical value from ``data``.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nsmallest
+from operator import attrgetter
 from typing import assert_never
 
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
@@ -32,6 +33,8 @@ class Roster:
     """Convicted members, which may not vote, post or mine any more."""
     absent: frozenset[PublicKey]
     """Members that do not count: they are still coming, away, or gone for good."""
+    counting: tuple[PublicKey, ...]
+    """All others that were not convicted, by seat: they may vote, post and mine."""
     gone: frozenset[PublicKey]
     """Those of them that are gone for good since an earlier round; until then they learn that they are."""
     contributors: frozenset[PublicKey]
@@ -47,6 +50,10 @@ class Roster:
     """Those of them whose statements convict nobody: the others took it that they were lost or stolen."""
     seats: Mapping[PublicKey, int] = field(compare=False, repr=False)
     """Seat of each member, by the key that it has and by the one that was replaced."""
+    _counting: frozenset[PublicKey] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_counting", _all(self.counting))
 
     def __len__(self) -> int:
         return len(self.members)
@@ -68,12 +75,11 @@ class Roster:
     @property
     def active(self) -> int:
         """Number of members that may vote, post and mine."""
-        return len(self) - len(self.absent | self.culprits)
+        return len(self.counting)
 
     def is_active(self, member: PublicKey) -> bool:
         """Whether ``member`` is a member that counts and was not convicted."""
-        is_counted = member in self.seats and member not in self.culprits and member not in self.absent
-        return is_counted and member not in self.successors
+        return member in self._counting
 
     def current(self, key: PublicKey) -> PublicKey:
         """The key that a member has now, given that one or the one that was replaced."""
@@ -121,6 +127,7 @@ def draw_roster(
         rule=genesis.aggregator,
         culprits=culprits,
         absent=absent,
+        counting=active,
         gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
         contributors=_contributors(genesis, active, aggregator, (*phase, contributors_seed), places),
         electors=draw(active, genesis.committee_size, electors_seed, places),
@@ -191,7 +198,7 @@ def _contributors(
 def _eldest(records: tuple[Member, ...], culprits: frozenset[PublicKey]) -> PublicKey | None:
     """The one that has counted for the longest time, so one that was away does not get the role back at once."""
     counting = (record for record in records if record.standing is Standing.ACTIVE and record.key not in culprits)
-    eldest = min(counting, key=lambda record: record.round, default=None)
+    eldest = min(counting, key=attrgetter("round"), default=None)
     return None if eldest is None else eldest.key
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
 from typing import Any
+from weakref import WeakValueDictionary
 
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import is_canonical_bits
-from fedchain.chain.encoding import decode, encode, expect_record, expect_size
+from fedchain.chain.encoding import decode, encode, encode_list, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
@@ -22,7 +23,7 @@ from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.owed import Owed
 from fedchain.chain.membership.patience import grant_ms
-from fedchain.chain.membership.weights import weigh
+from fedchain.chain.membership.weights import shares_of, weigh
 from fedchain.chain.post import PostKey
 from fedchain.chain.roster import Roster, draw_roster, seed_of_contributors, seed_of_electors
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
@@ -51,7 +52,7 @@ WORK_SIZE = 40
 """Bytes of the accumulated work, which exceeds 64 bits: a block adds at most 2²⁵⁵."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class State:
     """The state of the chain after one block."""
 
@@ -100,10 +101,13 @@ class State:
     root: Hash = field(init=False, compare=False)
     """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
     _encoded: bytes = field(init=False, compare=False, repr=False)
+    _shares: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_encoded", self._written())
         object.__setattr__(self, "root", sha256(self._encoded))
+        weights = (record.weight for record in self.records if self.roster.is_active(record.key))
+        object.__setattr__(self, "_shares", shares_of(weights))
 
     def owed_to(self, post: PostKey) -> Owed | None:
         """The phase of an earlier round that a post is owed to; None if it is not owed."""
@@ -111,7 +115,8 @@ class State:
             return None
         round_number, phase, sender = post
         found = next((item for item in self.owed if (item.round, item.phase) == (round_number, phase)), None)
-        return found if found is not None and self.roster.seats.get(sender, -1) in found else None
+        seat = self.roster.seats.get(sender)
+        return found if found is not None and seat is not None and seat in found else None
 
     @property
     def knowledge_roots(self) -> frozenset[Hash]:
@@ -127,18 +132,15 @@ class State:
     @property
     def member_set(self) -> MemberSet:
         """The members that may vote on the next block, before electors are drawn from them."""
-        active = tuple(member for member in self.roster.members if self.roster.is_active(member))
         amended = dict(self.amendments.in_force).get("committee_size")
-        size = amended if isinstance(amended, int) else None
-        return MemberSet(active, tuple(self.roster.seats[member] for member in active), size)
+        return _member_set(self.roster.members, self.roster.counting, amended if isinstance(amended, int) else None)
 
     def bits_of(self, miner: PublicKey) -> int:
         """Difficulty of an active member's next block, in compact form; without records it is the common one."""
         roster = self.roster
         if not self.records or not roster.is_active(miner):
             return self.bits
-        weights = [record.weight for record in self.records if roster.is_active(record.key)]
-        return weigh(self.bits, self.records[roster.seats[miner]].weight, weights)
+        return weigh(self.bits, self.records[roster.seats[miner]].weight, self._shares, roster.active)
 
     def encode(self) -> bytes:
         """The canonical bytes of the state, without the parts that follow from them and the genesis document.
@@ -150,37 +152,40 @@ class State:
     def _written(self) -> bytes:
         roster = self.roster
         deciders = bytes(map(self.deciders.__contains__, _keys_at(self.records, self.height) or roster.members))
-        members = [record.to_record() for record in self.records] if self.records else b"".join(roster.members)
-        owed = [[item.to_record() for item in self.owed]] if self.records else []
-        return encode(
-            [
-                self.block_hash,
-                self.height,
-                self.round,
-                self.phase,
-                int(self.finished),
-                self.knowledge_root,
-                self.work.to_bytes(WORK_SIZE, "big"),
-                self.bits,
-                self.posts,
-                self.settled_time_ms,
-                [list(delays) for delays in self.delays_ms],
-                *([] if self.records else [self.round_seed]),
-                members,
-                self.punctuality,
-                [crime.to_record() for crime in self.convicted],
-                deciders,
-                *([self.amendments.to_record()] if self.records else []),
-                *owed,
-            ]
-        )
+        head = [
+            self.block_hash,
+            self.height,
+            self.round,
+            self.phase,
+            int(self.finished),
+            self.knowledge_root,
+            self.work.to_bytes(WORK_SIZE, "big"),
+            self.bits,
+            self.posts,
+            self.settled_time_ms,
+            [list(delays) for delays in self.delays_ms],
+        ]
+        rest = [self.punctuality, [crime.to_record() for crime in self.convicted], deciders]
+        if not self.records:
+            return encode([*head, self.round_seed, b"".join(roster.members), *rest])
+        rest += [self.amendments.to_record(), [item.to_record() for item in self.owed]]
+        members = encode_list([record.encode() for record in self.records])
+        return encode_list([*map(encode, head), members, *map(encode, rest)])
+
+
+_states: WeakValueDictionary[tuple[Hash, Hash], State] = WeakValueDictionary()
+"""Chain id, root -> a state of this process."""
 
 
 def decode_state(genesis: Genesis, data: bytes) -> State:
     """Read :meth:`State.encode`'s bytes, and no other encoding; raises InvalidEncoding.
 
-    Only a header with a quorum's certificate proves that the state is the chain's: see ``judge_joined``.
+    Only a header with a quorum's certificate proves that the state is the chain's: see ``judge_joined``. Bytes are not
+    read again as long as anybody in this process holds the state of that hash: it has this encoding and no other one.
     """
+    known = _states.get((genesis.chain_id, sha256(data)))
+    if known is not None:
+        return known
     kinds: tuple[type, ...] = (bytes, int, int, int, int, bytes, bytes, int, int, int, list)
     changing = genesis.version >= CHANGES_VERSION
     kinds += (list, bytes, list, bytes, list, list) if changing else (bytes, bytes, bytes, list, bytes)
@@ -306,6 +311,13 @@ def genesis_state(genesis: Genesis) -> State:
     )
 
 
+@lru_cache(maxsize=8)
+def _member_set(members: tuple[PublicKey, ...], counting: tuple[PublicKey, ...], size: int | None) -> MemberSet:
+    """Cached: few blocks change who counts, and the set is hashed for each block that is made or judged."""
+    places = {member: place for place, member in enumerate(members)}
+    return MemberSet(counting, tuple(places[member] for member in counting), size)
+
+
 def _founders(genesis: Genesis) -> tuple[Member, ...]:
     if genesis.version < CHANGES_VERSION:
         return ()
@@ -396,4 +408,6 @@ def complete_state(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any
     contributors_seed = seed_of_contributors(rules, fields["round"], fields["round_seed"])
     seeds = contributors_seed, seed_of_electors(rules, next_height, fields["block_hash"])
     roster = draw_roster(rules, members, culprits, phase, seeds, fields["records"])
-    return State(**fields, roster=roster, rules=rules)
+    state = State(**fields, roster=roster, rules=rules)
+    _states[rules.chain_id, state.root] = state
+    return state

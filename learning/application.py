@@ -5,7 +5,7 @@ Everything here is public and repeatable: no data set, no private model, no rand
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -23,8 +23,10 @@ from fedchain.learning.knowledge import KnowledgeReader, Written, write_knowledg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
-from fedchain.learning.payload.codec import decode, document, settle, to_safetensors
+from fedchain.learning.payload.codec import decode, document, settle
+from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.lazy import LazyTensors
+from fedchain.learning.payload.tensor_file import array_pieces
 from fedchain.learning.post_form import PostForm
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, LatePost, Occasion, OffChain, ReadPost, Round, Tensors
@@ -266,9 +268,12 @@ class Application:
             ),
         )
 
-    def safetensors(self, knowledge: bytes) -> bytes:
-        """Return the knowledge as a safetensors file; without knowledge, one without tensors."""
-        return to_safetensors(self.read_knowledge(knowledge) or {})
+    def safetensors(self, knowledge: bytes) -> Iterator[Buffer]:
+        """Return the knowledge as the pieces of a safetensors file; without knowledge, of one without tensors.
+
+        Raises `InvalidPayload` for bytes that no phase leaves behind.
+        """
+        return array_pieces(self.read_knowledge(knowledge) or {})
 
     def _round(self, occasion: Occasion, knowledge: bytes) -> Round:
         clients, members = occasion.clients or self._config.clients, tuple(occasion.members)

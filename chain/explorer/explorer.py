@@ -295,8 +295,11 @@ class Explorer:
         """
         return self._knowledge(round_number)
 
-    def safetensors(self, rules: KnowledgeRules) -> bytes:
-        """The knowledge that the newest finished round left behind, as a file. Raises as :meth:`knowledge` does."""
+    def safetensors(self, rules: KnowledgeRules) -> Iterator[bytes | memoryview]:
+        """The knowledge that the newest finished round left behind, as the pieces of a file.
+
+        Raises as :meth:`knowledge` does, before the first piece.
+        """
         _, data = self._knowledge(None)
         try:
             return rules.safetensors(data)

@@ -1,6 +1,6 @@
 """Knowledge as an answer: what a learning method can say of it, and the parts that it refers to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from fedchain.chain.block import Header
@@ -37,8 +37,8 @@ class KnowledgeRules(Rules, Protocol):
     def summary(self, knowledge: bytes) -> Prototypes | None:
         """The class prototypes in ``knowledge``; None for a method without any. Raises ValueError."""
 
-    def safetensors(self, knowledge: bytes) -> bytes:
-        """``knowledge`` as a file that other programs read. Raises ValueError."""
+    def safetensors(self, knowledge: bytes) -> Iterator[bytes | memoryview]:
+        """``knowledge`` as the pieces of a file that other programs read. Raises ValueError."""
 
 
 def view_knowledge(genesis: Genesis, rules: KnowledgeRules, header: Header, data: bytes) -> KnowledgeView:

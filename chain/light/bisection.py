@@ -20,6 +20,9 @@ PIVOTS_MAX = 64
 PIVOTS_SIZE_MAX = 2**17
 """Members and votes of these blocks together, which bound their bytes: 64 blocks of a thousand members that vote."""
 
+MARKS_UNIT = 512
+"""Bytes of marks in a vote that count as much as another vote."""
+
 
 class Provider(Protocol):
     """A source of light blocks, which may lie."""
@@ -117,7 +120,7 @@ class Bisection:
         low, high = self.gap
         expect(low < block.header.height < high, "height", f"{block.header.height} found", f"{low + 1} to {high - 1}")
         self._waiting.append(block)
-        size = sum(len(other.certificate.votes) + _size_of_set(other) for other in self._waiting)
+        size = sum(_size_of_votes(other) + _size_of_set(other) for other in self._waiting)
         pivots = len(self._waiting)
         expect(pivots <= PIVOTS_MAX, "light path", f"{pivots} blocks wait", f"at most {PIVOTS_MAX}")
         expect(size <= PIVOTS_SIZE_MAX, "light path", f"{size} members and votes wait", f"at most {PIVOTS_SIZE_MAX}")
@@ -212,6 +215,11 @@ def _ask(provider: Provider, height: int, *, with_proof: bool) -> LightBlock:
     if with_proof:
         expect_proof(block)
     return block
+
+
+def _size_of_votes(block: LightBlock) -> int:
+    """Number of votes, each with its marks, which a liar can make much larger than the rest of it."""
+    return sum(1 + (0 if vote.turnout is None else vote.turnout.size // MARKS_UNIT) for vote in block.certificate.votes)
 
 
 def _size_of_set(block: LightBlock) -> int:

@@ -11,6 +11,7 @@ from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.evidence import EVIDENCE_MAX
 from fedchain.chain.exceptions import InvalidBlock, InvalidSignature
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import CHANGES_MAX
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.roster import Roster
 from fedchain.chain.validation import validate_claim, validate_roots, validate_votes
@@ -44,7 +45,7 @@ def validate_far_final(
 def validate_extent(
     genesis: Genesis, roster: Roster, block: Block, certificate: Certificate, newcomers: int = 0
 ) -> None:
-    """Check that there are no more posts, votes and crimes than the members can make. Raises InvalidBlock.
+    """Check that there are no more posts, votes, crimes and changes than the members can make. Raises InvalidBlock.
 
     ``newcomers`` are members that may have come since. A message has room for far more. The check is cheap; make it
     before a block is kept or examined ahead of its turn.
@@ -55,6 +56,8 @@ def validate_extent(
         ("posts", len(block.transactions), members * (1 + genesis.late_rounds)),
         ("votes", votes, 2 * members),
         ("evidence", len(block.evidence), EVIDENCE_MAX),
+        ("changes", len(block.changes), CHANGES_MAX),
+        ("approvals", max((len(change.approvals) for change in block.changes), default=0), members),
     ):
         if count > limit:
             raise InvalidBlock(name, f"{count} found, {members} members make at most {limit}")

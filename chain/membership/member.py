@@ -1,10 +1,10 @@
 """A member record: what the state says of one member, founder or newcomer. Its place is given once and never reused."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
-from fedchain.chain.encoding import expect_record, expect_size
+from fedchain.chain.encoding import encode, expect_record, expect_size
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 
@@ -100,11 +100,17 @@ class Member:
     since_ms: int = 0
     """Time of the chain at which it began to count, in milliseconds since the Unix epoch; 0: it is a founder that was
     never away."""
+    _encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
     @property
     def is_changing(self) -> bool:
         """Whether a change of it is on its way."""
         return self.next is not self.standing
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no round alone changes it: no change is on its way, and no former key is to be forgotten."""
+        return self.former is None and self.next is self.standing
 
     def key_at(self, height: int) -> PublicKey:
         """32 bytes: the key with which it took part in deciding a height, the head's or the next one."""
@@ -130,6 +136,12 @@ class Member:
             return record
         return replace(record, weight=min(self.weight, weight_max), since_ms=now_ms)
 
+    def encode(self) -> bytes:
+        """The canonical bytes. A block changes few records, so the states of a chain share them."""
+        if not self._encoded:
+            object.__setattr__(self, "_encoded", encode(self.to_record()))
+        return self._encoded
+
     def to_record(self) -> list[Any]:
         """The canonical fields. The weight is counted from the lowest, since numbers have no sign."""
         weight, former = self.weight - WEIGHT_MIN, [] if self.former is None else [self.former.to_record()]
@@ -145,12 +157,12 @@ class Member:
         )
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
         for number in (standing, following):
-            if number not in tuple(Standing):
-                raise InvalidEncoding("member standing", f"{number} found, 0 to {max(Standing)} expected")
+            if number > Standing.REMOVED:
+                raise InvalidEncoding("member standing", f"{number} found, 0 to {Standing.REMOVED} expected")
         if weight > WEIGHT_MAX - WEIGHT_MIN:
             raise InvalidEncoding("member weight", f"{weight} found, at most {WEIGHT_MAX - WEIGHT_MIN} expected")
-        if due not in tuple(Due):
-            raise InvalidEncoding("member due", f"{due} found, 0 to {max(Due)} expected")
+        if due > Due.IN_VAIN:
+            raise InvalidEncoding("member due", f"{due} found, 0 to {Due.IN_VAIN} expected")
         (had,) = expect_record(former, "member former", (list,)) if former else (None,)
         known = None if had is None else FormerKey.from_record(had)
         first, sequence, idle = counts

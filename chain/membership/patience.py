@@ -29,16 +29,24 @@ def grant_ms(genesis: Genesis, record: Member, *, is_punctual: bool) -> int:
     return 0
 
 
-def turnout_of(genesis: Genesis, certificate: Certificate | None, seats: int) -> Turnout | None:
-    """The turnout on which a certificate's voters agree, of the phase that its block closed; None if there is none."""
+def turnout_of(genesis: Genesis, certificate: Certificate | None, electors: int, seats: int) -> Turnout | None:
+    """The turnout on which a certificate's voters agree, of the phase that its block closed; None if there is none.
+
+    Args:
+        genesis: the rules of the federation.
+        certificate: votes for the block; None for the founding document.
+        electors: number of members that decided on the block, of whom f may lie. Members that left, or were not drawn,
+            have no vote: an f of theirs, too, would be more than voters can outnumber.
+        seats: number of all that were ever members.
+    """
     if certificate is None:
         return None
     said = [vote.turnout for vote in certificate.votes if vote.turnout is not None]
-    return agree(said, genesis.fault_model.faulty(seats), seats) if said else None
+    return agree(said, genesis.fault_model.faulty(electors), seats) if said else None
 
 
 def settle_waits(
-    genesis: Genesis, records: Sequence[Member], turnout: Turnout | None, mining_ms: int
+    genesis: Genesis, records: Sequence[Member], turnout: Turnout | None, mining_ms: int, active: int
 ) -> Iterator[Member]:
     """The records once the votes for the last block are on the chain.
 
@@ -47,11 +55,12 @@ def settle_waits(
         records: the members' records, by seat.
         turnout: what the voters saw; None if they said nothing.
         mining_ms: how long the last block was mined.
+        active: number of members that count, of whom f may be late on purpose.
     """
     if turnout is None:
         yield from records
         return
-    faulty = max(1, genesis.fault_model.faulty(len(records)))
+    faulty = max(1, genesis.fault_model.faulty(active))
     paid_ms = (turnout.quorum_ms + mining_ms) * genesis.patience_percent // (100 * faulty)
     for seat, record in enumerate(records):
         is_charged = record.due is not Due.NOT and is_marked(turnout.awaited, seat)

@@ -48,10 +48,10 @@ def succeed(
     """
     if not records:
         return ()
-    after, round_number = list(_count_idle(genesis, roster, records, deciders, block)), block.header.round
-    active = frozenset(member for member in roster.members if roster.is_active(member))
+    after, round_number = _count_idle(genesis, roster, records, deciders, block), block.header.round
+    active = frozenset(roster.counting)
     if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
-        after = list(reweigh(after, active, block.header.miner))
+        after = reweigh(after, active, block.header.miner)
     weight = weight_of_newcomers(after, active)  # before keys are replaced, by which it knows the active ones
     for change in block.changes:
         if change.kind is ChangeKind.AMEND:
@@ -63,11 +63,12 @@ def succeed(
             after[place] = _changed(after[place], change, block.header.height, round_number)
     if closes_round:
         culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
-        convicted = [record.key_at(block.header.height) in culprits for record in after]
-        after = list(_send_away(genesis, roster, after, round_number, now_ms))
+        height, next_round = block.header.height, round_number + 1
         after = [
-            record.at(round_number + 1, weight, now_ms, is_convicted=is_convicted)
-            for record, is_convicted in zip(after, convicted, strict=True)
+            record
+            if record.is_settled
+            else record.at(next_round, weight, now_ms, is_convicted=record.key_at(height) in culprits)
+            for record in _send_away(genesis, roster, after, round_number, now_ms)
         ]
     return tuple(after)
 
@@ -101,7 +102,7 @@ def _members_min(genesis: Genesis, roster: Roster) -> int:
 
 def _count_idle(
     genesis: Genesis, roster: Roster, records: Sequence[Member], deciders: Set[PublicKey], block: Block
-) -> Iterator[Member]:
+) -> list[Member]:
     """Count who was due for a block, by post or vote, and gave no sign of life.
 
     A fixed aggregator of phases of its own is judged by those alone: all others wait for its work, not for its vote.
@@ -110,17 +111,21 @@ def _count_idle(
     voted = {vote.voter for vote in block.certificate.votes} if block.certificate is not None else set()
     phases = genesis.phases_of(block.header.round)
     is_relied_on = genesis.aggregator is AggregatorRule.FIXED and any(map(_is_aggregators, phases))
-    for record in records:
+    after = list(records)
+    concerned = posted | voted | roster.contributors | deciders  # few, where few are drawn
+    if is_relied_on and roster.eldest is not None:
+        concerned.add(roster.eldest)
+    for seat in {roster.seats[key] for key in concerned if key in roster.seats}:
+        record = records[seat]
         if is_relied_on and record.key == roster.eldest:
             is_due = _is_aggregators(phases[block.header.phase])
             idle = 0 if record.key in posted else record.idle + len(phases)
-            yield replace(record, idle=idle) if is_due else record
+            after[seat] = replace(record, idle=idle) if is_due else record
         elif record.key in posted or record.key_at(below) in voted:
-            yield replace(record, idle=0) if record.idle else record
+            after[seat] = replace(record, idle=0) if record.idle else record
         elif record.key in roster.contributors or record.key_at(below) in deciders:
-            yield replace(record, idle=record.idle + 1)
-        else:
-            yield record
+            after[seat] = replace(record, idle=record.idle + 1)
+    return after
 
 
 def _is_aggregators(phase: PhaseRule) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedchain.chain.encoding import expect_record
+from fedchain.chain.exceptions import InvalidEncoding
 
 MARKS_SIZE_MAX = 1_024
 """Most bytes of marks: a liar's vote takes a bounded place in a block. Seats from 8,192 on have none."""
@@ -33,8 +34,19 @@ class Turnout:
 
     @classmethod
     def from_record(cls, value: Any) -> "Turnout":
-        """Read the canonical fields; raises InvalidEncoding."""
-        return cls(*expect_record(value, "turnout", (int, int, bytes, bytes)))
+        """Read the canonical fields; raises InvalidEncoding.
+
+        Marks are bounded here already: votes are kept by number before they are judged.
+        """
+        found = cls(*expect_record(value, "turnout", (int, int, bytes, bytes)))
+        if (size := max(len(found.punctual), len(found.awaited))) > MARKS_SIZE_MAX:
+            raise InvalidEncoding("turnout", f"{size} bytes of marks found, at most {MARKS_SIZE_MAX} are allowed")
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of its marks."""
+        return len(self.punctual) + len(self.awaited)
 
     @property
     def is_canonical(self) -> bool:

@@ -5,7 +5,7 @@ hash rates: one that is twice as fast comes to rest where a block takes it twice
 alone, of about log2(rate) blocks. Nobody measures rates, and nobody can feign one.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target, target_from_bits
@@ -13,7 +13,12 @@ from fedchain.chain.membership.member import WEIGHT_MAX, WEIGHT_MIN, Member
 from fedchain.crypto.keys import PublicKey
 
 
-def weigh(bits: int, weight: int, weights: Sequence[int]) -> int:
+def shares_of(weights: Iterable[int]) -> int:
+    """The shares of mining of all members that may mine, given their weights: two to the power of each, added up."""
+    return sum(1 << weight - WEIGHT_MIN for weight in weights)
+
+
+def weigh(bits: int, weight: int, shares: int, members: int) -> int:
     """The difficulty of a member's block, in compact form.
 
     Targets are in proportion to two to the power of the weight. The members' mean target is the common one, so that
@@ -22,14 +27,14 @@ def weigh(bits: int, weight: int, weights: Sequence[int]) -> int:
     Args:
         bits: the common difficulty, in compact form.
         weight: the member's weight.
-        weights: those of all members that may mine.
+        shares: those of all members that may mine (:func:`shares_of`).
+        members: their number.
     """
-    shares = sum(1 << other - WEIGHT_MIN for other in weights)
-    target = target_from_bits(bits) * (len(weights) << weight - WEIGHT_MIN) // shares
+    target = target_from_bits(bits) * (members << weight - WEIGHT_MIN) // shares
     return bits_from_target(min(max(target, 1), TARGET_MAX))
 
 
-def reweigh(records: Iterable[Member], active: Container[PublicKey], miner: PublicKey) -> Iterator[Member]:
+def reweigh(records: Iterable[Member], active: Container[PublicKey], miner: PublicKey) -> list[Member]:
     """The records after a block.
 
     Weights are relative: what the miner loses is a gain of all others. They are counted from that of the member at
@@ -44,11 +49,16 @@ def reweigh(records: Iterable[Member], active: Container[PublicKey], miner: Publ
         miner: the one that did.
     """
     fallen = [record if record.key != miner else replace(record, weight=record.weight - 1) for record in records]
-    weights = sorted(record.weight for record in fallen if record.key in active)
+    weights = sorted([record.weight for record in fallen if record.key in active])
     reference = weights[len(weights) // 3] if weights else 0
-    for record in fallen:
-        weight = min(max(record.weight - reference, WEIGHT_MIN), WEIGHT_MAX)
-        yield replace(record, weight=weight) if weight != record.weight and record.key in active else record
+    if not reference and weights and weights[0] >= WEIGHT_MIN and weights[-1] <= WEIGHT_MAX:
+        return fallen  # nobody's changes, as with most blocks
+    return [
+        replace(record, weight=min(max(record.weight - reference, WEIGHT_MIN), WEIGHT_MAX))
+        if record.key in active
+        else record
+        for record in fallen
+    ]
 
 
 def weight_of_newcomers(records: Sequence[Member], active: Container[PublicKey]) -> int:

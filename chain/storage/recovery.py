@@ -137,7 +137,7 @@ def time_before(connection: sqlite3.Connection, genesis: Genesis, height: int) -
         try:
             certificates = msgpack.unpackb(FINALS.read(row)[-2])[3]
             for *_, votes in certificates:
-                time_ms = max(time_ms + 1, median(clock_ms for _, clock_ms, _, _ in votes))
+                time_ms = max(time_ms + 1, median(clock_ms for _, clock_ms, *_ in votes))
         except (StoreCorrupt, ValueError, TypeError, LookupError):
             return None
     return time_ms

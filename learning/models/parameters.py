@@ -77,9 +77,9 @@ def load_parameters(model: Model, tensors: Tensors) -> None:
 def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[Any]]:
     """Return the model that the knowledge is, float32, under the names that the module itself gives its tensors.
 
-    They are all tensors of the module's state, in its order, but for the frozen ones that members have. Raises
-    `ConfigurationError` where the knowledge is no whole model: prototypes, parameters of which some are every member's
-    own, or residuals of frozen ones.
+    They are all tensors of the module's state, in its order, but for the frozen ones that members have; their memory is
+    the knowledge's. Raises `ConfigurationError` where the knowledge is no whole model: prototypes, parameters of which
+    some are every member's own, or residuals of frozen ones.
     """
     if residual := next((name for name in knowledge if name.startswith(RESIDUAL_PREFIX)), ""):
         frozen = residual.removeprefix(RESIDUAL_PREFIX)
@@ -89,7 +89,7 @@ def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[
     if missing:
         found = f"{len(wire) - len(missing)} of the model's {len(wire)} tensors, without {missing[0]}"
         raise ConfigurationError(f"the knowledge holds {found}: members share no whole model; ask for a member's")
-    return {name: np.array(knowledge[wire[name]]) for name in wire}
+    return {name: knowledge[wire[name]] for name in wire}
 
 
 def average_parameters(posts: Sequence[ReadPost], weights: Sequence[int]) -> LazyTensors:

@@ -13,7 +13,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
 
 from fedchain.learning.exceptions import InvalidPayload, OwnCodeFailed
@@ -131,11 +130,6 @@ def validate_arrays(what: str, tensors: object) -> None:
 def size_bytes_max(specs: Sequence[TensorSpec]) -> int:
     """Return a size in bytes that no valid document of these specs exceeds."""
     return sum(spec.size_bytes_max for spec in specs) + ENTRY_OVERHEAD_BYTES_MAX
-
-
-def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the tensors as a safetensors file, to be opened by other tools."""
-    return safetensors.numpy.save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
 
 
 class Layout:

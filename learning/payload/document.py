@@ -98,16 +98,17 @@ def read_entries(data: Buffer, count: int) -> list[Entry]:
     found, position = read_number(data, 0, "array")
     if found != count:
         raise InvalidPayload(f"tensors: an array of {count} expected, found {found}")
-    entries = []
+    entries, view = [], memoryview(data)
     for _ in range(count):
-        entry, position = _read_entry(data, position)
+        entry, position = read_entry(view, position)
         entries.append(entry)
     if position != len(data):
         raise InvalidPayload(f"msgpack: a document of {position} bytes expected, found {len(data)}")
     return entries
 
 
-def _read_entry(data: Buffer, position: int) -> tuple[Entry, int]:
+def read_entry(data: memoryview, position: int) -> tuple[Entry, int]:
+    """Return a tensor, whose data are a view, and the position behind it."""
     fields, position = read_number(data, position, "array")
     if fields != 4:
         raise InvalidPayload(f"entry: [name, dtype, shape, data] expected, found an array of {fields}")
@@ -122,7 +123,7 @@ def _read_entry(data: Buffer, position: int) -> tuple[Entry, int]:
         shape.append(size)
     size, position = read_number(data, position, "bytes")
     end = _end(data, position, size)
-    return Entry(name, dtype, tuple(shape), memoryview(data)[position:end]), end
+    return Entry(name, dtype, tuple(shape), data[position:end]), end
 
 
 def read_text(data: Buffer, position: int) -> tuple[str, int]:

@@ -1,9 +1,8 @@
 """A client's private state, set aside in memory or written as a safetensors file, so that a worker can go on."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from types import MappingProxyType
 
 import safetensors
 import safetensors.torch
@@ -12,6 +11,8 @@ import torch
 from fedchain.files.spool import MAPPED_SIZE, InMemory, Spools, path_of, write_pieces
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.payload.document import Buffer
+from fedchain.learning.payload.tensor_file import file_pieces
 from fedchain.learning.state import write_record
 
 MODEL_PREFIX, _STATE = "model.", "state."
@@ -61,7 +62,7 @@ def set_aside(client: Client, spools: Spools) -> Callable[[], None]:
 
 def save_state(client: Client, spools: Spools = InMemory) -> bytes:
     """Return the client's state as a safetensors file, which is written tensor by tensor."""
-    return write_pieces(_file_pieces(_state(client)), spools)
+    return write_pieces(state_pieces(_state(client)), spools)
 
 
 def load_tensors(data: bytes) -> ClientState:
@@ -83,23 +84,14 @@ def load_state(client: Client, data: bytes) -> None:
     restore_state(client, state)
 
 
-def _file_pieces(state: ClientState) -> Iterator[bytes | memoryview]:
-    """Yield a safetensors file of some tensors, which may be longer than memory is: the library joins them first.
+def state_pieces(state: ClientState, metadata: Mapping[str, str] = MappingProxyType({})) -> Iterator[Buffer]:
+    """Yield a safetensors file of some tensors, one after the other; the metadata are texts that stand beside them."""
+    stated = {name: (_DTYPES[value.dtype], tuple(value.shape)) for name, value in state.items()}
 
-    The form is stated at https://github.com/huggingface/safetensors; like the library, it puts wide elements first.
-    """
-    names = sorted(state, key=lambda name: (-state[name].element_size(), name))
-    table, end = dict[str, Any](), 0
-    for name in names:
-        value, begin = state[name], end
-        end += value.nbytes
-        dtype = _DTYPES[value.dtype]
-        table[name] = {"dtype": dtype, "shape": list(value.shape), "data_offsets": [begin, end]}
-    header = json.dumps(table, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    yield len(header).to_bytes(8, "little") + header
-    for name in names:
-        yield state[name].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    def data_of(name: str) -> Buffer:
+        return state[name].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+    return file_pieces(stated, data_of, metadata)
 
 
 _DTYPES = {

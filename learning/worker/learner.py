@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.files.spool import unfinished, write_file_of
 from fedchain.learning.amended import Amended, amended_config
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
@@ -31,7 +32,7 @@ from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import open_data_source
 from fedchain.learning.task.data_source import DataSource
 from fedchain.learning.training.measured import IN_EVERY_ROUND, Evaluation, Measurements
-from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state
+from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state, state_pieces
 from fedchain.learning.worker.client_examples import ClientExamples, client_of
 from fedchain.learning.worker.clients import Clients
 from fedchain.learning.worker.cohorts import work_side_by_side
@@ -39,7 +40,7 @@ from fedchain.learning.worker.contributing import Contributing, Place
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.foresight import Foreseen, only_what_is_restored
 from fedchain.learning.worker.measuring import Measuring
-from fedchain.learning.worker.model_file import ModelState, lent_model, state_of, write_model
+from fedchain.learning.worker.model_file import ModelState, lend_model, state_of
 from fedchain.learning.worker.stores import NO_STORES, Stores
 
 COHORT_MAX = 256
@@ -261,17 +262,25 @@ class Learner:
                 restore_state(client, before)
 
     def measure(self, state: ModelState, owner: int, sites: Sequence[int]) -> list[Evaluation]:
-        """Measure a model that is shaped like the owner's on the own test set of each of the other clients, the sites.
+        """Measure a model that is shaped like the owner's on the own test set of each of some clients, the sites.
 
         Raises `ConfigurationError` for a state of other shapes.
         """
-        with self._clients.use(owner, changes=False) as client, as_training(self._device), lent_model(client, state):
-            return [self._measuring.on_site(client, self._clients.get(site)) for site in sites]
+        with as_training(self._device):
+            client = self._lent(state, owner)
+            others = (client if site == owner else self._clients.get(site) for site in sites)
+            return [self._measuring.on_site(client, other) for other in others]
 
     def measure_on_all(self, state: ModelState, owner: int) -> Evaluation | None:
         """Measure it on the whole test set; None if the clients have none in common. Raises as `measure` does."""
-        with self._clients.use(owner, changes=False) as client, as_training(self._device), lent_model(client, state):
-            return self._measuring.on_all(client.model)
+        with as_training(self._device):
+            return self._measuring.on_all(self._lent(state, owner).model)
+
+    def _lent(self, state: ModelState, owner: int) -> Client:
+        """A client like the owner with another model. The owner itself need not be copied, to be put back later."""
+        client = self._build_client(owner)
+        lend_model(client, state)
+        return client
 
     def planned_steps(self, index: int, phase: str, round_number: int) -> int:
         """Count the local steps that a client takes in a phase of a round; 0 where it does not train.
@@ -342,7 +351,8 @@ class Learner:
         a round it is the model that the client trained and posted.
         """
         client = self._clients.get(index)
-        path.write_bytes(write_model(state_of(client.model, client.info)))
+        with unfinished(path) as other:
+            write_file_of(state_pieces(state_of(client.model, client.info)), other)
 
     def _side_by_side(
         self, indices: Sequence[int], work: Callable[[Client], Contribution]

@@ -4,12 +4,9 @@ A member's last model is in its training process, or in the checkpoint that a no
 parameters, the model that all members share is the knowledge (`models/parameters.py`).
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import MappingProxyType
+import warnings
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import nn
 
@@ -19,7 +16,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import common_parameters
 from fedchain.learning.models.weights import find_misfit
 from fedchain.learning.round import Tensors
-from fedchain.learning.worker.checkpoint import MODEL_PREFIX, copy_state, load_tensors, restore_state
+from fedchain.learning.worker.checkpoint import MODEL_PREFIX, load_tensors
 
 ModelState = dict[str, torch.Tensor]
 """A module's state by the module's own names, as `state_dict` has it: parameters and buffers."""
@@ -44,17 +41,20 @@ def state_of_checkpoint(data: bytes) -> ModelState:
 
 
 def state_of_knowledge(knowledge: Tensors, info: ModelInfo) -> ModelState:
-    """Return the model that all members share; raises `ConfigurationError` where the knowledge is no whole model."""
-    return {name: torch.from_numpy(value) for name, value in common_parameters(knowledge, info).items()}
+    """Return the model that all members share, whose tensors are the knowledge's own memory: nobody may change them.
 
-
-def write_model(state: ModelState, metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    """Return a state as the bytes of a safetensors file; the metadata are texts that stand beside the tensors."""
-    return safetensors.torch.save(state, dict(metadata))
+    Raises `ConfigurationError` where the knowledge is no whole model.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return {name: torch.from_numpy(value) for name, value in common_parameters(knowledge, info).items()}
 
 
 def read_model(data: bytes) -> ModelState:
-    """Read bytes that `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
+    """Return the state in a safetensors file; of one that is read in place, the tensors are its own pages.
+
+    Raises `ConfigurationError` for bytes that are none.
+    """
     try:
         return load_tensors(data)
     except safetensors.SafetensorError as error:
@@ -73,17 +73,11 @@ def load_model(module: nn.Module, state: ModelState, whose: str, frozen: frozens
     module.load_state_dict(state, strict=not frozen)
 
 
-@contextmanager
-def lent_model(client: Client, state: ModelState) -> Iterator[None]:
-    """Give a client's model another state; afterwards the client is as it was. Raises as `load_model`."""
-    before = copy_state(client)
-    try:
-        own, frozen = client.model.state_dict(), client.info.frozen - client.info.stored
-        for name in frozen & state.keys():
-            if not torch.equal(state[name], own[name]):
-                raise ConfigurationError(f"{name} of the model is frozen, and the file has other values of it")
-        kept = {name: value for name, value in state.items() if name not in frozen}
-        load_model(client.model, kept, f"member {client.index}'s", client.info.frozen)
-        yield
-    finally:
-        restore_state(client, before)
+def lend_model(client: Client, state: ModelState) -> None:
+    """Give a client that nobody trains another state to be measured. Raises as `load_model`."""
+    own, frozen = client.model.state_dict(), client.info.frozen - client.info.stored
+    for name in frozen & state.keys():
+        if not torch.equal(state[name], own[name]):
+            raise ConfigurationError(f"{name} of the model is frozen, and the file has other values of it")
+    kept = {name: value for name, value in state.items() if name not in frozen}
+    load_model(client.model, kept, f"member {client.index}'s", client.info.frozen)

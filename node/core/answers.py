@@ -114,6 +114,8 @@ class Answers:
             yield GetCertificate(height, *status.lock)
         if lacking := self._lacking(status.posts, self._posts_held(), self._mark(self._senders_waited_for())):
             yield GetPosts(*context.phase, lacking)
+        if (owed := self._late_posts_lacking()) is not None:
+            yield owed
 
     def answer(self, question: ChainQuestion, agreement: Agreement) -> Iterator[Message]:
         """Messages that answer ``question``; none if nothing is held."""
@@ -190,6 +192,20 @@ class Answers:
         if self._marked_posts[0] != mempool.changes:
             self._marked_posts = mempool.changes, self._mark(mempool.posts(self._context.phase))
         return self._marked_posts[1]
+
+    def _late_posts_lacking(self) -> GetPosts | None:
+        """A question for owed posts that are not here, of one earlier phase in its turn; None if all are.
+
+        No status shows late posts, and gossip of them may have been lost. A peer that holds none does not answer.
+        """
+        context, head = self._context, self._context.head
+        if not head.owed:
+            return None
+        item = head.owed[context.now.ms // 1_000 % len(head.owed)]
+        held = filter(head.roster.is_active, context.mempool.posts((item.round, item.phase)))
+        absent = (key for key in head.roster.members if not head.roster.is_active(key))
+        lacking = self._lacking(item.due, self._mark([*held, *absent]), self._mark(self._senders_waited_for()))
+        return None if lacking is None else GetPosts(item.round, item.phase, lacking)
 
     def _senders_waited_for(self) -> set[PublicKey]:
         """Members whose posts are known but lack payloads or parts."""

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Protocol, assert_never
 
+from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
@@ -41,7 +42,7 @@ KNOWLEDGE_MAX = 8
 """Most recomputed knowledges that are kept, one for each set of posts of the open height."""
 
 JUDGED_MAX = 16
-"""Most blocks that are remembered with the state after each, since they obeyed every rule."""
+"""Most blocks that are remembered, since they obeyed every rule."""
 
 KNOWLEDGE_SIZE_MAX = 64 * 2**20
 """Most bytes of all kept knowledges together; the newest one alone may exceed it."""
@@ -76,7 +77,7 @@ class PassedChecks:
         """Signatures that were found valid."""
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
-        self._judged: OrderedDict[tuple[int, Hash], tuple[Block, State]] = OrderedDict()
+        self._judged: OrderedDict[tuple[int, Hash], Block] = OrderedDict()
 
     def has(self, identity: Hashable) -> bool:
         """Whether a post or vote has passed."""
@@ -98,17 +99,16 @@ class PassedChecks:
         while len(self._knowledge) > 1 and (len(self._knowledge) > KNOWLEDGE_MAX or self._is_large()):
             self._knowledge.popitem(last=False)
 
-    def after(self, state: State, block: Block) -> State | None:
-        """The state after a block that was judged on an equal state; None if it is not remembered.
+    def has_block(self, state: State, block: Block) -> bool:
+        """Whether a block was judged on an equal state, and obeys every rule.
 
         It is found by the object itself: two blocks with one hash may have different signatures and bodies.
         """
-        known = self._judged.get((id(block), state.root))
-        return None if known is None else known[1]
+        return (id(block), state.root) in self._judged
 
-    def keep_block(self, state: State, block: Block, after: State) -> None:
+    def keep_block(self, state: State, block: Block) -> None:
         """Note that a block obeys every rule on a state. Beyond ``JUDGED_MAX``, the oldest is forgotten."""
-        self._judged[id(block), state.root] = block, after  # as long as the block is held, its id is nobody else's
+        self._judged[id(block), state.root] = block  # as long as the block is held, its id is nobody else's
         if len(self._judged) > JUDGED_MAX:
             self._judged.popitem(last=False)
 
@@ -153,10 +153,10 @@ class Checks:
 
         The result depends on genesis, state and block alone, so a block that was judged on an equal state is judged.
         """
-        after = self._passed.after(state, block)
-        if after is None:
-            after = judge_block(self._genesis, state, block, None, self.signatures)
-            self._passed.keep_block(state, block, after)
+        if self._passed.has_block(state, block):
+            return apply_block(self._genesis, state, block)
+        after = judge_block(self._genesis, state, block, None, self.signatures)
+        self._passed.keep_block(state, block)
         return after
 
     def has_passed(self, state: State, post: Post) -> bool:

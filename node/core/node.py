@@ -73,7 +73,7 @@ class Node:
         )
         contents.downloads.size_max = max(contents.downloads.size_max, checks.rules.knowledge_size_max())
         ledger = Ledger(genesis, storage)
-        members = ledger.head.roster.members
+        members = _claimants(ledger.head)
         self._context = context = Context(
             genesis=genesis,
             key=key,
@@ -227,6 +227,10 @@ class Node:
         none. The knowledge in force there is held."""
         return self._parts.foreseeing.look()
 
+    def expected(self) -> State | None:
+        """The state that it expects the vote to lead to, whoever contributes there; None if there is no candidate."""
+        return self._parts.foreseeing.expect()
+
     def hold(self, content: bytes) -> Hash:
         """Hold a content for peers that ask for it by its hash; returns the hash."""
         content_hash = sha256(content)
@@ -323,7 +327,7 @@ class Node:
         context.mempool.drop_before(context.phase, context.head.owed_to)
         roster = context.head.roster
         if self.head.records:  # members come and go
-            context.catch_up.track(roster.reachable, self.genesis.fault_model.faulty(roster.active))
+            context.catch_up.track(_claimants(self.head), self.genesis.fault_model.faulty(roster.active))
         context.catch_up.reached(context.head.height)
         parts.catching_up.on_head()
         parts.bulk.on_head()
@@ -343,3 +347,8 @@ class Node:
         if at_ms is not None and at_ms != self._wake_ms:
             self._wake_ms = at_ms
             self._context.emit(Wake(max(at_ms, self._context.now.ms + 1)))
+
+
+def _claimants(head: State) -> tuple[PublicKey, ...]:
+    """Members whose claims count: where members change, those alone of whom f may lie, and none that was convicted."""
+    return head.roster.counting if head.records else head.roster.members

@@ -76,6 +76,9 @@ class Observer(Protocol):
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
 
+    def on_expected(self, peer: "SimulatedPeer", state: State) -> None:
+        """A node expects the vote to lead to another state than before."""
+
     def on_contribution(self, peer: "SimulatedPeer", effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished its contribution to a phase, or has nothing to post in it."""
 
@@ -184,6 +187,7 @@ class SimulatedPeer:
         self._hashes_per_s = around.pace.hashes_per_s * machine.hash_rate
         self._parts, self._parts_needed = machine.parts, frozenset[Hash]()
         self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
+        self._expected = b""  # root of the state that the vote is expected to lead to
         self._training = 0  # contributions that are being computed, which may still read parts
         self._endpoint = around.network.endpoint(number)
         self._events: deque[Event] = deque()
@@ -458,13 +462,21 @@ class SimulatedPeer:
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
 
     def _foresee(self) -> None:
-        """Have a worker process train for the next phase while it has nothing else to do. Nothing depends on it."""
+        """Look ahead of the votes, for those that sleep, too."""
         node = self.node
-        state = None if node is None else node.foreseen()
+        state = None if node is None else node.expected()
         if node is None or state is None:
             return
+        if state.root != self._expected:
+            self._expected = state.root
+            self._around.observer.on_expected(self, state)
+        if node.foreseen() is not None and (knowledge := node.content(state.knowledge_root)) is not None:
+            self.foresee(state, knowledge)
+
+    def foresee(self, state: State, knowledge: bytes) -> None:
+        """Have a worker process train for the phase that a state opens, if there is time. Nothing depends on it."""
         key = state.round, state.phase, state.knowledge_root
-        if key != self._foreseen and (knowledge := node.content(state.knowledge_root)) is not None:
+        if key != self._foreseen:
             self._foreseen = key
             name = phase_rule(self._around.genesis, state).name
             self._around.executor.foresee(self._question(name, state.round, knowledge, state))

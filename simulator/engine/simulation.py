@@ -243,6 +243,11 @@ class Simulation:
         if self._shortfalls.on_nothing(peer.number, peer.node.head, effect, made) and not self._done.done():
             self._done.set_exception(made)
 
+    def on_expected(self, peer: SimulatedPeer, state: State) -> None:
+        """A peer sees where the vote will lead: those that will be drawn there may train meanwhile."""
+        if self._shifts is not None:
+            self._shifts.foresee(peer, state)
+
     def on_head(self, peer: SimulatedPeer, old: State) -> None:
         """A peer's head moved: check it, and close the round if this peer is the first to close it."""
         assert peer.node is not None, "only a running peer's head moves"

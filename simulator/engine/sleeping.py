@@ -52,6 +52,19 @@ class Shifts:
         spare = len(holders) - self._genesis.fault_model.faulty(len(keeper.head.roster.electors)) - 1
         self._let_sleep([peer for peer in holders if peer.number not in stay][: max(0, spare)])
 
+    def foresee(self, first: SimulatedPeer, state: State) -> None:
+        """``first`` expects the vote to lead to a state: have those train for it that it draws and that sleep still.
+
+        No machine that is off could do so; they compute the same, and have it at the same virtual time.
+        """
+        knowledge = None if first.node is None else first.node.content(state.knowledge_root)
+        if knowledge is None:
+            return
+        for number in sorted(state.roster.seats[member] for member in state.roster.contributors):
+            peer = self._peers[number]
+            if peer.node is None and not peer.stopped:
+                peer.foresee(state, knowledge)
+
     def _let_sleep(self, peers: Sequence[SimulatedPeer]) -> None:
         """Put peers to sleep at one moment: each of the others learns of all of them at once."""
         if not peers:

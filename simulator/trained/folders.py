@@ -4,8 +4,10 @@ The common model is read from the chain in the folder. Local models are on no ch
 to, and a node keeps its own, as of its last contribution.
 """
 
+import math
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,16 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER, SCENARIO_FILE, TRAINING_FILE, read_metrics
 from fedchain.files.places import chain_folder, place_at
+from fedchain.files.spool import MAPPED_SIZE
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.payload.document import Buffer
 from fedchain.learning.registry import use_current_folder
 from fedchain.learning.task.choice import validate_choice
+from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.learning.worker.learner import Learner
-from fedchain.learning.worker.model_file import ModelState, state_of_checkpoint, state_of_knowledge, write_model
+from fedchain.learning.worker.model_file import ModelState, state_of_checkpoint, state_of_knowledge
 from fedchain.learning.worker.model_origin import Origin, validate_shared, write_origin
 from fedchain.node.founding.task import learning_from_genesis, use_method_file
 from fedchain.node.workers.frames import PipeBroken
@@ -41,9 +46,9 @@ class TrainedModel:
     state: ModelState
     origin: Origin
 
-    def to_file(self) -> bytes:
-        """The bytes of a safetensors file; the same model and origin give the same bytes."""
-        return write_model(self.state, write_origin(self.origin))
+    def pieces(self) -> Iterator[Buffer]:
+        """The pieces of a safetensors file; the same model and origin give the same bytes."""
+        return state_pieces(self.state, write_origin(self.origin))
 
 
 class ModelFolder(ABC):
@@ -173,7 +178,7 @@ class RunFolderModels(ModelFolder):
 
     def learner(self) -> Learner:
         """The run's own learner."""
-        return load_learner(self._scenario)
+        return few_in_memory(load_learner(self._scenario))
 
     def reported(self, round_number: int) -> Mapping[str, Any]:
         """See :class:`ModelFolder`: from the row of the round."""
@@ -241,7 +246,7 @@ class NodeModels(ModelFolder):
         use_current_folder()
         config = self.config
         validate_choice(config, config.task)
-        return Learner(config, members=self.genesis.members, chain_id=self.genesis.chain_id)
+        return few_in_memory(Learner(config, members=self.genesis.members, chain_id=self.genesis.chain_id))
 
     def _local(self, member: int) -> TrainedModel:
         kept = self._files[member]
@@ -262,6 +267,16 @@ class NodeModels(ModelFolder):
             return f"{self.folder} holds no local model: its member has not trained yet"
         held = ", ".join(map(str, self.kept))
         return f"{self.folder} holds the local model of member {held}; member {member}'s is on its own machine"
+
+
+def few_in_memory(learner: Learner) -> Learner:
+    """The learner; where models are large, it holds one client whose test set is measured on, and builds others anew.
+
+    None of them is trained here, so none has to be written to a file before it goes.
+    """
+    if 4 * sum(math.prod(shape) for _, shape in learner.info.parameters) > MAPPED_SIZE:
+        learner.limit_clients(1, Path(os.devnull))
+    return learner
 
 
 def open_models(folder: Path, data_dir: str = "", task: str = "", method: str = "") -> ModelFolder:

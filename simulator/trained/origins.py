@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedchain.files.spool import read_in_place, unfinished, write_file_of
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.worker.model_file import ModelState, read_model, write_model
+from fedchain.learning.worker.checkpoint import state_pieces
+from fedchain.learning.worker.model_file import ModelState, read_model
 from fedchain.learning.worker.model_origin import Origin, read_origin, write_origin
 from fedchain.simulator.engine.outcome import Outcome
 
@@ -24,7 +26,7 @@ class FileModel:
 def read_file(path: Path) -> FileModel:
     """Read a model's file. Raises `ConfigurationError`, which names it, if it cannot be read."""
     try:
-        data = path.read_bytes()
+        data = read_in_place(path)
         return FileModel(read_model(data), read_origin(data))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
@@ -56,4 +58,5 @@ def add_origins(files: Mapping[int, Path], config: LearningConfig, chain_id: byt
             found = {"round": number, "accuracy": measured.local_accuracy, "loss": measured.local_loss}
             found["test_accuracy"] = measured.test_accuracy
         origin = origin_of(config, chain_id, member=member, **found)
-        path.write_bytes(write_model(read_file(path).state, write_origin(origin)))
+        with unfinished(path) as other:
+            write_file_of(state_pieces(read_file(path).state, write_origin(origin)), other)

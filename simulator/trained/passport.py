@@ -11,12 +11,12 @@ the version of the tool; a forger would compute it anew.
 
 import base64
 import binascii
+import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import safetensors
 
@@ -30,18 +30,13 @@ from fedchain.chain.light.verification import Trusted, trust_genesis, verify_adj
 from fedchain.chain.state import votes_required
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
+from fedchain.files.spool import read_in_place
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.models.parameters import BUFFER_PREFIX, PREFIX
-from fedchain.learning.payload.document import (
-    Buffer,
-    Entry,
-    entry_header,
-    read_entries,
-    read_number,
-    read_text,
-    write_array,
-)
+from fedchain.learning.payload.document import Buffer, Entry, read_entry, read_number, read_text
+from fedchain.learning.payload.tensor_file import DTYPES, FileTensor, data_begin, read_tensors
 from fedchain.learning.worker.model_origin import read_origin
+from fedchain.simulator.trained.joined import Joined
 from fedchain.wording import counted, printable
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -56,9 +51,6 @@ SUFFIX = ".passport.json"
 
 PASSPORT_SIZE_MAX = 2**29
 """Most bytes of a passport that is read: knowledge beside the model, such as SCAFFOLD's, stands in it."""
-
-DTYPES: Mapping[str, str] = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
-"""Type in knowledge -> type in a safetensors file; both are little-endian."""
 
 Json = dict[str, Any]
 Kind = TypeVar("Kind")
@@ -158,7 +150,7 @@ def write_passport(explorer: Explorer, round_number: int | None, name: str, file
                 "digest": {"sha256": header.knowledge_root.hex()},
                 "encoding": ENCODING,
                 "tensor_data": {"sha256": _data_hash(file)},
-                "pieces": [*_cut(knowledge, read_tensors(file))],
+                "pieces": [*_cut(knowledge, _read_tensors(file))],
             },
         },
     }
@@ -195,10 +187,10 @@ class _Held:
         return self.explorer.light_block(height, with_proof=with_proof)
 
 
-def _cut(knowledge: bytes, tensors: Mapping[str, "FileTensor"]) -> Iterator[Json]:
+def _cut(knowledge: bytes, tensors: Mapping[str, FileTensor]) -> Iterator[Json]:
     """Knowledge as pieces: data of the file's tensors by name, and the bytes between."""
     begin = 0
-    for entry, position in _model_entries(knowledge):
+    for entry, position in _model_entries(Joined([knowledge])):
         if entry.data.nbytes and _own_name(entry.name) in tensors:
             yield {"bytes": _to_text(knowledge[begin:position])}
             yield {"tensor": _own_name(entry.name)}
@@ -227,7 +219,7 @@ def read_passport(path: Path) -> PassportReport:
     if type(name) is not str or name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InvalidPassport("subject", "its name is no name of a file")
     try:
-        file = path.with_name(name).read_bytes()
+        file = read_in_place(path.with_name(name))
     except (OSError, ValueError) as error:  # no file system has some names
         why = getattr(error, "strerror", None) or "no such file"
         raise InvalidPassport("subject", f"{printable(name)} is not beside the passport: {why}") from None
@@ -338,49 +330,32 @@ def _check_block(genesis: Genesis, block: Json) -> tuple[Trusted, LightBlock]:
 # --- knowledge and tensors
 
 
-@dataclass(frozen=True, slots=True)
-class FileTensor:
-    """A tensor as it stands in a safetensors file."""
-
-    dtype: str
-    """Type of its elements, as safetensors names it."""
-    shape: tuple[int, ...]
-    """Size of each dimension."""
-    data: memoryview
-    """Its bytes."""
-
-    @property
-    def numbers(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-
-def read_tensors(file: bytes) -> dict[str, FileTensor]:
-    """The tensors of a safetensors file, without torch. Raises InvalidPassport for bytes that are none."""
+def _read_tensors(file: bytes) -> dict[str, FileTensor]:
     try:
-        found: list[tuple[str, Any]] = safetensors.deserialize(file)  # type: ignore[no-untyped-call]
+        return read_tensors(file)
     except safetensors.SafetensorError as error:
         raise InvalidPassport("model file", f"it is no safetensors file: {error}") from None
-    return {name: FileTensor(item["dtype"], tuple(item["shape"]), memoryview(item["data"])) for name, item in found}
 
 
 def _data_hash(file: bytes) -> str:
     """SHA-256 of the tensors' data in a sound safetensors file: all behind its header."""
-    return sha256(file[8 + int.from_bytes(file[:8], "little") :]).hex()
+    return hashlib.sha256(memoryview(file)[data_begin(file) :]).hexdigest()
 
 
-def _check_knowledge(light: LightBlock, left: Json, file: bytes) -> tuple[bytes, dict[str, FileTensor]]:
+def _check_knowledge(light: LightBlock, left: Json, file: bytes) -> tuple[Joined, dict[str, FileTensor]]:
     """The knowledge that pieces and tensors make, and the tensors."""
     _expect_keys(left, ("digest", "encoding", "tensor_data", "pieces"), "knowledge")
     _expect(left["encoding"] == ENCODING, "knowledge", f"its encoding is not {ENCODING}")
     root = light.header.knowledge_root
     _expect(left["digest"] == {"sha256": root.hex()}, "knowledge", f"its hash in the block's header is {root.hex()}")
-    tensors = read_tensors(file)
-    _expect(left["tensor_data"] == {"sha256": _data_hash(file)}, "tensors", f"their data hash to {_data_hash(file)}")
+    tensors, data_hash = _read_tensors(file), _data_hash(file)
+    _expect(left["tensor_data"] == {"sha256": data_hash}, "tensors", f"their data hash to {data_hash}")
     pieces = _part(left, "pieces", list)
-    joined = [_piece(pieces, place, tensors) for place, _ in enumerate(pieces)]
-    knowledge = b"".join(joined)
-    found = sha256(knowledge)
+    knowledge = Joined([_piece(pieces, place, tensors) for place, _ in enumerate(pieces)])
+    hasher = hashlib.sha256()
+    for piece in knowledge.pieces:
+        hasher.update(piece)
+    found = hasher.digest()
     _expect(found == root, "knowledge", f"pieces and tensors have the hash {found.hex()}, the block's is {root.hex()}")
     return knowledge, tensors
 
@@ -418,8 +393,9 @@ def _check_origin(genesis: Genesis, round_number: int, file: bytes) -> bool:
     return True
 
 
-def _parts(knowledge: bytes) -> Iterator[tuple[str, int, tuple[int, int]]]:
+def _parts(joined: Joined) -> Iterator[tuple[str, int, tuple[int, int]]]:
     """Phase and round of each part of knowledge, and where its document begins and ends."""
+    knowledge = cast("memoryview", joined)
     try:
         count, position = read_number(knowledge, 0, "array")
         for _ in range(count):
@@ -434,23 +410,22 @@ def _parts(knowledge: bytes) -> Iterator[tuple[str, int, tuple[int, int]]]:
         raise InvalidPassport("knowledge", str(error)) from None
 
 
-def _model_entries(knowledge: bytes) -> list[tuple[Entry, int]]:
+def _model_entries(joined: Joined) -> list[tuple[Entry, int]]:
     """The model's tensors in the first part, which is the knowledge itself, and where their data begin."""
-    first = next(_parts(knowledge), None)
+    first, found = next(_parts(joined), None), []
     if first is None:
         raise InvalidPassport("knowledge", "it is empty")
     begin, end = first[2]
+    knowledge = cast("memoryview", joined)
     try:
-        document = memoryview(knowledge)[begin:end]
-        entries = read_entries(document, read_number(document, 0, "array")[0])
+        count, position = read_number(knowledge, begin, "array")
+        for _ in range(count):
+            entry, position = read_entry(knowledge, position)
+            if entry.name.startswith((PREFIX, BUFFER_PREFIX)):
+                found.append((entry, position - entry.data.nbytes))
     except InvalidPayload as error:
         raise InvalidPassport("knowledge", str(error)) from None
-    position, found = begin + len(write_array(len(entries))), []
-    for entry in entries:
-        position += len(entry_header(entry.name, entry.dtype, entry.shape, entry.data.nbytes))
-        if entry.name.startswith((PREFIX, BUFFER_PREFIX)):
-            found.append((entry, position))
-        position += entry.data.nbytes
+    _expect(position == end, "knowledge", f"the document of {first[0]} ends at byte {position}, {end} expected")
     return found
 
 

@@ -155,7 +155,8 @@ class Run:
     def state(self, member: int | None = None) -> ModelState:
         """The parameters and buffers of :meth:`model`, as tensors by the names that the module gives them."""
         if member is None:
-            return state_of_knowledge(self.knowledge, infos_of(self._config)[0])
+            shared = state_of_knowledge(self.knowledge, infos_of(self._config)[0])
+            return {name: value.clone() for name, value in shared.items()}
         if not isinstance(member, SupportsIndex) or not 0 <= member.__index__() < self._config.clients:
             raise ConfigurationError(f"member is {member!r}, it must be between 0 and {self._config.clients - 1}")
         path = model_path(self.folder / MODELS_FOLDER, member)

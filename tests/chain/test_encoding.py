@@ -17,6 +17,7 @@ from fedchain.chain.encoding import (
     NESTING_MAX,
     decode,
     encode,
+    encode_list,
     expect_record,
     expect_size,
     signing_message,
@@ -42,6 +43,12 @@ def _depth(value: Any) -> int:
 @example([0] * 15 + [[0] * 16] + [[0] * 65_536])
 def test_every_value_is_read_back(value: Any) -> None:
     assert decode(encode(value), SIZE_MAX) == value
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 2**16 - 1, 2**16])
+def test_a_list_of_encoded_items_is_the_encoded_list(length: int) -> None:
+    items = [[number, b"item"] for number in range(length)]
+    assert encode_list([encode(item) for item in items]) == encode(items)
 
 
 @given(VALUES, VALUES)

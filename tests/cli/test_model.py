@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.files.layout import MODELS_FOLDER, TRAINING_FILE
-from fedchain.learning.worker.model_file import write_model
+from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.console import run_scenario
 from fedchain.simulator.scenario import Scenario
@@ -53,7 +53,7 @@ def test_what_cannot_be_had_is_one_line(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(runs.folder)
-    Path("odd").write_bytes(write_model({"fc1.weight": torch.zeros(2)}))
+    Path("odd").write_bytes(b"".join(state_pieces({"fc1.weight": torch.zeros(2)})))
     for name in ("empty", "damaged"):
         shutil.copytree(runs / "net" / "node-0" / "chain", Path(name, "chain"), dirs_exist_ok=True)
     Path("damaged", TRAINING_FILE).write_bytes(b"\0\0\0\3abc")

@@ -2,12 +2,24 @@
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedchain.crypto.hashing import sha256
-from fedchain.files.spool import InMemory, SpoolFolder, digest_of, map_file, move_file, path_of, write_pieces
+from fedchain.files.spool import (
+    InMemory,
+    SpoolFolder,
+    digest_of,
+    map_file,
+    move_file,
+    path_of,
+    read_in_place,
+    unfinished,
+    write_file_of,
+    write_pieces,
+)
 
 SMALL, LARGE = [b"ab", b"cd"], [bytes([number]) * 1000 for number in range(40)]
 
@@ -104,3 +116,30 @@ def test_a_content_that_is_whole_or_lost_touches_nobody_elses_file(tmp_path: Pat
             with pytest.raises(OSError, match="lost, or is whole"):
                 use()
     assert (data[:], others.read_bytes()) == (bytes(20), b"")
+
+
+def test_a_file_has_its_name_once_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"ne"
+        assert path.read_bytes() == b"old"
+        raise ValueError("midway")
+
+    with pytest.raises(ValueError, match="midway"), unfinished(path) as other:
+        write_file_of(pieces(), other)
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+    with unfinished(path) as other:
+        write_file_of([b"ne", memoryview(b"w")], other)
+    assert path.read_bytes() == b"new"
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_large_files_alone_are_read_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.files.spool.MAPPED_SIZE", 3)
+    (tmp_path / "small").write_bytes(b"abc")
+    (tmp_path / "large").write_bytes(b"abcd")
+    small, large = read_in_place(tmp_path / "small"), read_in_place(tmp_path / "large")
+    assert (small, path_of(small)) == (b"abc", None)
+    assert (large[:], path_of(large)) == (b"abcd", tmp_path / "large")

@@ -248,9 +248,9 @@ def test_methods_without_prototypes_have_no_summary() -> None:
 def test_knowledge_is_exported_as_safetensors() -> None:
     rules = Application(LearningConfig(method="blade-fl"))
     knowledge = rules.aggregate(OffChain("update", 1), b"", random_posts("blade-fl", 2))
-    loaded = safetensors.numpy.load(rules.safetensors(knowledge))
+    loaded = safetensors.numpy.load(b"".join(rules.safetensors(knowledge)))
     assert {name.removeprefix(PREFIX): array.shape for name, array in loaded.items()} == dict(INFO.parameters)
-    assert safetensors.numpy.load(rules.safetensors(b"")) == {}
+    assert safetensors.numpy.load(b"".join(rules.safetensors(b""))) == {}
 
 
 def test_the_configuration_is_validated() -> None:

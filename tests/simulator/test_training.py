@@ -21,7 +21,8 @@ from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.weights import hash_file
 from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.training.evaluation import evaluate
-from fedchain.learning.worker.model_file import read_model, write_model
+from fedchain.learning.worker.checkpoint import state_pieces
+from fedchain.learning.worker.model_file import read_model
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.run import load_learner, model_path, simulate
 from fedchain.simulator.scenario import Scenario
@@ -52,7 +53,7 @@ class Faulty(BladeFl):
 def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> None:
     first = fedchain.simulate("fedavg", peers=3, rounds=2, hyperparameters={"local_steps": 10})
     path = tmp_path / "common.safetensors"
-    path.write_bytes(write_model(first.state()))
+    path.write_bytes(b"".join(state_pieces(first.state())))
     settings: dict[str, Any] = {"weights": str(path), "hyperparameters": {"local_steps": 1}}
     second = fedchain.simulate("fedavg", peers=3, rounds=1, out=tmp_path / "second", **settings)
     with fedchain.open_chain(tmp_path / "second") as chain:

@@ -28,7 +28,7 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.turnout import Turnout, mark_seats
-from fedchain.chain.membership.weights import reweigh, weigh
+from fedchain.chain.membership.weights import reweigh, shares_of, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
@@ -267,7 +267,8 @@ def _other_committee(document: Genesis) -> list[dict[str, Any]]:
 
 def _weighed(bits: int, weights: Sequence[int]) -> dict[str, Any]:
     """The difficulty of each of some members."""
-    return {"bits": bits, "weights": list(weights), "bits_of": [weigh(bits, weight, weights) for weight in weights]}
+    found = [weigh(bits, weight, shares_of(weights), len(weights)) for weight in weights]
+    return {"bits": bits, "weights": list(weights), "bits_of": found}
 
 
 def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from fedchain.chain.exceptions import LimitReached, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.change import Change
+from fedchain.chain.membership.change import Approval, Change
 from fedchain.chain.membership.rules import approvals_required, validate_change, validate_room
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
@@ -49,19 +50,19 @@ class ChangePool:
     def add(self, genesis: Genesis, head: State, change: Change, now_ms: int) -> None:
         """Keep a valid change with its approvals, in place of what is known of it.
 
-        Raises LimitReached: an approver's changes, or the member's own, are too many.
+        An approval is left out if its approver has given its word for too many others; it may stand beside those of
+        others only to have them refused with it.
+
+        Raises LimitReached: no approval is left that is new, or the member's own changes are too many.
         """
         others = [item.change for key, item in self._open.items() if key != change.hash]
         if not change.kind.needs_approval and any(
             other.member == change.member and not other.kind.needs_approval for other in others
         ):
             raise LimitReached("changes", f"another one of {change.member.hex()[:16]}… is open")
-        if change.kind.needs_approval and not change.approvals:
-            raise LimitReached("changes", "no member vouches for it")
-        for approval in change.approvals:
-            count = sum(_is_approved_by(other, approval.approver) for other in others)
-            if count >= OPEN_MAX:
-                raise LimitReached("changes", f"{approval.approver.hex()[:16]}… approves of {count} others")
+        if change.kind.needs_approval:
+            known = self.get(change.hash)
+            change = _with_room(change, known.approvals if known is not None else (), others)
         item = self._open.setdefault(change.hash, _Open(change))
         item.change = change
         self._look(genesis, head, item, now_ms)
@@ -103,6 +104,20 @@ def fits(genesis: Genesis, head: State, changes: Sequence[Change]) -> bool:
     except Refused:
         return False
     return True
+
+
+def _with_room(change: Change, held: Sequence[Approval], others: Sequence[Change]) -> Change:
+    """A change with the approvals that are held, and those of approvers that have room. Raises LimitReached."""
+    if not change.approvals:
+        raise LimitReached("changes", "no member vouches for it")
+    approvers = {given.approver for given in held}
+    new = [given for given in change.approvals if given.approver not in approvers]
+    counts = {given.approver: sum(_is_approved_by(other, given.approver) for other in others) for given in new}
+    taken = [given for given in new if counts[given.approver] < OPEN_MAX]
+    if new and not taken:
+        approver, count = max(counts.items(), key=itemgetter(1))
+        raise LimitReached("changes", f"{approver.hex()[:16]}… approves of {count} others")
+    return change.approved_by((*held, *taken))
 
 
 def _is_approved_by(change: Change, approver: PublicKey) -> bool:

@@ -19,13 +19,19 @@ class Foreseeing:
         self._context, self._voting, self._is_occupied, self._is_wanted = context, voting, is_occupied, is_wanted
 
     def look(self) -> State | None:
-        """The state after the candidate that this peer is locked on, or would vote for; None if it is to contribute
-        nothing there."""
+        """The state that this peer expects; None if it is to contribute nothing there."""
+        state = self.expect()
+        if state is None or self._is_occupied():
+            return None
+        return state if self._context.me in state.roster.contributors else None
+
+    def expect(self) -> State | None:
+        """The state after the candidate that this peer is locked on, or would vote for; None if there is none."""
         entries = self._context.ledger.entries
-        if not self._is_wanted or not entries or self._is_occupied():
+        if not self._is_wanted or not entries:
             return None
         lock = self._voting.agreement.lock
         entry = entries.get(self._voting.preferred() or b"" if lock is None else lock[1])
         if entry is None or not entry.is_valid or entry.after.finished:
             return None
-        return entry.after if self._context.me in entry.after.roster.contributors else None
+        return entry.after

@@ -26,6 +26,7 @@ from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
 from fedchain.files.layout import CHAIN_FOLDER, SOCKET
 from fedchain.files.places import chain_folder, chains_in, scenario_file
+from fedchain.files.spool import unfinished, write_file_of
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -359,17 +360,13 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
             raise StoreError(f"{path} exists already; nothing is overwritten")
     knowledge = explorer.safetensors(rules)
     out.mkdir(parents=True, exist_ok=True)
-    # A chain may not fit into memory: it is written block by block, under another name until it is complete.
-    unfinished, numbers = out / "chain.jsonl.unfinished", explorer.numbers
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
+    # A chain may not fit into memory, nor may its knowledge: they are written block by block and tensor by tensor.
+    numbers = explorer.numbers
+    with unfinished(files[1]) as of_blocks, unfinished(files[0]) as of_knowledge:
+        with of_blocks.open("w", encoding="utf-8") as file:
             for view in explorer.views():
                 file.write(json.dumps(plain(view, numbers)) + "\n")
-        with files[0].open("xb") as file_of_knowledge:
-            file_of_knowledge.write(knowledge)
-        unfinished.rename(files[1])
-    finally:
-        unfinished.unlink(missing_ok=True)
+        write_file_of(knowledge, of_knowledge)
     return files
 
 

@@ -86,6 +86,7 @@ def export(
     safetensors.torch.load_file(FILE) gives the state. The file's header says where the model is from.
     """
     with clear_errors(ScenarioError):
+        from fedchain.files.spool import read_in_place, unfinished, write_file_of
         from fedchain.simulator.trained.folders import open_models
         from fedchain.simulator.trained.passport import SUFFIX
 
@@ -97,10 +98,10 @@ def export(
         model = choose(models, which)
         if passport and model.origin.member is not None:
             raise ScenarioError("--passport proves what is on the chain, and only the --aggregate is")
-        data = model.to_file()
-        proven = models.passport(model.origin.round, out.name, data) if passport else None
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_bytes(data)
+        with unfinished(out) as whole:
+            write_file_of(model.pieces(), whole)
+            proven = models.passport(model.origin.round, out.name, read_in_place(whole)) if passport else None
         typer.echo(f"wrote {out}: {describe(model)}")
         if proven is not None:
             proof.write_bytes(proven)

@@ -12,7 +12,8 @@ import logging
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -175,6 +176,11 @@ def map_file(path: Path, digest: bytes = b"", file: int | None = None, *, is_own
     return cast("bytes", mapped)
 
 
+def read_in_place(path: Path) -> bytes:
+    """The bytes of a file that nobody changes any more, those of a large one in place. Raises OSError."""
+    return map_file(path) if path.stat().st_size > MAPPED_SIZE else path.read_bytes()
+
+
 def path_of(data: bytes) -> Path | None:
     """The file that some bytes are read from in place; None for bytes in memory."""
     found: object = data
@@ -218,6 +224,24 @@ def link_file(data: bytes, path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[Path]:
+    """Give a file another name until it is whole. If the block fails, nothing is left of it. Raises OSError."""
+    other = path.with_name(path.name + ".unfinished")
+    try:
+        yield other
+        other.replace(path)
+    finally:
+        other.unlink(missing_ok=True)
+
+
+def write_file_of(pieces: Iterable[bytes | memoryview], path: Path) -> None:
+    """Write a file piece by piece. Raises OSError."""
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
 
 
 def write_pieces(pieces: Iterable[bytes | memoryview], spools: Spools) -> bytes:

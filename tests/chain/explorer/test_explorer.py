@@ -320,7 +320,7 @@ def test_knowledge_is_the_newest_rounds_or_any(explorer: Explorer, chain: ChainB
         (5, 1, 2.0, (0.25, 1.0)),
     ]
     assert explorer.knowledge(FakeRules(None)).prototypes is None
-    assert explorer.safetensors(FakeRules()) == b"tensors:" + chain.contents[newest.knowledge_root]
+    assert b"".join(explorer.safetensors(FakeRules())) == b"tensors:" + chain.contents[newest.knowledge_root]
 
 
 def test_knowledge_that_is_not_there_is_not_found(chain: ChainBuilder, explore: Explore) -> None:

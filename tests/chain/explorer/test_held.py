@@ -4,11 +4,15 @@ from typing import Any
 
 import pytest
 
+from fedchain.chain.certificate import certify
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.membership.turnout import Turnout, mark_seats
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.address import address
-from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, double_vote, genesis
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, double_vote, genesis, keys
+from tests.support.chain.changes import living_genesis
 from tests.support.chain.explored import Explore, finals
 from tests.support.chain.explored import explore as explore
 
@@ -99,3 +103,19 @@ def test_times_are_those_of_the_states(explore: Explore) -> None:
     assert [store.time_before(height) for height in range(1, 8)] == settled
     assert store.time_before(8) is None
     assert [block.time_ms for block in Explorer(store).blocks(7)][:0:-1] == settled[1:]
+
+
+def test_times_are_those_of_the_states_where_votes_say_who_was_in_time(explore: Explore) -> None:
+    """Votes of version 3 have one more value."""
+    chain, seen = ChainBuilder(living_genesis(4)), Turnout(1, 2, mark_seats([0, 1]), b"")
+    block = chain.extend()
+    for clock_s in (5, 90, 20, 21, 400, 0):
+        clock_ms = chain.genesis.created_ms + 1000 * clock_s
+        slot = block.header.height, 0, int(VoteKind.PRECOMMIT)
+        votes = (
+            sign_vote(key, chain.genesis.chain_id, slot, block.hash, clock_ms=clock_ms, turnout=seen) for key in keys(3)
+        )
+        block = chain.extend(certificate=certify(votes))
+    store = explore(chain)._store
+    settled = [chain.states[record.block.hash].settled_time_ms for record in finals(chain)]
+    assert [store.time_before(height) for height in range(1, 8)] == settled

@@ -1,5 +1,6 @@
 """A chain that is held has the light block of every height, from one kept for each change of the set."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, UnknownParent
-from fedchain.chain.light.bisection import PIVOTS_MAX, PIVOTS_SIZE_MAX, Bisection
+from fedchain.chain.light.bisection import MARKS_UNIT, PIVOTS_MAX, PIVOTS_SIZE_MAX, Bisection
 from fedchain.chain.light.held import held_light_block, light_block_between, prove_held
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import trust_genesis
+from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.light import Server, renewed_chain
@@ -94,6 +96,19 @@ def test_blocks_that_wait_are_bounded_in_number_and_in_size(monkeypatch: pytest.
     with pytest.raises(InvalidBlock, match=r"^light path: \d+ members and votes wait, at most 20 expected"):
         way.take(far[1])
     assert (PIVOTS_MAX, PIVOTS_SIZE_MAX) == (64, 2**17)
+
+
+def test_marks_count_with_the_votes_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A liar's votes are mostly marks, and nobody has judged them yet."""
+    far = LIGHTS[HEIGHT]
+    size = len(far.certificate.votes) + len(far.members.members if far.members is not None else ())
+    monkeypatch.setattr("fedchain.chain.light.bisection.PIVOTS_SIZE_MAX", size)
+    Bisection(GENESIS, trust_genesis(GENESIS), HEIGHT, is_valid_signature).take(far)
+    marked = Turnout(0, 0, bytes([1]) * MARKS_UNIT, b"")
+    votes = (replace(far.certificate.votes[0], turnout=marked), *far.certificate.votes[1:])
+    swollen = replace(far, certificate=replace(far.certificate, votes=votes))
+    with pytest.raises(InvalidBlock, match=rf"^light path: {size + 1} members and votes wait, at most {size} expected"):
+        Bisection(GENESIS, trust_genesis(GENESIS), HEIGHT, is_valid_signature).take(swollen)
 
 
 def test_a_block_outside_the_gap_leads_nowhere() -> None:

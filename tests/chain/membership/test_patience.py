@@ -12,8 +12,9 @@ from fedchain.chain.membership.patience import grant_ms, mark_due, settle_waits
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.state import expected_contributors, patience_of
 from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.crypto.keys import PublicKey
 from tests.support.chain.builders import ChainBuilder, keys
-from tests.support.chain.changes import living, living_genesis
+from tests.support.chain.changes import living, living_genesis, own
 
 TIMEOUT_MS, QUORUM_MS, MINING_MS = 60_000, 1_000, 4_000
 FOUNDING = living_genesis(10, phase_timeout_ms=TIMEOUT_MS)
@@ -28,7 +29,7 @@ def _records(**fields: object) -> list[Member]:
 
 
 def _settled(records: list[Member], turnout: Turnout | None, genesis: Genesis = FOUNDING) -> list[Member]:
-    return [*settle_waits(genesis, records, turnout, MINING_MS)]
+    return [*settle_waits(genesis, records, turnout, MINING_MS, len(records))]
 
 
 def test_waiting_is_owed_by_those_that_were_waited_for_and_by_nobody_else() -> None:
@@ -159,3 +160,67 @@ def test_votes_that_say_nothing_leave_all_as_it_was() -> None:
     chain.extend(certificate=_seen(chain, Turnout(1_000, 7_000, b"", EVERYBODY), nothing))
     assert chain.state.punctuality == bytes([2] * 5)
     assert {record.owed_ms for record in chain.state.records} == {0}
+
+
+def _late_once(chain: ChainBuilder, late: PublicKey) -> None:
+    """Close a phase without a member, and have its voters say so."""
+    chain.extend(posts=chain.posts(members=sorted(chain.state.roster.contributors - {late})))
+    seats = chain.state.roster.seats
+    there = (seats[member] for member in chain.state.roster.contributors if member != late)
+    _let_speak(chain, Turnout(1_000, 7_000, mark_seats(there), mark_seats([seats[late]])))
+
+
+def _let_speak(chain: ChainBuilder, seen: Turnout) -> None:
+    """A block that brings the votes of all that decided the tip, with what they saw."""
+    slot = chain.state.height, 0, int(VoteKind.PRECOMMIT)
+    clock_ms = chain.genesis.created_ms + 10_000 * chain.state.height
+    votes = (
+        sign_vote(
+            chain.key(member),
+            chain.genesis.chain_id,
+            slot,
+            chain.tip,
+            clock_ms=clock_ms,
+            mining_ms=MINING_MS,
+            turnout=seen,
+        )
+        for member in chain.state.deciders
+    )
+    chain.extend(certificate=certify(votes))
+
+
+def _assert_charged(chain: ChainBuilder, late: PublicKey) -> None:
+    seat = chain.state.roster.seats[late]
+    assert (chain.state.punctuality[seat], chain.state.records[seat].owed_ms) == (0, 7_000)
+    assert late not in patience_of(chain.state), "a member that is down would be waited for in every other round"
+
+
+def test_those_that_left_do_not_silence_the_others() -> None:
+    """Seven seats bear two liars, and four members that stayed have not the five votes that outnumber so many."""
+    chain = living(7)
+    for number in range(3):
+        chain.extend(changes=[own(chain, number)])
+    chain.extend_many(2)
+    assert chain.state.roster.active == 4
+    late = chain.genesis.members[LATE]
+    _late_once(chain, late)
+    _assert_charged(chain, late)
+
+
+def test_a_committee_says_who_was_late() -> None:
+    chain = living(7, committee_size=4)
+    late = chain.genesis.members[LATE]
+    _late_once(chain, late)
+    _assert_charged(chain, late)
+
+
+def test_a_debt_is_paid_back_as_fast_as_members_that_count_allow() -> None:
+    """f of seven is two, and f of the four that stayed is one: each round pays back twice as much."""
+    chain = living(7)
+    for number in range(3):
+        chain.extend(changes=[own(chain, number)])
+    chain.extend_many(2)
+    late = chain.genesis.members[LATE]
+    _late_once(chain, late)
+    _let_speak(chain, Turnout(1_000, 0, mark_seats(range(7)), b""))
+    assert chain.state.records[LATE].owed_ms == 7_000 - (1_000 + MINING_MS)

@@ -53,6 +53,17 @@ def test_other_forms_are_refused(record: Any) -> None:
         Vote.from_record(values)
 
 
+@pytest.mark.parametrize("place", [2, 3])
+def test_marks_are_bounded_before_a_vote_is_judged(place: int) -> None:
+    """Votes are kept by their number, some before they are judged."""
+    record: list[Any] = [1, 2, b"", b""]
+    record[place] = bytes([1]) * MARKS_SIZE_MAX
+    assert Turnout.from_record(record).size == MARKS_SIZE_MAX
+    record[place] += b"\1"
+    with pytest.raises(InvalidEncoding, match="1025 bytes of marks found, at most 1024 are allowed"):
+        Turnout.from_record(record)
+
+
 def test_the_signature_covers_it() -> None:
     assert _vote().signature != _vote(None).signature
     validate_vote(FOUNDING, frozenset({KEY.public_key}), _vote(), is_valid_signature)

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from math import log2
 from statistics import mean
 
@@ -21,7 +22,7 @@ from fedchain.chain.difficulty import (
 from fedchain.chain.exceptions import InvalidBlock
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.membership.member import WEIGHT_MAX, WEIGHT_MIN, Standing
-from fedchain.chain.membership.weights import reweigh, weigh, weight_of_newcomers
+from fedchain.chain.membership.weights import reweigh, shares_of, weigh, weight_of_newcomers
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import is_valid_signature
@@ -35,9 +36,16 @@ HARD = 0x1B0404CB
 # --- arithmetic
 
 
+def weigh_among(bits: int, weight: int, weights: Sequence[int]) -> int:
+    return weigh(bits, weight, shares_of(weights), len(weights))
+
+
 def test_targets_are_in_proportion_to_powers_of_two_and_their_mean_is_the_common_one() -> None:
     weights = [0, -1, 3, 0, -12, 4]
-    common, targets = target_from_bits(HARD), [target_from_bits(weigh(HARD, weight, weights)) for weight in weights]
+    common, targets = (
+        target_from_bits(HARD),
+        [target_from_bits(weigh_among(HARD, weight, weights)) for weight in weights],
+    )
     assert sum(targets) / (len(targets) * common) == pytest.approx(1, abs=1e-4)  # the compact form rounds
     for weight, target in zip(weights, targets, strict=True):
         assert target / targets[0] == pytest.approx(2.0**weight, rel=1e-4)
@@ -46,18 +54,18 @@ def test_targets_are_in_proportion_to_powers_of_two_and_their_mean_is_the_common
 @pytest.mark.parametrize("weight", [WEIGHT_MIN, 0, WEIGHT_MAX])
 @pytest.mark.parametrize("count", [1, 4, 13])
 def test_equal_weights_change_nothing(weight: int, count: int) -> None:
-    assert weigh(HARD, weight, [weight] * count) == HARD
+    assert weigh_among(HARD, weight, [weight] * count) == HARD
 
 
 @given(st.lists(st.integers(WEIGHT_MIN, WEIGHT_MAX), min_size=1, max_size=9), st.integers(1, TARGET_MAX))
 def test_every_difficulty_has_one_form(weights: list[int], target: int) -> None:
-    assert all(is_canonical_bits(weigh(bits_from_target(target), weight, weights)) for weight in weights)
+    assert all(is_canonical_bits(weigh_among(bits_from_target(target), weight, weights)) for weight in weights)
 
 
 def test_no_weight_leaves_the_possible_targets() -> None:
     easiest = bits_from_target(TARGET_MAX)
-    assert weigh(easiest, WEIGHT_MAX, [0, WEIGHT_MAX]) == easiest
-    assert target_from_bits(weigh(bits_from_target(1), WEIGHT_MIN, [0, WEIGHT_MIN])) == 1
+    assert weigh_among(easiest, WEIGHT_MAX, [0, WEIGHT_MAX]) == easiest
+    assert target_from_bits(weigh_among(bits_from_target(1), WEIGHT_MIN, [0, WEIGHT_MIN])) == 1
 
 
 # --- what a block makes of weights
@@ -120,7 +128,7 @@ def test_a_miner_s_next_block_is_harder_and_only_its_own() -> None:
     state, first, second = chain.state, *chain.genesis.members[:2]
     assert [record.weight for record in state.records] == [-3, 0, 0, 0, 0]
     assert work_from_bits(state.bits_of(first)) == pytest.approx(8 * work_from_bits(state.bits_of(second)), rel=0.03)
-    assert state.bits_of(second) == weigh(state.bits, 0, [-3, 0, 0, 0, 0])
+    assert state.bits_of(second) == weigh_among(state.bits, 0, [-3, 0, 0, 0, 0])
     again = decode_state(chain.genesis, state.encode())
     assert again.bits_of(first) == state.bits_of(first)
     block = chain.extend(miner=keys(5)[0])
@@ -215,7 +223,7 @@ def mining_times(rates: list[float], blocks: int, *, seed: int, leaves: int | No
     for block in range(blocks):
         weights = [record.weight for record in records]
         found = [
-            (draw.expovariate(rate / work_from_bits(weigh(bits, record.weight, weights))), record)
+            (draw.expovariate(rate / work_from_bits(weigh_among(bits, record.weight, weights))), record)
             for rate, record in zip(rates, records, strict=True)
         ]
         time_ms, winner = min(found[int(leaves is not None and block >= leaves) :], key=lambda item: item[0])

@@ -4,7 +4,6 @@ from typing import Any, Literal
 import msgpack
 import numpy as np
 import pytest
-import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -17,7 +16,6 @@ from fedchain.learning.payload.codec import (
     pieces,
     settle,
     size_bytes_max,
-    to_safetensors,
 )
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
 
@@ -251,8 +249,3 @@ def test_a_length_that_lies_about_the_data_is_refused() -> None:
     entries[0][3] += b"\0"
     with pytest.raises(InvalidPayload, match="data of labels: 16 bytes expected, found 17"):
         decode(msgpack.packb(entries), SPECS)
-
-
-def test_the_export_is_a_safetensors_file() -> None:
-    loaded = safetensors.numpy.load(to_safetensors(VALID))
-    assert {name: array.tolist() for name, array in loaded.items()} == {k: v.tolist() for k, v in VALID.items()}

@@ -7,12 +7,12 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import trainable_names
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import build_model
+from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.learning.worker.model_file import (
     read_model,
     state_of,
     state_of_checkpoint,
     state_of_knowledge,
-    write_model,
 )
 from tests.support.learning.federation import Federation, config, with_norm
 from tests.support.learning.lora_task import load
@@ -62,7 +62,7 @@ def test_a_state_is_a_copy_and_survives_the_file() -> None:
         frozenset(),
     )
     state = state_of(module, info)
-    read = read_model(write_model(state, {"round": "3"}))
+    read = read_model(b"".join(state_pieces(state, {"round": "3"})))
     assert {name: (value.dtype, value.tolist()) for name, value in read.items()} == {
         name: (value.dtype, value.tolist()) for name, value in module.state_dict().items()
     }

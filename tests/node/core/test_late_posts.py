@@ -5,21 +5,22 @@ from typing import Any
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import sha256
-from fedchain.network.messages import Chunk, GetContent, PostMessage
+from fedchain.network.messages import Chunk, GetContent, GetPosts, PostMessage
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import Contributed, NotContributed
 from fedchain.node.core.voting.vote_policy import deserves_vote
-from tests.support.chain.builders import payload
+from tests.support.chain.builders import keys, payload
 from tests.support.chain.late import late_genesis, place
 from tests.support.node.driver import check_promises
-from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused
+from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused, sent
 
 
-def at_work(late_rounds: int = 2, **fields: Any) -> Stage:
+def at_work(late_rounds: int = 2, members: int = 7, **fields: Any) -> Stage:
     """A node whose trainer works for round 2, after a first round that left knowledge."""
-    stage = Stage(late_genesis(7, late_rounds, phase_timeout_ms=10_000, **fields))
+    stage = Stage(late_genesis(members, late_rounds, phase_timeout_ms=10_000, **fields))
     stage.contributes = False
     stage.accept()
     assert asked_to_contribute(stage.victim.effects)[-1] == (2, 0)
@@ -234,3 +235,53 @@ def test_a_node_holds_no_more_than_the_rounds_that_count_need(late_rounds: int) 
         pass_by(stage, without=late.sender)
         stage.post(late)
     assert dict(stage.node.sizes())["posts"] == late_rounds
+
+
+def test_a_post_of_a_key_that_is_forgotten_is_forgotten_too() -> None:
+    """One member's post, whose payload it withholds, and another key for it: all others met a key without a seat."""
+    stage = at_work(4, members=8)
+    late, following = late_post(stage, 7), keys(9)[8]  # the last bit of the last byte of those that owe a post
+    stage.receive(PostMessage(late, None))
+    key = stage.chain.key(late.sender)
+    change = sign_rekey(key, following, stage.genesis.chain_id, sequence=0, until=50)
+    for changes in ((change,), (), (), ()):
+        stage.final(stage.block(without=[late.sender, following.public_key], changes=changes))
+    assert late.sender not in stage.node.head.roster.seats
+    assert stage.node.head.owed, "its member still owes the post"
+    assert stage.node.head.owed_to(late.key) is None
+    stage.hear()
+    assert dict(stage.node.sizes())["posts without payloads"] == 0
+
+
+def test_a_late_post_that_gossip_lost_is_asked_for() -> None:
+    """No status shows it: each peer at our head is asked, for one phase in its turn."""
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    (asked,) = sent(stage.receive(stage.status()), GetPosts)
+    assert asked == GetPosts(2, 0, stage.holds(stage.me, late.sender))
+    stage.post(late)
+    (asked,) = sent(stage.receive(stage.status()), GetPosts)
+    assert asked == GetPosts(2, 0, stage.holds(stage.me)), "one that is held is not"
+    (found,) = sent(stage.receive(GetPosts(2, 0, stage.holds(*stage.genesis.members))), PostMessage)
+    assert found.post == late, "and it is handed on"
+
+
+def test_a_late_post_is_not_asked_for_while_its_payload_comes() -> None:
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    stage.receive(PostMessage(late, None))
+    (asked,) = sent(stage.receive(stage.status()), GetPosts)
+    assert asked == GetPosts(2, 0, stage.holds(stage.me))
+
+
+def test_each_phase_whose_posts_are_owed_has_its_turn() -> None:
+    stage = at_work()
+    for _ in range(2):
+        pass_by(stage)
+    rounds = set()
+    for _ in range(4):
+        stage.tick(1)
+        rounds |= {asked.round for asked in sent(stage.receive(stage.status()), GetPosts)}
+    assert rounds == {2, 3}

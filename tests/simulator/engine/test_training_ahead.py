@@ -106,3 +106,12 @@ def test_it_changes_no_run(values: Mapping[str, Any]) -> None:
 def test_an_executor_that_foresees_nothing_is_asked_for_nothing() -> None:
     values = {"method": "fedavg"}
     assert play(values, Training(executor=InlineExecutor)) == (play(values)[0], None)
+
+
+def test_those_that_sleep_are_foreseen_before_they_wake() -> None:
+    scenario = scenario_from_dict({**QUICK, **SCENARIOS["sleepers"], "method": "fedavg"})
+    with Run(scenario, load_learner(scenario), training=Training(executor=Eager)) as run:
+        run.play(lambda row, witness: None)
+    drawn = scenario.contributors_per_round * (scenario.rounds - 1)
+    assert run.forecasts is not None
+    assert run.forecasts.foreseen >= drawn, "all that later rounds draw, of which most sleep"

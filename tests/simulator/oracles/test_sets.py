@@ -61,7 +61,7 @@ def test_a_state_with_other_members_keys_or_rules_is_noticed() -> None:
     followed.extend()
     state = followed.chain.state
     roster = state.roster
-    fewer = replace(state, roster=replace(roster, absent=frozenset(roster.members[:1])))
+    fewer = replace(state, roster=replace(roster, counting=roster.counting[1:]))
     assert followed.sets.differences(fewer) == ["1 members count, or do not"]
     others = replace(state, rules=rules_of(followed.chain.genesis, (("vote_timeout_ms", 7),)))
     assert followed.sets.differences(others) == ["vote_timeout_ms is 7, 1000 is in force"]

@@ -1,6 +1,9 @@
 """Models leave runs and nodes as files that plain PyTorch takes, with the accuracy that was measured, to the bit."""
 
+import gc
 import shutil
+import tracemalloc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,10 @@ from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.files.layout import read_metrics
-from fedchain.learning.worker.model_file import write_model
+from fedchain.files.spool import write_file_of
+from fedchain.learning.worker.checkpoint import state_pieces
+from fedchain.simulator.trained.folders import open_models
+from fedchain.simulator.trained.measure import measure_trained
 from fedchain.simulator.trained.origins import read_file
 from tests.support.simulator.models import PEERS, ROUNDS, Plain, Runs, ask, export
 from tests.support.simulator.models import runs as runs
@@ -50,9 +56,32 @@ def test_a_file_of_another_program_in_their_place_has_no_history(runs: Runs, tmp
     changed = tmp_path / "run"
     shutil.copytree(runs / "dfpl", changed)
     path = changed / "models" / "member-0.safetensors"
-    path.write_bytes(write_model(read_file(path).state))
+    path.write_bytes(b"".join(state_pieces(read_file(path).state)))
     answer = ask("evaluate", changed, "--member", 0)
     assert answer["accuracy"] == ask("evaluate", runs / "dfpl", "--member", 0)["accuracy"]
     assert answer["reported"] == {"accuracy": None, "test_accuracy": None}
     refused = CliRunner().invoke(app, ["model", "evaluate", str(changed), "--member", "0", "--round", "1"])
     assert refused.stderr == "fedchain: member 0's model is kept as it was after its last round, not after 1\n"
+
+
+def test_a_large_common_model_is_written_and_measured_where_it_lies(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = open_models(runs / "fedavg")
+    model = models.aggregate()
+    tracemalloc.start()
+    try:
+        write_file_of(model.pieces(), tmp_path / "model.safetensors")
+        found, size = tracemalloc.get_traced_memory()[1], (tmp_path / "model.safetensors").stat().st_size
+    finally:
+        tracemalloc.stop()
+    assert found < size / 2, "one tensor at a time, and none of them copied"
+    expected = measure_trained(models, models.learner(), model)
+    monkeypatch.setattr("fedchain.simulator.trained.folders.MAPPED_SIZE", 0)
+    learner = models.learner()
+    built = [learner.client(member).index for member in range(PEERS)]
+    first = weakref.ref(learner.client(0).model)
+    learner.client(1)
+    gc.collect()
+    assert (built, first()) == ([0, 1, 2], None), "one at a time"
+    assert measure_trained(models, learner, model) == expected

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.files.layout import read_metrics
-from fedchain.learning.worker.model_file import write_model
+from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.simulator.trained.origins import read_file
 from tests.support.simulator.models import PEERS, Plain, Runs, ask
 from tests.support.simulator.models import runs as runs
@@ -39,7 +39,7 @@ def test_another_accuracy_than_the_run_s_is_told(runs: Runs, tmp_path: Path) -> 
     shutil.copytree(runs / "dfpl", changed)
     path = changed / "models" / "member-0.safetensors"
     state = {name: -value for name, value in read_file(path).state.items()}
-    path.write_bytes(write_model(state, _header(path)))
+    path.write_bytes(b"".join(state_pieces(state, _header(path))))
     result = CliRunner().invoke(app, ["model", "evaluate", str(changed), "--member", "0"])
     assert result.exit_code == 1
     assert "the run measured 0." in result.stdout

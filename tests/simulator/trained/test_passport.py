@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import read_in_place
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.payload.codec import document
 from fedchain.learning.worker.model_origin import Origin, write_origin
@@ -411,3 +413,29 @@ print("heavy", sorted({"torch", "scipy", "sklearn", "matplotlib"} & {name.partit
     )
     assert done.stdout.splitlines()[0].startswith("federation  test, 4 members; chain id ")
     assert done.stdout.splitlines()[5:] == ["heavy []"]
+
+
+# --- memory
+
+
+def test_no_tensor_of_a_large_model_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 2**18
+    state = {f"layer{number}.weight": np.full(size // 4, number + 0.5, np.float32) for number in range(8)}
+    monkeypatch.setattr(f"{__name__}.STATE", state)
+    passport = written(tmp_path, genesis(4), state)
+    monkeypatch.setattr("fedchain.files.spool.MAPPED_SIZE", size)
+    (tmp_path / NAME).write_bytes(passport.file)
+    (tmp_path / (NAME + SUFFIX)).write_bytes(passport.data)
+    with Store.open(tmp_path / "chain", read_only=True) as store:
+        explorer = Explorer(store)
+        header, knowledge = explorer.left_behind(None)
+        (tmp_path / "knowledge").write_bytes(knowledge)
+        in_place = read_in_place(tmp_path / "knowledge")
+        monkeypatch.setattr(explorer, "left_behind", lambda _: (header, in_place))
+        tracemalloc.start()
+        try:
+            assert read_passport(tmp_path / NAME).tensors == len(state)
+            assert write_passport(explorer, None, NAME, read_in_place(tmp_path / NAME)) == passport.data
+            assert tracemalloc.get_traced_memory()[1] < 2 * size, "of a model of 8"
+        finally:
+            tracemalloc.stop()

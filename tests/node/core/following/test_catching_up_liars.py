@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import CHANGES_MAX
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_final
@@ -34,7 +35,8 @@ from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
 from fedchain.node.core.parts import Conduct
-from tests.support.chain.builders import CREATED_MS, SumRules, genesis
+from tests.support.chain.builders import CREATED_MS, SumRules, double_vote, genesis, keys
+from tests.support.chain.changes import joining, living_genesis
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent
 
 FAR = 20
@@ -236,6 +238,23 @@ def test_a_block_ahead_that_no_federation_could_make_is_not_kept() -> None:
         )[number]
         assert refused(stage.receive(FinalMessage(huge, votes), stage.others[HOG])) == ["InvalidBlock"]
         assert not any(stage.node._parts.catching_up._ahead._kept.values())
+
+
+@pytest.mark.parametrize("count", [CHANGES_MAX + 1, 1])
+def test_a_block_ahead_with_more_changes_or_approvals_than_members_make_is_not_kept(count: int) -> None:
+    stage = Stage(living_genesis(4))
+    blocks = _chain(stage, height=3)
+    _claim(stage, HOG, blocks[-1])
+    change = joining(stage.chain, 5)
+    if count == 1:
+        known = 4 + CHANGES_MAX  # the block between may have let members join
+        approvals = (replace(change.approvals[0], approver=key.public_key) for key in keys(known + 1))
+        change = replace(change, approvals=tuple(approvals))
+    huge = replace(blocks[1], changes=(change,) * count)
+    assert refused(stage.receive(FinalMessage(huge, stage.certificate(blocks[1])), stage.others[HOG])) == [
+        "InvalidBlock"
+    ]
+    assert not any(stage.node._parts.catching_up._ahead._kept.values())
 
 
 def test_who_is_behind_is_told_at_once_and_once_a_second() -> None:
@@ -614,3 +633,24 @@ def test_a_peer_that_cuts_its_answers_short_slows_no_backfill_for_long() -> None
         _answer(stage, peer, question, blocks)
     assert counts[:4] == [2, 4, 8, 3], "as many more as fit"
     assert liar not in asked[:2]
+
+
+def test_convicted_members_confirm_no_height() -> None:
+    """Two of seven are convicted. One of the five that stayed may lie, so two claims would be enough."""
+    stage = Stage(living_genesis(7))
+    liars = stage.others[:2]
+    crimes = [double_vote(stage.chain.key(liar), stage.genesis, 1) for liar in liars]
+    for evidence in (crimes, ()):
+        stage.final(stage.block(evidence=evidence, miner=stage.chain.key(stage.others[2])))
+    assert stage.node.head.roster.active == 5
+    for liar in liars:
+        stage.receive(stage.status(height=10**6, head_hash=bytes(32)), liar)
+    assert stage.node.catching_up_to() == 0, "the operator would be told so for ever"
+    stage.receive(stage.status(height=FAR, head_hash=bytes(32)), stage.others[2])
+    assert stage.node.catching_up_to() == 0
+    stage.receive(stage.status(height=FAR, head_hash=bytes(32)), stage.others[3])
+    assert stage.node.catching_up_to() == FAR
+    stage.restart()
+    for liar in liars:
+        stage.receive(stage.status(height=10**6, head_hash=bytes(32)), liar)
+    assert stage.node.catching_up_to() == 0

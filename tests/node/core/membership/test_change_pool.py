@@ -57,6 +57,26 @@ def test_a_liar_fills_no_pool() -> None:
     assert len(pool) == OPEN_MAX + 2
 
 
+def test_a_liar_s_word_shuts_nobody_else_s_out() -> None:
+    """It shows eight changes here alone, and elsewhere puts its word beside that of others, which is passed on here."""
+    pool, chain = ChangePool(), living()
+    for number in range(OPEN_MAX):
+        add(pool, chain, joining(chain, 5, 1, text=str(number)))
+    change = joining(chain, 6, 0)
+    liar, *honest = (key for key in keys(5))
+    by_both = change.approved(liar, chain.genesis.chain_id).approved(honest[0], chain.genesis.chain_id)
+    add(pool, chain, by_both)
+    (known,) = (item for item in pool if item.hash == change.hash)
+    assert [item.approver for item in known.approvals] == [honest[0].public_key]
+    with pytest.raises(LimitReached, match=f"{liar.public_key.hex()[:16]}… approves of {OPEN_MAX} others"):
+        add(pool, chain, by_both)
+    for key in honest[1:]:
+        by_both = by_both.approved(key, chain.genesis.chain_id)
+    add(pool, chain, by_both, 7)
+    (counted,) = (item for item in due(pool, chain, 8))
+    assert {item.approver for item in counted.approvals} == {key.public_key for key in honest}
+
+
 def test_what_no_block_can_count_any_more_is_dropped() -> None:
     pool, chain = ChangePool(), living()
     counted, late, open_still = joining(chain, 5), joining(chain, 6, until=1), own(chain, 1)

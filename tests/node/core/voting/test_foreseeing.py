@@ -76,6 +76,7 @@ def test_a_member_that_contributes_nothing_there_foresees_nothing() -> None:
         stage.candidate(block)
         after = stage.chain.states[block.hash]
         assert (stage.node.foreseen() is not None) == (stage.me in after.roster.contributors)
+        assert stage.node.expected() == after, "whoever contributes there"
         foreseen.add(stage.node.foreseen() is not None)
     assert foreseen == {True, False}
 
