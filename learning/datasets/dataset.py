@@ -66,7 +66,12 @@ class Dataset:
         return -self._per_channel(self.info.mean) / self._per_channel(self.info.std)
 
     def _per_channel(self, values: tuple[float, ...]) -> torch.Tensor:
-        return torch.tensor(values).reshape(-1, *(1 for _ in self.info.shape[1:]))
+        return _per_channel(values, len(self.info.shape))
+
+
+@functools.lru_cache(maxsize=8)
+def _per_channel(values: tuple[float, ...], dimensions: int) -> torch.Tensor:
+    return torch.tensor(values).reshape(-1, *(1,) * (dimensions - 1))
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 B batch, C classes, D embedding.
 """
 
-from copy import copy
+from collections import OrderedDict
 from typing import Any, ClassVar
 
 import torch
@@ -65,7 +65,7 @@ class LayeredModel(Model):
 def twin_of(model: Model) -> Model:
     """Return a model as its class has made this one, with the same numbers in memory of its own.
 
-    It takes a sixth of the time that `copy.deepcopy` takes, which looks into everything: here only modules, tensors,
+    It takes a fifth of the time that `copy.deepcopy` takes, which looks into everything: here only modules, tensors,
     lists, dictionaries and sets are copied. So attributes may not hold tensors or modules that torch knows nothing of.
     """
     return _twin(model, {})  # type: ignore[no-any-return]
@@ -86,8 +86,8 @@ def _twin(value: Any, made: dict[int, Any]) -> Any:
         for name, attribute in vars(value).items():
             if name in ("_parameters", "_buffers", "_modules"):
                 attribute = {key: _twin(item, made) for key, item in attribute.items()}
-            elif isinstance(attribute, dict | list | set):
-                attribute = copy(attribute)
+            elif type(attribute) in (OrderedDict, dict, list, set):
+                attribute = attribute.copy()
             vars(other)[name] = attribute
     made[id(value)] = other
     return other

@@ -45,7 +45,9 @@ def _state(client: Client) -> ClientState:
 
 def restore_state(client: Client, state: ClientState) -> None:
     """Put the client back to a state set aside."""
-    client.model.load_state_dict(_part(state, MODEL_PREFIX), strict=not client.info.frozen)
+    own = client.model.state_dict()  # whose tensors are the model's
+    for name, value in _part(state, MODEL_PREFIX).items():
+        own[name].copy_(value)
     client.states, client.saved = {}, {}
     for name, value in _part(state, _STATE).items():
         record, _, field = name.partition(".")
@@ -57,7 +59,7 @@ def set_aside(client: Client, spools: Spools) -> Callable[[], None]:
     state = _state(client)
     if sum(value.nbytes for value in state.values()) <= MAPPED_SIZE:
         return partial(restore_state, client, _copied(state))
-    return partial(load_state, client, write_pieces(_file_pieces(state), spools))
+    return partial(load_state, client, write_pieces(state_pieces(state), spools))
 
 
 def save_state(client: Client, spools: Spools = InMemory) -> bytes:

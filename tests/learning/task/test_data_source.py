@@ -116,6 +116,7 @@ def test_clients_that_begin_with_one_model_have_their_own_and_another_seed_has_a
                 value.zero_()
     expected = build_model(PLAIN.model_of(0), 3, **PLAIN.dataset_info.model_shape).state_dict()
     assert all(map(torch.equal, third.state_dict().values(), expected.values()))
+    assert all(map(torch.equal, source.share(4, 3).model.state_dict().values(), expected.values()))
     other = source.share(0, 4).model.state_dict()
     assert not all(map(torch.equal, other.values(), expected.values()))
     assert all(map(torch.equal, source.share(4, 3).model.state_dict().values(), expected.values()))
