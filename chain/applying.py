@@ -12,7 +12,7 @@ from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Due
 from fedchain.chain.membership.owed import Owed, owed_by
 from fedchain.chain.membership.patience import mark_due, settle_waits, turnout_of
-from fedchain.chain.membership.succession import succeed
+from fedchain.chain.membership.succession import role_after, succeed
 from fedchain.chain.membership.turnout import Turnout, is_marked
 from fedchain.chain.state import (
     DELAYS_MAX,
@@ -77,7 +77,8 @@ def _applied(step: _Step) -> State:
         due, posted = _due(genesis, state, block)
         seats, in_vain = state.roster.seats, patience_of(state).keys() - posted
         records = tuple(mark_due(records, {seats[key] for key in due}, {seats[key] for key in in_vain}))
-    amendments = _amended(state, block, closes_round=last_phase)
+    role = role_after(state.roster, records, block) if records and last_phase else None
+    amendments = _amended(state, block, role, closes_round=last_phase)
     is_as_before = amendments.in_force == state.amendments.in_force
     return complete_state(
         state.rules if is_as_before else rules_of(genesis, amendments.in_force),
@@ -103,12 +104,18 @@ def _applied(step: _Step) -> State:
     )
 
 
-def _amended(state: State, block: Block, *, closes_round: bool) -> Amendments:
-    """The amendments after a block: what it counts is on its way, and what is due holds."""
+def _amended(state: State, block: Block, role: int | None, *, closes_round: bool) -> Amendments:
+    """The amendments after a block: what it counts is on its way, and what is due holds.
+
+    ``role`` is the place that has the role of an aggregator by rule, if it has one.
+    """
     amendments = state.amendments
     for change in block.changes:
         if change.amendment is not None:
             amendments = amendments.with_one(replace(change.amendment, round=change.begins(state.round)))
+    named = state.rules.founded_aggregator if amendments.aggregator is None else amendments.aggregator
+    if role is not None and role != named:
+        amendments = amendments.followed_by(role)
     return amendments.at(state.round + 1) if closes_round else amendments
 
 

@@ -54,11 +54,17 @@ class AggregatorRule(Enum):
     NONE = "none"
     """Nobody: every peer aggregates, and the one that mines first writes the block."""
     FIXED = "fixed"
-    """The first of the genesis document's members."""
+    """One member, at first the first of the genesis document's."""
     ROTATING = "rotating"
     """The members in turn, round by round."""
     DEDICATED = "dedicated"
-    """The last of the genesis document's members, which does nothing else: it posts in no phase of the participants."""
+    """One member, at first the last of the genesis document's, which has no data. While a member has this role it posts
+    in no phase of the participants."""
+
+    @property
+    def is_role(self) -> bool:
+        """Whether one member has the role until another gets it."""
+        return self in (AggregatorRule.FIXED, AggregatorRule.DEDICATED)
 
 
 class Admission(Enum):
@@ -112,7 +118,7 @@ class Genesis:
     created_ms: int
     """When it was founded, in milliseconds since the Unix epoch; no block is older."""
     members: tuple[PublicKey, ...]
-    """32 bytes each. A fixed aggregator is the first of them, a dedicated one the last. The state says which of them
+    """32 bytes each. A fixed aggregator is at first the first of them, a dedicated one the last. The state says which
     are members now."""
     learning: tuple[tuple[str, str], ...]
     """The learning task as (name, value as JSON) pairs, sorted by name; the chain carries it and never reads it."""
@@ -192,6 +198,13 @@ class Genesis:
     def participants(self) -> tuple[PublicKey, ...]:
         """Members that may post in phases of participants: all but a dedicated aggregator."""
         return self.members[:-1] if self.aggregator is AggregatorRule.DEDICATED else self.members
+
+    @property
+    def founded_aggregator(self) -> int | None:
+        """The place with the role of a fixed or dedicated aggregator at the founding; None if there is no such role."""
+        if not self.aggregator.is_role:
+            return None
+        return 0 if self.aggregator is AggregatorRule.FIXED else len(self.members) - 1
 
     @property
     def knowledge_size_max(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nsmallest
-from operator import attrgetter
+from itertools import chain
 from typing import assert_never
 
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
@@ -41,9 +41,11 @@ class Roster:
     """Members that may post in the phase that the next block closes."""
     electors: frozenset[PublicKey]
     """Members whose votes decide the next block."""
-    eldest: PublicKey | None
-    """The fixed aggregator: the member that has counted for the longest time without a break, or since it failed in
-    this role, the first seat first; where members are the same for ever, the first one. None if nobody counts."""
+    holder: PublicKey | None
+    """The member with the role of a fixed or dedicated aggregator: of the seat in force or, while that one does not
+    count, the next one by seat that can have the role. None if there is no such role."""
+    dataless: PublicKey | None
+    """The member that was founded as a dedicated aggregator: it has no data. None if there is none."""
     successors: Mapping[PublicKey, PublicKey]
     """For each key that was replaced lately, or whose member was convicted since, the key that the member has now."""
     excused: frozenset[PublicKey]
@@ -63,9 +65,10 @@ class Roster:
 
     @property
     def clients(self) -> int:
-        """Number of members with data: all that count but a dedicated aggregator, those counted that were convicted."""
-        is_without = self.rule is AggregatorRule.DEDICATED and self.members[-1] not in self.absent
-        return len(self) - len(self.absent) - is_without
+        """Number of members that contribute: all that count but a dedicated aggregator and the member that has no data,
+        those counted that were convicted."""
+        without = {self.holder, self.dataless} if self.rule is AggregatorRule.DEDICATED else set()
+        return len(self) - len(self.absent) - len(without - self.absent)
 
     @property
     def reachable(self) -> tuple[PublicKey, ...]:
@@ -91,7 +94,19 @@ class Roster:
 
     def aggregator_of(self, round_number: int) -> PublicKey | None:
         """The designated aggregator of a round; None if the federation has none."""
-        return _aggregator(self.rule, self.members, self.absent, self.eldest, round_number)
+        return _aggregator(self.rule, self.members, self.absent, self.holder, round_number)
+
+    def heir(self, without: Set[PublicKey], seat: int) -> int | None:
+        """The first seat that can have the role of a fixed or dedicated aggregator, from ``seat`` on and then from 0.
+
+        Args:
+            without: members that cannot, since they do not count or have failed in it.
+            seat: where to begin.
+
+        Returns:
+            None if there is none: the last one with data goes on to contribute, as nobody else would.
+        """
+        return _heir(self.members, without, seat, self.dataless)
 
 
 def draw_roster(
@@ -101,6 +116,7 @@ def draw_roster(
     phase: tuple[int, int],
     seeds: tuple[bytes, bytes],
     records: tuple[Member, ...] = (),
+    named: int | None = None,
 ) -> Roster:
     """The roster of a state: contributors and electors are drawn from the active members.
 
@@ -111,6 +127,7 @@ def draw_roster(
         phase: (round, phase) that the next block closes.
         seeds: what draws the contributors (:func:`seed_of_contributors`) and the electors (:func:`seed_of_electors`).
         records: the members' records; empty where members are the same for ever.
+        named: seat with the role of a fixed or dedicated aggregator; None if the genesis document's has it.
     """
     successors = {item.former.key: item.key for item in records if item.former is not None}
     absent = frozenset(record.key for record in records if record.standing is not Standing.ACTIVE)
@@ -120,8 +137,12 @@ def draw_roster(
     contributors_seed, electors_seed = seeds
     seats = _seats(members)
     places = seats if records else None
-    eldest = _eldest(records, culprits) if records else members[0]
-    aggregator = _aggregator(genesis.aggregator, members, absent, eldest, phase[0])
+    dataless = members[len(genesis.participants)] if genesis.aggregator is AggregatorRule.DEDICATED else None
+    seat, holder = genesis.founded_aggregator if named is None else named, None
+    if seat is not None:
+        heir = _heir(members, without, seat, dataless) if records else None
+        holder = members[seat if heir is None else heir]
+    aggregator = _aggregator(genesis.aggregator, members, absent, holder, phase[0])
     return Roster(
         members=members,
         rule=genesis.aggregator,
@@ -129,9 +150,10 @@ def draw_roster(
         absent=absent,
         counting=active,
         gone=frozenset(item.key for item in records if item.standing.is_for_good and item.round < phase[0]),
-        contributors=_contributors(genesis, active, aggregator, (*phase, contributors_seed), places),
+        contributors=_contributors(genesis, active, (aggregator, dataless), (*phase, contributors_seed), places),
         electors=draw(active, genesis.committee_size, electors_seed, places),
-        eldest=eldest,
+        holder=holder,
+        dataless=dataless,
         successors=successors,
         excused=frozenset(item.former.key for item in records if item.former and not item.former.is_liable),
         seats=seats if not successors else {**seats, **{old: seats[new] for old, new in successors.items()}},
@@ -183,42 +205,43 @@ def draw(
 def _contributors(
     genesis: Genesis,
     active: tuple[PublicKey, ...],
-    aggregator: PublicKey | None,
+    without: tuple[PublicKey | None, PublicKey | None],
     drawn_by: tuple[int, int, bytes],
     places: Mapping[PublicKey, int] | None,
 ) -> frozenset[PublicKey]:
-    round_number, place, seed = drawn_by
+    (round_number, place, seed), (aggregator, _) = drawn_by, without
     if genesis.phases_of(round_number)[place].by is Contributor.AGGREGATOR:
         return frozenset(member for member in active if member == aggregator)
     if genesis.aggregator is AggregatorRule.DEDICATED:
-        active = tuple(member for member in active if member != aggregator)
+        active = tuple(member for member in active if member not in without)
     return draw(active, genesis.contributors_per_round, seed, places)
 
 
-def _eldest(records: tuple[Member, ...], culprits: frozenset[PublicKey]) -> PublicKey | None:
-    """The one that has counted for the longest time, so one that was away does not get the role back at once."""
-    counting = (record for record in records if record.standing is Standing.ACTIVE and record.key not in culprits)
-    eldest = min(counting, key=attrgetter("round"), default=None)
-    return None if eldest is None else eldest.key
+def _heir(members: tuple[PublicKey, ...], without: Set[PublicKey], seat: int, dataless: PublicKey | None) -> int | None:
+    """See :meth:`Roster.heir`."""
+    with_data = len(members) - len(without | {dataless}) if dataless is not None else len(members)
+    for heir in chain(range(seat, len(members)), range(seat)):
+        key = members[heir]
+        if key not in without and (dataless in (None, key) or with_data > 1):
+            return heir
+    return None
 
 
 def _aggregator(
     rule: AggregatorRule,
     members: tuple[PublicKey, ...],
     absent: frozenset[PublicKey],
-    eldest: PublicKey | None,
+    holder: PublicKey | None,
     round_number: int,
 ) -> PublicKey | None:
     match rule:
         case AggregatorRule.NONE:
             return None
-        case AggregatorRule.FIXED:
-            return eldest
+        case AggregatorRule.FIXED | AggregatorRule.DEDICATED:
+            return holder
         case AggregatorRule.ROTATING:
             present = [member for member in members if member not in absent] if absent else members
             return present[round_number % len(present)] if present else None
-        case AggregatorRule.DEDICATED:
-            return members[-1]
         case _:
             assert_never(rule)
 

@@ -202,6 +202,8 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
     if (largest := max(height, round_number, posts, time_ms)) > NUMBER_MAX:
         raise InvalidEncoding("state", f"{largest} found, no number is above {NUMBER_MAX}")
     amendments = Amendments.from_record(changed[0]) if changed else NO_AMENDMENTS
+    if (amendments.aggregator or 0) >= len(members):
+        raise InvalidEncoding("state", f"place {amendments.aggregator} aggregates, there are {len(members)} members")
     try:
         rules = rules_of(genesis, amendments.in_force)
     except InvalidGenesis as error:
@@ -366,8 +368,11 @@ def liars_left(genesis: Genesis, state: State) -> int:
 def may_close_empty(genesis: Genesis, state: State) -> bool:
     """Whether the open phase depends on few enough members that their silence could stop the federation for ever.
 
-    If every member may post, waiting for a quorum to come back is better than an idle round.
+    If every member may post, waiting for a quorum to come back is better than an idle round. If none may, since all
+    with data left a dedicated aggregator, there is nobody to wait for.
     """
+    if state.records and not state.roster.contributors:
+        return True
     by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
     return by_aggregator or genesis.centralized or state.rules.contributors_per_round > 0 or state.phase > 0
 
@@ -407,7 +412,8 @@ def complete_state(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any
     phase, next_height = (fields["round"], fields["phase"]), fields["height"] + 1
     contributors_seed = seed_of_contributors(rules, fields["round"], fields["round_seed"])
     seeds = contributors_seed, seed_of_electors(rules, next_height, fields["block_hash"])
-    roster = draw_roster(rules, members, culprits, phase, seeds, fields["records"])
+    named = fields.get("amendments", NO_AMENDMENTS).aggregator
+    roster = draw_roster(rules, members, culprits, phase, seeds, fields["records"], named)
     state = State(**fields, roster=roster, rules=rules)
     _states[rules.chain_id, state.root] = state
     return state

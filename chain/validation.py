@@ -85,20 +85,32 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     if 0 < (last := state.rules.rounds) < t.round:
         # An amendment that others count already may let the federation go on.
         raise (OutOfWindow if state.records else InvalidPost)("round", f"{t.round} found, the last is {last}")
-    # Only the designated aggregator posts to the aggregator's phases; the genesis document fixes who it is.
-    by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
-    aggregator = state.roster.aggregator_of(t.round)
-    if by_aggregator and t.sender != aggregator:
-        named = "nobody" if aggregator is None else aggregator.hex()
-        found = f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's, {named}"
-        raise InvalidPost("contributor", found)
-    # A dedicated aggregator has no data to contribute.
-    if genesis.aggregator is AggregatorRule.DEDICATED and t.sender == aggregator and not by_aggregator:
-        found = f"{t.sender.hex()}, the dedicated aggregator, posts to phase {t.phase}, which is the participants'"
-        raise InvalidPost("contributor", found)
+    _validate_role(genesis, state, t)
     # Everybody has to fetch, keep and aggregate it.
     if t.payload_size > size_max:
         raise InvalidPost("payload size", f"{t.payload_size} bytes found, at most {size_max} are allowed")
+
+
+def _validate_role(genesis: Genesis, state: State, t: Post) -> None:
+    by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
+    aggregator = state.roster.aggregator_of(t.round)
+    # Where members change, others may know already that another one has the role in a phase to come.
+    is_certain = not state.records or (t.round, t.phase) == (state.round, state.phase)
+    wrong = InvalidPost if is_certain else OutOfWindow
+    # Only the designated aggregator posts to the aggregator's phases; the chain says who it is.
+    if by_aggregator and t.sender != aggregator:
+        named = "nobody" if aggregator is None else aggregator.hex()
+        found = f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's, {named}"
+        raise wrong("contributor", found)
+    if by_aggregator:
+        return
+    posts = f"posts to phase {t.phase} of round {t.round}, which is the participants'"
+    # The member that was founded as a dedicated aggregator has no data.
+    check(t.sender != state.roster.dataless, InvalidPost, "contributor", f"{t.sender.hex()}, without data, {posts}")
+    # While it has the role another one does not contribute, but what it owed by then may still be counted.
+    is_dedicated = genesis.aggregator is AggregatorRule.DEDICATED and t.sender == aggregator
+    if is_dedicated and state.owed_to(t.key) is None:
+        raise wrong("contributor", f"{t.sender.hex()}, the dedicated aggregator, {posts}")
 
 
 def validate_content(expected_hash: Hash, expected_size: int, content: bytes) -> None:

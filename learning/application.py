@@ -23,7 +23,7 @@ from fedchain.learning.knowledge import KnowledgeReader, Written, write_knowledg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
-from fedchain.learning.payload.codec import decode, document, settle
+from fedchain.learning.payload.codec import decode, document, lie_in_file, settle
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.tensor_file import array_pieces
@@ -291,7 +291,7 @@ class Application:
         context = _Context(phase, number, architecture, base)
         tensors = self._decoded.find(context, payload)
         if tensors is None:
-            tensors = form.decode(phase, payload, base)
+            tensors = form.decode(phase, payload, base, self._spools)
             self._decoded.keep(context, payload, tensors)
         return ReadPost(sender, tensors, self.infos[architecture])
 
@@ -331,7 +331,7 @@ class _DecodedPosts:
 
     The tensors kept are views of bytes that the caller, too, holds until then, one post of each member. If the posts
     are large, the views must not outlive the phase, or they alone would keep the bytes. Unpacked tensors are nobody
-    else's: they are kept while there is room, and unpacked again where there was none.
+    else's: they are kept while there is room or in files, and unpacked again where there was none.
     """
 
     def __init__(self) -> None:
@@ -346,7 +346,7 @@ class _DecodedPosts:
     def keep(self, context: _Context, payload: bytes, tensors: Tensors) -> None:
         """Remember the tensors of decoded bytes, and hold the bytes, so that no others take their place in memory."""
         size = len(payload)
-        if context.base is not None:
+        if context.base is not None and not lie_in_file(tensors):
             size += sum(tensor.nbytes for tensor in tensors.values())
             if self._sizes.total() + size > POSTS_SIZE_MAX:
                 return

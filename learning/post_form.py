@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.compression.packing import Packing, find_packing
 from fedchain.learning.exceptions import ConfigurationError
@@ -47,10 +48,13 @@ class PostForm:
         packing = self._packings.get(phase)
         return packing if packing is not None and packing.fits(known) else None
 
-    def decode(self, phase: str, payload: bytes, known: Tensors | None) -> Tensors:
-        """Return the plain tensors of a post, read-only. Raises `InvalidPayload`."""
+    def decode(self, phase: str, payload: bytes, known: Tensors | None, spools: Spools = InMemory) -> Tensors:
+        """Return the plain tensors of a post, read-only; `spools` begins those of a large one that was packed.
+
+        Raises `InvalidPayload`.
+        """
         packing = self.packing(phase, known)
-        return decode(payload, self.specs[phase]) if packing is None else packing.unpack(payload, known or {})
+        return decode(payload, self.specs[phase]) if packing is None else packing.unpack(payload, known or {}, spools)
 
     def encode(self, phase: str, posted: Tensors, known: Tensors | None, generator: np.random.Generator) -> bytes:
         """Return the bytes of a plain post of somebody who owes nothing from earlier ones."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.files.tables import build, read_toml
+from fedchain.wording import counted
 
 RECENT_MIB_MAX = 2**20
 """Most mebibytes that are accepted; a larger value probably counts bytes."""
@@ -84,6 +85,15 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
             raise NodeConfigError(f"{name} is missing; give --{name} or write it into the settings file")
     _validate(config)
     return config
+
+
+def validate_wait(config: NodeConfig, founders: int, height: int) -> None:
+    """Check that a node can begin; raises NodeConfigError if it would wait for ever.
+
+    It waits for others before the first block alone, and until then nobody but founders is a member.
+    """
+    if height == 0 and config.wait_for > founders:
+        raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {counted(founders, 'founder')}")
 
 
 def _validate(config: NodeConfig) -> None:

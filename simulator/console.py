@@ -93,7 +93,7 @@ def _prepare(console: Console, scenario: Scenario) -> PlannedLearner:
     """Read the data, and print warnings about the run."""
     if is_file_path(scenario.task):
         require_file(f"task {scenario.task}", Path(scenario.task.rpartition(":")[0]))
-    with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
+    with step(console, f"preparing {scenario.task or scenario.dataset} for {counted(scenario.peers, 'peer')}"):
         learner = load_learner(scenario)
     if scenario.device == "auto":
         console.print(f"device auto: training on {', '.join(describe_device(learner.device).values())}")

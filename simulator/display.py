@@ -18,6 +18,7 @@ from fedchain.simulator.engine.simulation import Progress
 from fedchain.simulator.palette import title_of
 from fedchain.simulator.scenario import Scenario
 from fedchain.terminal import Facts, Fitted
+from fedchain.wording import counted
 
 LEGEND = {
     "TAA": "TAA: mean accuracy in % on the peers' own test sets",
@@ -87,7 +88,7 @@ class Display:
             "peers up",
             f"{now.peers_up}/{self._members}",
         )
-        title = f"{self._scenario.method} on {self._scenario.dataset}, {self._scenario.peers} peers"
+        title = f"{self._scenario.method} on {self._scenario.dataset}, {counted(self._scenario.peers, 'peer')}"
         width = min(78, self._console.width)
         return Panel(Group(self._bar.get_renderable(), facts), title=title, border_style="blue", width=width)
 

@@ -7,6 +7,7 @@ its black, which is reserved for the papers' numbers.
 from typing import Any
 
 from fedchain.simulator.scenario import Scenario
+from fedchain.wording import counted
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666")
 """Colours of lines, bars and boxes, in this order."""
@@ -51,4 +52,4 @@ def colour(place: int) -> str:
 
 def title_of(scenario: Scenario) -> str:
     """Title of the pictures of one run: method, data, peers and seed."""
-    return f"{scenario.method} on {scenario.dataset}: {scenario.peers} peers, seed {scenario.seed}"
+    return f"{scenario.method} on {scenario.dataset}: {counted(scenario.peers, 'peer')}, seed {scenario.seed}"

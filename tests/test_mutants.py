@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import BUGS, Bug, is_plantable, plant, read_bugs
+from tests.mutants.__main__ import BUGS, Bug, choose, is_plantable, plant, read_bugs
 from tests.support.paths import ROOT
 
 LISTS = sorted(BUGS.glob("*.toml"))
@@ -33,6 +33,19 @@ def test_a_bug_has_either_tests_or_a_reason_why_none_can_notice_it(end: str, tmp
     path.write_text(ENTRY + end)
     with pytest.raises(ValueError, match=r"1 of bugs\.toml has either"):
         read_bugs([path])
+
+
+def test_a_choice_that_is_of_no_bug_is_refused_and_plants_nothing() -> None:
+    bugs = read_bugs(LISTS)
+    assert choose(bugs, []) == bugs
+    assert {*choose(bugs, ["light_joining.py", "mining.py"])} == {
+        bug for bug in bugs if "light_joining.py" in bug.file or "mining.py" in bug.file
+    }
+    assert choose(bugs, [bugs[0].name])[0] == bugs[0]
+    with pytest.raises(ValueError, match=r"no bug has the name 'light_joinin\.py' .* did you mean light_joining\.py\?"):
+        choose(bugs, [bugs[0].name, "light_joinin.py"])
+    with pytest.raises(ValueError, match=r"no bug has the name 'xyzzy-0' .* files are in .*chain, .*node"):
+        choose(bugs, ["xyzzy-0"])
 
 
 @pytest.mark.slow

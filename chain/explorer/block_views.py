@@ -5,7 +5,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.explorer.founding import plain_values
 from fedchain.chain.explorer.history import Entry
-from fedchain.chain.explorer.member_views import ChangeView, Conviction, PlaceView
+from fedchain.chain.explorer.member_views import Attending, ChangeView, Conviction, PlaceView
 from fedchain.chain.explorer.views import BlockSummary, BlockView, CertificateView, PostView, Voter
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change
@@ -126,6 +126,13 @@ def view_places(state: State) -> tuple[PlaceView, ...]:
         )
         for number, record in enumerate(state.records)
     )
+
+
+def view_attending(roster: Roster) -> Attending:
+    """The places that count by a roster."""
+    active = (roster.seats[member] for member in roster.members if roster.is_active(member))
+    idle = (roster.seats[key] for key in (roster.holder, roster.dataless) if key is not None)
+    return Attending(frozenset(active), frozenset(idle if roster.dataless is not None else ()))
 
 
 def _change(change: Change, round_number: int) -> ChangeView:

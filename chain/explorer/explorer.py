@@ -17,6 +17,7 @@ from fedchain.chain.explorer.block_views import (
     phase_name,
     summarize,
     summarize_candidate,
+    view_attending,
     view_block,
     view_candidate,
     view_conviction,
@@ -29,7 +30,14 @@ from fedchain.chain.explorer.held import HeldChain
 from fedchain.chain.explorer.history import Entry, follow
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
 from fedchain.chain.explorer.lives import Lives, LivesView
-from fedchain.chain.explorer.member_views import Conviction, MemberSummary, PeerView, PlaceView, RulesView
+from fedchain.chain.explorer.member_views import (
+    Attending,
+    Conviction,
+    MemberSummary,
+    PeerView,
+    PlaceView,
+    RulesView,
+)
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
     begins_with,
@@ -56,6 +64,8 @@ from fedchain.chain.knowledge import (
     missing_contents,
     recompute,
 )
+from fedchain.chain.light.bisection import Gap
+from fedchain.chain.light.held import held_light_block, light_block_between
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.merkle import merkle_proof
@@ -211,13 +221,12 @@ class Explorer:
         """The values of amendments in place of founded ones at a height, or at the open one. Raises NotFound."""
         return view_rules(self.genesis, self._below(height))
 
-    def counted(self, first: int, last: int) -> Iterator[tuple[int, frozenset[int]]]:
+    def attending(self, first: int, last: int) -> Iterator[tuple[int, Attending]]:
         """The places that count at each height from one to another, by height; none where members never change."""
         state = self._store.state_before(first) if self.state.records else None
         entries = self._chain.entries(first, last)
         while state is not None and (entry := next(entries, None)) is not None:
-            active = filter(state.roster.is_active, state.roster.members)
-            yield entry.block.header.height, frozenset(map(state.roster.seats.__getitem__, active))
+            yield entry.block.header.height, view_attending(state.roster)
             state = follow(self.genesis, state, entry.block)
 
     def _below(self, height: int | None) -> State:
@@ -263,7 +272,7 @@ class Explorer:
         return RoundView(
             round=number,
             finished=number < self.state.round,
-            aggregator=self._aggregator_of(number),
+            aggregator=self._aggregator_of(number, heights[0]),
             blocks=tuple(view.summary for view in views),
             transactions=tuple(post for view in views for post in view.transactions),
             missing=tuple(Absence(view.summary.phase, member) for view in views for member in view.missing or ()),
@@ -274,8 +283,10 @@ class Explorer:
         """The round that is open; the last round, once that is closed."""
         return self.state.rules.rounds if self.state.finished else self.state.round
 
-    def _aggregator_of(self, round_number: int) -> str | None:
-        member = self.state.roster.aggregator_of(round_number)
+    def _aggregator_of(self, round_number: int, height: int | None = None) -> str | None:
+        """Address of the aggregator of a round as it is at a height, by default the open one; None if there is none."""
+        at = self._store.state_before(height) if height is not None and self.state.records else None
+        member = (at or self.state).roster.aggregator_of(round_number)
         return None if member is None else address(member)
 
     def knowledge(self, rules: KnowledgeRules, round_number: int | None = None) -> KnowledgeView:
@@ -286,7 +297,7 @@ class Explorer:
             InvalidPayload: the method cannot read it.
         """
         header, data = self._knowledge(round_number)
-        return view_knowledge(self.genesis, rules, header, data)
+        return view_knowledge(self.state.roster, rules, header, data)
 
     def left_behind(self, round_number: int | None = None) -> tuple[Header, bytes]:
         """The last header of a round, by default the newest finished one, and the knowledge that it left, as bytes.
@@ -331,8 +342,17 @@ class Explorer:
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
 
-    def light_block(self, height: int, *, with_proof: bool = True) -> LightBlock:
-        """A final block for light clients, with what proves its electors, if that is asked for. Raises NotFound."""
+    def light_block(self, height: int, *, with_proof: bool = True, gap: Gap | None = None) -> LightBlock:
+        """A final block for light clients, with what proves its electors, if that is asked for.
+
+        Where members change, the chain of a node that joined begins at its head, and below it has the blocks that led
+        there: one of them is given in place of a height that is not held, if it lies in ``gap``. Raises NotFound.
+        """
+        if self.genesis.version >= CHANGES_VERSION:
+            near = (height - 1, height + 1) if gap is None else gap
+            found = light_block_between(self.genesis, height, near, self._store.final, self._store)
+            if found is not None:
+                return found if with_proof or found.header.height != height else found.alone()
         if height not in self.held:
             raise NotFound(
                 f"no block at height {height}: the chain has heights {self.held.start} to {self.state.height}"
@@ -347,6 +367,8 @@ class Explorer:
         block, height = entry.block, entry.block.header.height
         light = LightBlock(self.genesis.chain_id, block.header, entry.certificate)
         changes = self.genesis.version >= CHANGES_VERSION
+        if changes and (held := held_light_block(self.genesis, height, self._store.final, self._store)) is not None:
+            return held if with_proof else held.alone()
         state = self._store.state_before(height) if changes or with_proof else None
         if state is None and (changes or with_proof):
             raise NotFound(f"the state below height {height} is not held")

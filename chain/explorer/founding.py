@@ -9,7 +9,7 @@ from typing import Any
 
 from fedchain.chain.explorer.member_views import AmendmentView, ParameterView, RulesView
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.amendment import LEARNING, Values
+from fedchain.chain.membership.amendment import AGGREGATOR, LEARNING, Values
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.wording import printable
@@ -67,6 +67,8 @@ def plain_values(values: Values) -> tuple[tuple[str, Any], ...]:
 
 def founded(genesis: Genesis, name: str) -> Any:
     """The founding document's value for a name of an amendment; None if it says none."""
+    if name == AGGREGATOR:
+        return genesis.founded_aggregator
     if not name.startswith(LEARNING):
         value = getattr(genesis, name)
         return value.value if isinstance(value, Enum) else value

@@ -6,8 +6,8 @@ from typing import Protocol
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import InvalidPayload
 from fedchain.chain.explorer.views import NAMED_READERS, KnowledgeView, PartsView, Prototype
-from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
+from fedchain.chain.roster import Roster
 from fedchain.crypto.address import address
 
 
@@ -41,7 +41,7 @@ class KnowledgeRules(Rules, Protocol):
         """``knowledge`` as the pieces of a file that other programs read. Raises ValueError."""
 
 
-def view_knowledge(genesis: Genesis, rules: KnowledgeRules, header: Header, data: bytes) -> KnowledgeView:
+def view_knowledge(roster: Roster, rules: KnowledgeRules, header: Header, data: bytes) -> KnowledgeView:
     """The knowledge ``data`` that the block with ``header`` left behind. Raises InvalidPayload."""
     try:
         found = rules.summary(data)
@@ -51,13 +51,13 @@ def view_knowledge(genesis: Genesis, rules: KnowledgeRules, header: Header, data
     if found is not None:
         columns = zip(found.labels, found.holders, found.norms, found.cosines, strict=True)
         prototypes = tuple(Prototype(label, count, norm, tuple(row)) for label, count, norm, row in columns)
-    parts = _view_parts(genesis, rules.parts_known(data))
+    parts = _view_parts(roster, rules.parts_known(data))
     return KnowledgeView(header.round, header.height, header.knowledge_root, len(data), prototypes, parts)
 
 
-def _view_parts(genesis: Genesis, known: Sequence[tuple[int, Part, int]]) -> tuple[PartsView, ...]:
+def _view_parts(roster: Roster, known: Sequence[tuple[int, Part, int]]) -> tuple[PartsView, ...]:
     """The parts that knowledge refers to, counted by round, sender and reader."""
-    members, counted = genesis.members, dict[tuple[int, int, int], list[int]]()
+    members, counted = roster.members, dict[tuple[int, int, int], list[int]]()
     for posted_in, (_, size, reader), sender in known:
         counted.setdefault((posted_in, sender, reader), []).append(size)
     named = dict(zip((EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR), NAMED_READERS, strict=True))

@@ -98,6 +98,16 @@ class PlaceView:
 
 
 @dataclass(frozen=True, slots=True)
+class Attending:
+    """The places that count at one height."""
+
+    active: frozenset[int]
+    """Those that may vote, post and mine."""
+    idle: frozenset[int]
+    """Those that contribute nothing: the dedicated aggregator's, and that of the member that has no data."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberSummary:
     """A member in a list."""
 

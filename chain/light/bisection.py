@@ -24,11 +24,19 @@ MARKS_UNIT = 512
 """Bytes of marks in a vote that count as much as another vote."""
 
 
+Gap = tuple[int, int]
+"""Two heights between which a block leads on; neither of the two does."""
+
+
 class Provider(Protocol):
     """A source of light blocks, which may lie."""
 
-    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
-        """The final block of a height, with what proves its electors to anybody, if asked for. Raises NotFound."""
+    def light_block(self, height: int, *, with_proof: bool, gap: Gap | None = None) -> LightBlock:
+        """The final block of a height, with what proves its electors to anybody, if asked for.
+
+        Where that one is not held, another block between the heights of ``gap`` is as good, with its proof: a peer that
+        joined has the blocks that led it to its head, and none of those beside them at first. Raises NotFound.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ class Bisection:
         return (self.trusted.height + self._waiting[-1].header.height) // 2 if self._waiting else self.height
 
     @property
-    def gap(self) -> tuple[int, int]:
+    def gap(self) -> Gap:
         """Heights between which a block leads on; neither of the two does."""
         return self.trusted.height, self._waiting[-1].header.height if self._waiting else self.height + 1
 
@@ -154,7 +162,7 @@ def bisect(
     way, begin = Bisection(genesis, trusted, height, is_valid_signature), trusted.height
     while not way.is_done:
         wanted = way.wanted
-        way.take(_ask(provider, wanted, with_proof=wanted > way.trusted.height + 1))
+        way.take(_ask(provider, wanted, with_proof=wanted > way.trusted.height + 1, gap=way.gap))
     heights = (begin, *(block.header.height for block in way.path))
     path = [
         block.alone() if below + 1 == block.header.height else block
@@ -192,11 +200,11 @@ class _Instead:
     provider: Provider
     held: LightBlock
 
-    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
+    def light_block(self, height: int, *, with_proof: bool, gap: Gap | None = None) -> LightBlock:
         """The held block at its height, and the provider's elsewhere."""
         if height == self.held.header.height:
             return self.held
-        return self.provider.light_block(height, with_proof=with_proof)
+        return self.provider.light_block(height, with_proof=with_proof, gap=gap)
 
 
 def expect_proof(block: LightBlock) -> None:
@@ -209,10 +217,12 @@ def expect_proof(block: LightBlock) -> None:
     expect(not is_lacking, name, f"none found with height {height}", "the one below it")
 
 
-def _ask(provider: Provider, height: int, *, with_proof: bool) -> LightBlock:
-    block = provider.light_block(height, with_proof=with_proof)
-    expect(block.header.height == height, "height", f"{block.header.height} found", f"{height}, which was asked for,")
-    if with_proof:
+def _ask(provider: Provider, height: int, *, with_proof: bool, gap: Gap | None = None) -> LightBlock:
+    block = provider.light_block(height, with_proof=with_proof, gap=gap)
+    is_asked, low, high = block.header.height == height, *(gap or (height, height))
+    is_near = low < block.header.height < high
+    expect(is_asked or is_near, "height", f"{block.header.height} found", f"{height}, which was asked for,")
+    if with_proof or not is_asked:
         expect_proof(block)
     return block
 

@@ -12,7 +12,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light.bisection import Bisection
+from fedchain.chain.light.bisection import Bisection, Gap
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import trust_genesis
 from fedchain.chain.membership.member_set import MemberSet
@@ -52,9 +52,7 @@ def held_light_block(genesis: Genesis, height: int, final: Proven, kept: Kept) -
     return LightBlock(genesis.chain_id, found[0].header, found[1], members=members, below=parent)
 
 
-def light_block_between(
-    genesis: Genesis, height: int, gap: tuple[int, int], final: Proven, kept: Kept
-) -> LightBlock | None:
+def light_block_between(genesis: Genesis, height: int, gap: Gap, final: Proven, kept: Kept) -> LightBlock | None:
     """The light block of a height, or else the nearest one that is kept in a gap, those below first.
 
     None: there is none. A peer that came to a head by a light path has that path, and no other block below its head at
@@ -74,7 +72,7 @@ def light_block_between(
 def prove_held(
     genesis: Genesis,
     height: int,
-    look: Callable[[int, tuple[int, int]], LightBlock | None],
+    look: Callable[[int, Gap], LightBlock | None],
     is_valid_signature: SignatureCheck,
 ) -> Bisection:
     """Verify a height of a chain that is held, from the founding document on, by certificates alone.

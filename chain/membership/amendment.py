@@ -18,11 +18,16 @@ VERSION = "version"
 ADMISSION = "admission"
 """Name of the rule of admission among the values; its value is a text, as in the founding document."""
 
+AGGREGATOR = "aggregator"
+"""Name of the place with the role of a fixed or dedicated aggregator among the values. Where its member fails or goes,
+the next one's place is in force by rule."""
+
 LEARNING = "hyperparameters."
 """Names of values that the learning method reads begin so; its own name for one follows. They are JSON texts."""
 
 AMENDABLE = (
     ADMISSION,
+    AGGREGATOR,
     "away_after",
     "committee_size",
     "contribution_quorum",
@@ -93,6 +98,16 @@ class Amendments:
         return tuple(
             (name.removeprefix(LEARNING), str(text)) for name, text in self.in_force if name.startswith(LEARNING)
         )
+
+    @property
+    def aggregator(self) -> int | None:
+        """Place with the role of a fixed or dedicated aggregator; None if the founding document's has it."""
+        place = dict(self.in_force).get(AGGREGATOR)
+        return place if isinstance(place, int) else None
+
+    def followed_by(self, place: int) -> "Amendments":
+        """These, once a place has the role of a fixed or dedicated aggregator."""
+        return replace(self, in_force=tuple(sorted({**dict(self.in_force), AGGREGATOR: place}.items())))
 
     def with_one(self, amendment: Amendment) -> "Amendments":
         """These and one more, whose round is known."""

@@ -5,18 +5,29 @@ from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import Admission, Genesis, read_admission
-from fedchain.chain.membership.amendment import ADMISSION, LEARNING, VERSION, Amendment, Amendments, Values
+from fedchain.chain.membership.amendment import (
+    ADMISSION,
+    AGGREGATOR,
+    LEARNING,
+    VERSION,
+    Amendment,
+    Amendments,
+    Values,
+)
 
 
 def rules_of(genesis: Genesis, values: Values) -> Genesis:
     """The founding document with other values, and with its own chain id. Raises InvalidGenesis.
 
-    A method's hyper-parameters stand in ``learning`` beside what was founded, under their names here.
+    A method's hyper-parameters stand in ``learning`` beside what was founded, under their names here. The aggregator's
+    place is no rule but a role, which the roster has: the document says by which rule it is given.
     """
     if not values:
         return genesis
     parameters: dict[str, Any] = {name: value for name, value in values if not name.startswith(LEARNING)}
     version = parameters.pop(VERSION, genesis.version)
+    if parameters.pop(AGGREGATOR, None) is not None and not genesis.aggregator.is_role:
+        raise InvalidGenesis(f"aggregator is {genesis.aggregator.value}, which is no member's role")
     if ADMISSION in parameters:
         parameters[ADMISSION] = read_admission(parameters[ADMISSION])
     learning = dict(genesis.learning) | {name: str(value) for name, value in values if name.startswith(LEARNING)}

@@ -11,8 +11,8 @@ from fedchain.chain.exceptions import (
     check,
     check_ascending,
 )
-from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
-from fedchain.chain.membership.amendment import Amendment
+from fedchain.chain.genesis import Admission, Genesis
+from fedchain.chain.membership.amendment import AGGREGATOR, Amendment
 from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, ROUNDS_AHEAD, Approval, Change, ChangeKind
 from fedchain.chain.membership.in_force import validate_amendment
 from fedchain.chain.membership.member import Member, Standing
@@ -56,7 +56,7 @@ def _validate_member(genesis: Genesis, state: State, change: Change, is_valid_si
     if record is None:
         _validate_newcomer(state, kind, member)
     else:
-        _validate_standing(genesis, state, kind, record)
+        _validate_standing(state, kind, record)
     if kind.gives_key:
         _validate_key(state, change.key)
     # The member itself wants it; whoever joins or takes another key shows that it has the key.
@@ -82,6 +82,18 @@ def _validate_amendment(genesis: Genesis, state: State, change: Change, amendmen
         validate_amendment(genesis, state.amendments, replace(amendment, round=begin))
     except InvalidGenesis as error:
         raise InvalidChange("amendment", str(error)) from None
+    place = dict(amendment.values).get(AGGREGATOR)
+    if isinstance(place, int):
+        _validate_role(state, place)
+
+
+def _validate_role(state: State, place: int) -> None:
+    # Somebody has to do the work; others may know of a member that we do not know yet.
+    members = len(state.records)
+    check(place < members, OutOfWindow, "aggregator", f"place {place} found, there are {members}")
+    record = state.records[place]
+    is_out = record.next.is_for_good or record.key in state.roster.culprits
+    check(not is_out, InvalidChange, "aggregator", f"{record.key.hex()} is gone, goes or was convicted")
 
 
 def validate_approvals(genesis: Genesis, state: State, change: Change) -> None:
@@ -147,7 +159,7 @@ def _validate_key(state: State, key: PublicKey) -> None:
     check(is_valid_public_key(key), InvalidChange, "key", f"{key.hex()} is no key of the full group")
 
 
-def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record: Member) -> None:
+def _validate_standing(state: State, kind: ChangeKind, record: Member) -> None:
     member = record.key.hex()
     # A place is never reused, and its key with it.
     check(kind is not ChangeKind.JOIN, InvalidChange, "member", f"{member} has a place already")
@@ -163,12 +175,6 @@ def _validate_standing(genesis: Genesis, state: State, kind: ChangeKind, record:
     standing = _STANDING_BEFORE.get(kind)
     fits = record.standing is standing if standing is not None else not record.standing.is_for_good
     check(fits, InvalidChange, "standing", f"{member} is {record.standing.name.lower()}, {kind.name.lower()} found")
-    if kind not in _TAKES_OUT:
-        return
-    # Nobody else is without data, and could take over a dedicated aggregator's work.
-    is_dedicated = genesis.aggregator is AggregatorRule.DEDICATED
-    aggregator = state.roster.aggregator_of(state.round) if is_dedicated else None
-    check(record.key != aggregator, InvalidChange, "aggregator", f"{member} is the designated aggregator for good")
 
 
 def _validate_approval(

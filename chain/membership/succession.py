@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from fedchain.chain.block import Block
-from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, Genesis, PhaseRule
+from fedchain.chain.genesis import Contributor, FaultModel, Genesis, PhaseRule
 from fedchain.chain.membership.change import ROUNDS_AHEAD, Change, ChangeKind
 from fedchain.chain.membership.member import FormerKey, Member, Standing
 from fedchain.chain.membership.weights import reweigh, weight_of_newcomers
@@ -73,6 +73,28 @@ def succeed(
     return tuple(after)
 
 
+def role_after(roster: Roster, records: Sequence[Member], block: Block) -> int | None:
+    """The place with the role of a fixed or dedicated aggregator once a round is closed; None if there is no such role.
+
+    A member keeps it until it goes, or fails in it: then the next one has it, and keeps it when the first one is back.
+
+    Args:
+        roster: the members before the block.
+        records: their records after it.
+        block: the last one of the round, which is valid.
+    """
+    if roster.holder is None:
+        return None
+    seat = roster.seats[roster.holder]
+    culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
+    stay = {key for key, record in zip(roster.members, records, strict=False) if record.standing is Standing.ACTIVE}
+    without = (frozenset(roster.members) - stay) | culprits
+    if roster.is_active(roster.holder) and records[seat].round > block.header.round:  # it leaves, or has failed
+        without |= {roster.holder}
+    heir = roster.heir(without, seat)
+    return seat if heir is None else heir
+
+
 def _changed(record: Member, change: Change, height: int, round_number: int) -> Member:
     """A member's record once a block counts a change of it: another key holds at once, all else later."""
     record, due = replace(record, sequence=record.sequence + 1), round_number + ROUNDS_AHEAD
@@ -80,7 +102,7 @@ def _changed(record: Member, change: Change, height: int, round_number: int) -> 
         return replace(record, next=_STANDING_AFTER[change.kind], round=due)
     former = FormerKey(record.key, height, due, is_liable=change.kind is ChangeKind.REKEY)
     if change.kind is ChangeKind.RECOVER and record.next is Standing.LEFT:
-        record = replace(record, next=record.standing)  # whoever stole the key may have signed that
+        record = replace(record, next=record.standing, round=round_number)  # whoever stole the key may have signed that
     return replace(record, key=change.key, former=former)
 
 
@@ -105,19 +127,20 @@ def _count_idle(
 ) -> list[Member]:
     """Count who was due for a block, by post or vote, and gave no sign of life.
 
-    A fixed aggregator of phases of its own is judged by those alone: all others wait for its work, not for its vote.
+    A fixed or dedicated aggregator of phases of its own is judged by those alone, if another could have its role: all
+    others wait for its work, not for its vote.
     """
     below, posted = block.header.height - 1, {post.sender for post in block.transactions}
     voted = {vote.voter for vote in block.certificate.votes} if block.certificate is not None else set()
     phases = genesis.phases_of(block.header.round)
-    is_relied_on = genesis.aggregator is AggregatorRule.FIXED and any(map(_is_aggregators, phases))
+    holder = roster.holder if any(map(_is_aggregators, phases)) and _can_be_followed(roster) else None
     after = list(records)
     concerned = posted | voted | roster.contributors | deciders  # few, where few are drawn
-    if is_relied_on and roster.eldest is not None:
-        concerned.add(roster.eldest)
+    if holder is not None:
+        concerned.add(holder)
     for seat in {roster.seats[key] for key in concerned if key in roster.seats}:
         record = records[seat]
-        if is_relied_on and record.key == roster.eldest:
+        if record.key == holder:
             is_due = _is_aggregators(phases[block.header.phase])
             idle = 0 if record.key in posted else record.idle + len(phases)
             after[seat] = replace(record, idle=idle) if is_due else record
@@ -126,6 +149,12 @@ def _count_idle(
         elif record.key in roster.contributors or record.key_at(below) in deciders:
             after[seat] = replace(record, idle=record.idle + 1)
     return after
+
+
+def _can_be_followed(roster: Roster) -> bool:
+    if roster.holder is None:
+        return False
+    return roster.heir(roster.absent | roster.culprits | {roster.holder}, 0) is not None
 
 
 def _is_aggregators(phase: PhaseRule) -> bool:
@@ -138,7 +167,7 @@ def _send_away(
     """Let members that were silent for too long count no more, the longest silent first, while enough are left.
 
     Rounds may be shorter than a start takes, so one that just began has time for that, a newcomer and one that is back.
-    A fixed aggregator that may not go loses its role alone, as if it began to count now.
+    A fixed or dedicated aggregator that may not go loses its role alone, as if it began to count now.
     """
     if not genesis.away_after:
         yield from records
@@ -150,8 +179,7 @@ def _send_away(
     silent.sort(key=lambda record: -record.idle)
     room = max(0, min(churn_max(roster), spare(genesis, roster, records)))
     away = {record.key for record in [item for item in silent if item.key not in roster.culprits][:room]}
-    is_fixed = genesis.aggregator is AggregatorRule.FIXED
-    aggregator = roster.seats[roster.eldest] if is_fixed and roster.eldest is not None else None
+    aggregator = None if roster.holder is None else roster.seats[roster.holder]
     for seat, record in enumerate(records):
         if record.key in away:
             yield replace(record, next=Standing.AWAY, round=round_number + 1)

@@ -1,12 +1,13 @@
 """The interface of a compression: from vectors of changes to tensors of few bytes, and back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 from fedchain.learning.round import Tensors
 
@@ -18,6 +19,9 @@ NAME = "packed."
 
 Change = tuple[NDArray[np.intp] | slice, NDArray[np.float64]]
 """Positions in a vector, and by how much the element at each changes; all others stay as they are."""
+
+BLOCK = 1 << 15
+"""Numbers of a vector that are looked at together: intermediate results of so many stay in the processor's cache."""
 
 
 class Compressor(ABC):
@@ -33,12 +37,25 @@ class Compressor(ABC):
         """State the tensors that hold changes of vectors of these sizes."""
 
     @abstractmethod
-    def pack(self, changes: Sequence[NDArray[np.float32]], generator: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """Return the tensors that hold the changes, as nearly as the compressor can."""
+    def pack(
+        self,
+        changes: Iterable[NDArray[np.float32]],
+        sizes: Sequence[int],
+        generator: np.random.Generator,
+        spools: Spools = InMemory,
+    ) -> dict[str, NDArray[Any]]:
+        """Return the tensors that hold the changes, as nearly as the compressor can.
+
+        Args:
+            changes: by vector; each is looked at once, and not kept.
+            sizes: theirs.
+            generator: for what is drawn.
+            spools: begins the tensors.
+        """
 
     @abstractmethod
-    def unpack(self, packed: Tensors, sizes: Sequence[int]) -> Iterator[Change]:
-        """Yield the change of each vector from tensors that follow `spec`.
+    def unpack(self, packed: Tensors, sizes: Sequence[int]) -> Iterator[Iterator[Change]]:
+        """Yield the changes of each vector, part by part, from tensors that follow `spec`. All are looked at in order.
 
         Raises `InvalidPayload` for faults beyond the spec. Elementwise float64 alone: all members get the same bits.
         """

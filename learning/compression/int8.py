@@ -2,14 +2,15 @@
 NIPS 2017 (arXiv:1610.02132), with the largest magnitude of a tensor for its norm. P numbers of T tensors.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.compression.compressor import CHANGE_MAX, NAME, Change, Compressor
+from fedchain.files.spool import InMemory, Spools
+from fedchain.learning.compression.compressor import BLOCK, CHANGE_MAX, NAME, Change, Compressor
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
 
@@ -30,22 +31,42 @@ class Int8(Compressor):
             TensorSpec(_SCALES, (len(sizes),), minimum=0, magnitude_max=CHANGE_MAX / LEVELS),
         )
 
-    def pack(self, changes: Sequence[NDArray[np.float32]], generator: np.random.Generator) -> dict[str, NDArray[Any]]:
+    def pack(
+        self,
+        changes: Iterable[NDArray[np.float32]],
+        sizes: Sequence[int],
+        generator: np.random.Generator,
+        spools: Spools = InMemory,
+    ) -> dict[str, NDArray[Any]]:
         """Stochastic rounding: floor(x / scale + u), u uniform in [0, 1)."""
-        scales = np.array(
-            [min(np.abs(change).max(initial=0.0), CHANGE_MAX) / LEVELS for change in changes], dtype=np.float32
-        )
-        scales[scales < np.finfo(np.float32).tiny] = 0.0
-        levels = [_round(change, scale, generator) for change, scale in zip(changes, scales.tolist(), strict=True)]
-        return {_LEVELS: np.concatenate(levels), _SCALES: scales}
+        spool, scales = spools(), np.zeros(len(sizes), dtype=np.float32)
+        for place, change in enumerate(changes):
+            largest = _largest(change)
+            scale = np.float32((largest if largest < CHANGE_MAX else CHANGE_MAX) / LEVELS)
+            if scale >= np.finfo(np.float32).tiny:
+                scales[place] = scale
+            for begin in range(0, change.size, BLOCK):
+                part = change[begin : begin + BLOCK]
+                spool.write(_round(part, float(scales[place]), generator).data)
+        return {_LEVELS: np.frombuffer(spool.content(b""), dtype=np.uint8), _SCALES: scales}
 
-    def unpack(self, packed: Tensors, sizes: Sequence[int]) -> Iterator[Change]:
+    def unpack(self, packed: Tensors, sizes: Sequence[int]) -> Iterator[Iterator[Change]]:
         """Levels times scales, which is exact."""
         begin = 0
         for size, scale in zip(sizes, packed[_SCALES].tolist(), strict=True):
-            levels = packed[_LEVELS][begin : begin + size].astype(np.float64) - LEVELS
+            yield _moves(packed[_LEVELS][begin : begin + size], scale)
             begin += size
-            yield slice(None), levels * scale
+
+
+def _moves(levels: NDArray[np.uint8], scale: float) -> Iterator[Change]:
+    for begin in range(0, levels.size, BLOCK):
+        part = slice(begin, begin + BLOCK)
+        yield part, (levels[part].astype(np.float64) - LEVELS) * scale
+
+
+def _largest(change: NDArray[np.float32]) -> np.float32:
+    """The largest magnitude; 0 of none."""
+    return np.float32(max(change.max(initial=0.0), -change.min(initial=0.0)))
 
 
 def _round(change: NDArray[np.float32], scale: float, generator: np.random.Generator) -> NDArray[np.uint8]:

@@ -1,20 +1,21 @@
 """A post of which some tensors are packed: what is counted from the knowledge in force, and back to plain tensors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.spool import MAPPED_SIZE, InMemory, Spools, write_pieces
 from fedchain.learning.aggregation.mean import round_once
-from fedchain.learning.compression.compressor import Compressor
+from fedchain.learning.compression.compressor import BLOCK, Compressor
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Method
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX
-from fedchain.learning.payload.codec import canonical, decode, encode
+from fedchain.learning.payload.codec import canonical, decode, entry_pieces, pieces
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.numbers import clip_elements, validate_elements
 from fedchain.learning.payload.spec import TensorSpec
@@ -54,67 +55,111 @@ class Packing:
             spec.name in known and known[spec.name].shape == spec.shape for spec in self.changed
         )
 
-    def pack(self, posted: Tensors, known: Tensors, generator: np.random.Generator) -> bytes:
-        """Return the packed form of a plain post."""
-        stated = self._stated(posted)
-        return self._encode(stated, self._changes(posted, self._bases(known, stated)), generator)
-
-    def pack_and_read(
+    def pack(
         self,
         posted: Tensors,
         known: Tensors,
         generator: np.random.Generator,
         owed: NDArray[np.float32] | None = None,
-    ) -> tuple[bytes, Tensors, NDArray[np.float32]]:
-        """Return the packed form of a plain post, what others unpack, and how far it misses what was to be said, (N,).
+        spools: Spools = InMemory,
+    ) -> bytes:
+        """Return the packed form of a plain post, tensor by tensor.
 
-        `owed` (N,) is added to the changes.
+        Args:
+            posted: the post.
+            known: the knowledge in force.
+            generator: for what the compressor draws.
+            owed: (N,), what earlier posts have left out; as far as it is kept, it is added to the changes.
+            spools: begins the post, and the tensors in it.
         """
         stated = self._stated(posted)
-        bases = self._bases(known, stated)
-        changes = self._changes(posted, bases, owed)
-        payload = self._encode(stated, changes, generator)
-        plain = self.unpack(payload, known)  # what the members get, with their rounding
-        return payload, plain, np.concatenate(changes) - np.concatenate(self._changes(plain, bases))
+        changes = self._changes(posted, self._bases(known, stated), owed)
+        packed = self.compressor.pack(changes, self._sizes, generator, spools)
+        return write_pieces(pieces(canonical({**stated, **packed})), spools)
 
-    def unpack(self, payload: Buffer, known: Tensors) -> dict[str, NDArray[Any]]:
-        """Return the tensors of a plain post, read-only, within the bounds of their specs. Raises `InvalidPayload`."""
+    def missed(
+        self, posted: Tensors, plain: Tensors, known: Tensors, owed: NDArray[np.float32] | None = None
+    ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """Yield how far a packed post misses what was to be said, part by part: which of N numbers, and by what.
+
+        `plain` is what others unpack, and all else as in `pack`.
+        """
+        before = 0
+        for spec, base in zip(self.changed, self._bases(known, self._stated(posted)), strict=True):
+            flat, heard = posted[spec.name].reshape(-1), plain[spec.name].reshape(-1)
+            for part in _parts(base.size):
+                here = slice(before + part.start, before + part.stop)
+                to_say = self._change(flat[part], base[part], None if owed is None else owed[here])
+                yield here, to_say - self._change(heard[part], base[part])
+            before += base.size
+
+    def unpack(self, payload: Buffer, known: Tensors, spools: Spools = InMemory) -> Tensors:
+        """Return the tensors of a plain post, read-only, within the bounds of their specs. Raises `InvalidPayload`.
+
+        Large ones are put together by `spools`, tensor by tensor. A method that completes posts looks at all of one.
+        """
         packed = decode(payload, self.specs)
         found = {spec.name: packed[spec.name] for spec in self.whole}
-        changes = self.compressor.unpack(packed, self._sizes)
-        for spec, base, (where, moves) in zip(self.changed, self._bases(known, found), changes, strict=True):
-            moved = base.copy()
-            moved[where] = round_once(moved[where] + moves)
-            found[spec.name] = _within(spec, moved)
+        moved = self._moved(packed, self._bases(known, found))
+        if 4 * self.count > MAPPED_SIZE and not self.implied:
+            names = sorted([*found, *(spec.name for spec in self.changed)])
+            entries = ((name, found[name]) if name in found else next(moved) for name in names)
+            return decode(write_pieces(entry_pieces(len(names), entries), spools), (*self.whole, *self.changed))
+        found |= dict(moved)
         followed = self.method.complete(known, found, self.info) if self.implied else {}
         found |= {spec.name: _within(spec, followed[spec.name]) for spec in self.implied}
         return {name: found[name] for name in sorted(found)}
+
+    @property
+    def count(self) -> int:
+        """N."""
+        return sum(self._sizes)
+
+    def _moved(self, packed: Tensors, bases: Iterator[NDArray[np.float32]]) -> Iterator[tuple[str, NDArray[Any]]]:
+        """The packed tensors, in ascending order of name."""
+        changes = self.compressor.unpack(packed, self._sizes)
+        for spec, base, parts in zip(self.changed, bases, changes, strict=True):
+            moved = base.copy()
+            for where, moves in parts:
+                moved[where] = round_once(moved[where] + moves)
+            yield spec.name, _within(spec, moved)
 
     def _stated(self, posted: Tensors) -> Tensors:
         return {spec.name: posted[spec.name] for spec in self.whole}
 
     def _changes(
-        self, posted: Tensors, bases: list[NDArray[np.float32]], owed: NDArray[np.float32] | None = None
-    ) -> list[NDArray[np.float32]]:
+        self, posted: Tensors, bases: Iterator[NDArray[np.float32]], owed: NDArray[np.float32] | None = None
+    ) -> Iterator[NDArray[np.float32]]:
         """The changes that a post says, by tensor, and what is owed to them."""
-        parts = [None] * len(bases) if owed is None else np.split(owed, np.cumsum(self._sizes)[:-1])
-        found = []
-        for spec, base, part in zip(self.changed, bases, parts, strict=True):
-            change = posted[spec.name].reshape(-1) - base.astype(np.float64)
-            found.append(round_once(change if part is None else change + part))
-        return found
+        before = 0
+        for spec, base in zip(self.changed, bases, strict=True):
+            flat, found = posted[spec.name].reshape(-1), np.empty(base.size, dtype=np.float32)
+            for part in _parts(base.size):
+                here = None if owed is None else owed[before + part.start : before + part.stop]
+                found[part] = self._change(flat[part], base[part], here)
+            yield found
+            before += base.size
 
-    def _encode(self, stated: Tensors, changes: list[NDArray[np.float32]], generator: np.random.Generator) -> bytes:
-        return encode({**stated, **canonical(self.compressor.pack(changes, generator))})
+    def _change(
+        self, numbers: NDArray[Any], base: NDArray[np.float32], owed: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        change = numbers - base.astype(np.float64)
+        return round_once(change if owed is None else change + owed * np.float32(self.compressor.kept))
 
     @property
     def _sizes(self) -> list[int]:
         return [math.prod(spec.shape) for spec in self.changed]
 
-    def _bases(self, known: Tensors, stated: Tensors) -> list[NDArray[np.float32]]:
+    def _bases(self, known: Tensors, stated: Tensors) -> Iterator[NDArray[np.float32]]:
         """The numbers that each tensor's changes are counted from, flat."""
         expected = self.method.expected(known, stated, self.info)
-        return [np.ascontiguousarray(expected[spec.name], dtype=np.float32).reshape(-1) for spec in self.changed]
+        for spec in self.changed:
+            yield np.ascontiguousarray(expected[spec.name], dtype=np.float32).reshape(-1)
+
+
+def _parts(size: int) -> Iterator[slice]:
+    """Cut so many numbers into blocks."""
+    return (slice(begin, min(begin + BLOCK, size)) for begin in range(0, size, BLOCK))
 
 
 def find_packing(

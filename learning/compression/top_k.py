@@ -4,7 +4,7 @@
 A tensor is cut into chunks of `CHUNK` numbers, the last of which is shorter. N numbers of all chunks are posted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.compression.bits import (
+    AscendingWriter,
+    BitWriter,
     high_count,
     low_width,
-    pack_ascending,
-    pack_bits,
     packed_size,
-    unpack_ascending,
-    unpack_bits,
+    read_ascending,
+    read_bits,
 )
 from fedchain.learning.compression.compressor import CHANGE_MAX, NAME, Change, Compressor
 from fedchain.learning.exceptions import InvalidPayload
@@ -28,6 +29,9 @@ from fedchain.learning.round import Tensors
 
 CHUNK = 4096
 """Numbers of a chunk."""
+
+CHUNKS = 16
+"""Chunks that are looked at together."""
 
 _SIGN, _LARGE = 1, 2
 """Bits of a quantized number."""
@@ -71,47 +75,92 @@ class TopK(Compressor):
             TensorSpec(_SCALES, (len(cut.kept), 2), minimum=0, magnitude_max=CHANGE_MAX),
         )
 
-    def pack(self, changes: Sequence[NDArray[np.float32]], generator: np.random.Generator) -> dict[str, NDArray[Any]]:
+    def pack(
+        self,
+        changes: Iterable[NDArray[np.float32]],
+        sizes: Sequence[int],
+        generator: np.random.Generator,
+        spools: Spools = InMemory,
+    ) -> dict[str, NDArray[Any]]:
         """Choose each chunk's largest; of equal ones, any."""
-        cut = _cut(tuple(change.size for change in changes), self.k)
-        chunks = [change[begin : begin + CHUNK] for change in changes for begin in range(0, change.size, CHUNK)]
-        chosen = [
-            np.sort(np.argpartition(-np.abs(chunk), kept - 1)[:kept])
-            for chunk, kept in zip(chunks, cut.kept.tolist(), strict=True)
-        ]
-        values = [np.clip(chunk[places], -CHANGE_MAX, CHANGE_MAX) for chunk, places in zip(chunks, chosen, strict=True)]
-        where = np.concatenate(chosen) + np.repeat(cut.begins, cut.kept)
-        packed = dict(zip((_LOW, _HIGH), pack_ascending(where, cut.below), strict=True))
+        cut = _cut(tuple(sizes), self.k)
+        positions, values, levels = AscendingWriter(cut.count, cut.below, spools), spools(), BitWriter(spools)
+        scales, number = np.empty((len(cut.kept), 2), dtype=np.float32), 0
+        for change in changes:
+            for begin in range(0, change.size, CHUNKS * CHUNK):
+                chunks = _chunks(change[begin : begin + CHUNKS * CHUNK])
+                here = slice(number, number + len(chunks))
+                chosen = [
+                    np.sort(np.argpartition(-np.abs(chunk), kept - 1)[:kept])
+                    for chunk, kept in zip(chunks, cut.kept[here].tolist(), strict=True)
+                ]
+                positions.write(np.concatenate(chosen) + np.repeat(cut.begins[here], cut.kept[here]))
+                said = [
+                    np.clip(chunk[where], -CHANGE_MAX, CHANGE_MAX) for chunk, where in zip(chunks, chosen, strict=True)
+                ]
+                if self.is_quantized:
+                    pairs = [_magnitudes(value) for value in said]  # the small one and the large one of each chunk
+                    levels.write(
+                        np.concatenate([_quantize(value, *pair) for value, pair in zip(said, pairs, strict=True)]), 2
+                    )
+                    scales[here] = pairs
+                else:
+                    values.write(np.concatenate(said).data)
+                number += len(chunks)
+        packed = dict(zip((_LOW, _HIGH), positions.end(), strict=True))
         if not self.is_quantized:
-            return packed | {_VALUES: np.concatenate(values)}
-        scales = [_magnitudes(value) for value in values]  # the small one and the large one of each chunk
-        levels = [_quantize(value, *pair) for value, pair in zip(values, scales, strict=True)]
-        return packed | {
-            _LEVELS: pack_bits(np.concatenate(levels), 2),
-            _SCALES: np.array(scales, dtype=np.float32).reshape(-1, 2),
-        }
+            return packed | {_VALUES: np.frombuffer(values.content(b""), dtype=np.float32)}
+        return packed | {_LEVELS: levels.end(), _SCALES: scales}
 
-    def unpack(self, packed: Tensors, sizes: Sequence[int]) -> Iterator[Change]:
+    def unpack(self, packed: Tensors, sizes: Sequence[int]) -> Iterator[Iterator[Change]]:
         """Positions ascend strictly, and each chunk has as many as it should."""
         cut = _cut(tuple(sizes), self.k)
-        where = unpack_ascending(_POSITIONS, packed[_LOW], packed[_HIGH], cut.count, cut.below)
-        chunk_of = np.searchsorted(cut.begins, where, side="right") - 1  # (N,)
-        found = np.bincount(chunk_of, minlength=len(cut.kept))
+        found = np.zeros(len(cut.kept), dtype=np.int64)
+        for where in self._positions(packed, cut):
+            chunks = cut.chunks_of(where)
+            found[chunks[0] : chunks[-1] + 1] += np.bincount(chunks - chunks[0])
         if (differs := found != cut.kept).any():
             chunk = int(np.argmax(differs))
             raise InvalidPayload(f"{_POSITIONS} in chunk {chunk}: {cut.kept[chunk]} expected, found {found[chunk]}")
-        values = self._values(packed, cut, chunk_of)
-        begin = 0
+        parts, begin = _Parts(self._values(packed, cut)), 0
         for size, first, last in zip(sizes, cut.firsts[:-1], cut.firsts[1:], strict=True):
-            yield where[first:last] - begin, values[first:last]
+            yield parts.take(last - first, begin)
             begin += size
 
-    def _values(self, packed: Tensors, cut: "_Cut", chunk_of: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _positions(self, packed: Tensors, cut: "_Cut") -> Iterator[NDArray[np.int64]]:
+        return read_ascending(_POSITIONS, packed[_LOW], packed[_HIGH], cut.count, cut.below)
+
+    def _values(self, packed: Tensors, cut: "_Cut") -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Positions among all numbers, and the changes there."""
+        begin = 0
         if not self.is_quantized:
-            return np.asarray(packed[_VALUES].astype(np.float64))
-        levels = unpack_bits(_LEVELS, packed[_LEVELS], cut.count, 2)
-        magnitudes = packed[_SCALES].astype(np.float64)[chunk_of, (levels & _LARGE) // _LARGE]
-        return np.asarray(np.where(levels & _SIGN, -magnitudes, magnitudes))
+            for where in self._positions(packed, cut):
+                yield where, packed[_VALUES][begin : begin + len(where)].astype(np.float64)
+                begin += len(where)
+            return
+        all_levels = read_bits(_LEVELS, packed[_LEVELS], cut.count, 2)
+        for where, levels in zip(self._positions(packed, cut), all_levels, strict=True):
+            scales = packed[_SCALES][cut.chunks_of(where)].astype(np.float64)
+            magnitudes = scales[np.arange(len(where)), (levels & _LARGE) // _LARGE]
+            yield where, np.asarray(np.where(levels & _SIGN, -magnitudes, magnitudes))
+
+
+class _Parts:
+    """Changes of all vectors together, given out by vector."""
+
+    def __init__(self, parts: Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> None:
+        self._parts = parts
+        self._where, self._moves = np.empty(0, dtype=np.int64), np.empty(0)
+
+    def take(self, count: int, begin: int) -> Iterator[Change]:
+        """Yield the next ones, of a vector that begins there."""
+        while count:
+            if not len(self._where):
+                self._where, self._moves = next(self._parts)
+            yield self._where[:count] - begin, self._moves[:count]
+            taken = min(count, len(self._where))
+            self._where, self._moves = self._where[taken:], self._moves[taken:]
+            count -= taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +184,10 @@ class _Cut:
         """Posted numbers, N."""
         return self.firsts[-1]
 
+    def chunks_of(self, where: NDArray[np.int64]) -> NDArray[np.intp]:
+        """The chunk of each position (n,), among all numbers."""
+        return np.searchsorted(self.begins, where, side="right") - 1
+
 
 @lru_cache(maxsize=16)
 def _cut(tensors: tuple[int, ...], k: int) -> _Cut:
@@ -144,6 +197,10 @@ def _cut(tensors: tuple[int, ...], k: int) -> _Cut:
     firsts = np.cumsum([0, *(sum(of_tensor) for of_tensor in kept)]).tolist()
     counts = np.array([count for of_tensor in kept for count in of_tensor], dtype=np.int64)
     return _Cut(sum(tensors), counts, np.cumsum(sizes) - sizes, tuple(firsts))
+
+
+def _chunks(change: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    return [change[begin : begin + CHUNK] for begin in range(0, change.size, CHUNK)]
 
 
 def _magnitudes(values: NDArray[np.float32]) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.spool import path_of
 from fedchain.learning.exceptions import InvalidPayload, OwnCodeFailed
 from fedchain.learning.payload.document import (
     Buffer,
@@ -44,9 +45,25 @@ def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 def pieces(tensors: Mapping[str, NDArray[Any]]) -> Iterator[Buffer]:
     """Yield the document of canonical arrays piece by piece; each is looked at when its turn comes."""
-    yield write_array(len(tensors))
-    for name in sorted(tensors):
-        yield from _pieces(name, tensors[name])
+    return entry_pieces(len(tensors), ((name, tensors[name]) for name in sorted(tensors)))
+
+
+def entry_pieces(count: int, tensors: Iterable[tuple[str, NDArray[Any]]]) -> Iterator[Buffer]:
+    """Yield the document of so many canonical arrays, which come in ascending order of name."""
+    yield write_array(count)
+    for name, tensor in tensors:
+        yield from _pieces(name, tensor)
+
+
+def lie_in_file(tensors: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether decoded tensors are views of a file, and so take no memory of their own."""
+    for tensor in tensors.values():
+        found: Any = tensor
+        while isinstance(found, (np.ndarray, memoryview)):
+            found = found.base if isinstance(found, np.ndarray) else found.obj
+        if path_of(found) is None:
+            return False
+    return True
 
 
 def document(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec] = ()) -> Document:

@@ -48,9 +48,9 @@ def validate_elements(spec: TensorSpec, tensor: NDArray[Any]) -> None:
     """Raise `UnsoundNumbers` for a float that no tensor may hold, `InvalidPayload` for one out of the spec's range."""
     if tensor.dtype.kind == "f":
         _validate_floats(spec, tensor)
-    if spec.minimum is not None and (tensor < spec.minimum).any():
+    if spec.minimum is not None and any((part < spec.minimum).any() for part in _parts(tensor)):
         raise InvalidPayload(f"elements of {spec.name}: at least {spec.minimum} expected, found {tensor.min()}")
-    if spec.maximum is not None and (tensor > spec.maximum).any():
+    if spec.maximum is not None and any((part > spec.maximum).any() for part in _parts(tensor)):
         raise InvalidPayload(f"elements of {spec.name}: at most {spec.maximum} expected, found {tensor.max()}")
 
 
@@ -129,9 +129,12 @@ def _is_tiny(bits: NDArray[Any], form: _Form) -> NDArray[np.bool_]:
 
 def _chunks(tensor: NDArray[Any], form: _Form) -> Iterator[NDArray[Any]]:
     """Yield the elements' bits, row by row, as many at a time as stay in the cache; nothing of no elements."""
-    bits = np.ascontiguousarray(tensor).reshape(-1).view(form.bits)
-    for begin in range(0, len(bits), _CHUNK):
-        yield bits[begin : begin + _CHUNK]
+    return (part.view(form.bits) for part in _parts(np.ascontiguousarray(tensor)))
+
+
+def _parts(tensor: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    flat = tensor.reshape(-1)
+    return (flat[begin : begin + _CHUNK] for begin in range(0, flat.size, _CHUNK))
 
 
 def _towards_zero(value: float, kind: Any) -> Any:

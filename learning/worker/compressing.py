@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.client import Client
 from fedchain.learning.compression.packing import Packing
 from fedchain.learning.round import Round, Tensors
@@ -23,22 +24,33 @@ class CompressionState:
 
 
 def compress(
-    client: Client, phase: str, packing: Packing, posted: Tensors, round: Round, generator: np.random.Generator
+    client: Client,
+    phase: str,
+    packing: Packing,
+    posted: Tensors,
+    round: Round,
+    generator: np.random.Generator,
+    spools: Spools = InMemory,
 ) -> bytes:
     """Return the packed form of a plain post of the client's, made from the knowledge of the round.
 
     Changes that a compressor leaves out stay with the client, for its next post, unless the method makes up for them.
+    `spools` begins the post, and what others unpack of it.
     """
-    assert round.knowledge is not None, "packed posts count from what is known"
-    method, kept = packing.method, packing.compressor.kept
-    if method.makes_up:
-        payload, plain, _ = packing.pack_and_read(posted, round.knowledge, generator)
-        method.heard(client, round, plain)
+    known = round.knowledge
+    assert known is not None, "packed posts count from what is known"
+    if packing.method.makes_up:
+        payload = packing.pack(posted, known, generator, None, spools)
+        packing.method.heard(client, round, packing.unpack(payload, known, spools))
         return payload
-    if not kept:
-        return packing.pack(posted, round.knowledge, generator)
+    if not packing.compressor.kept:
+        return packing.pack(posted, known, generator, None, spools)
     residuals = client.state(CompressionState).residuals
-    owed = residuals[phase].numpy() * np.float32(kept) if phase in residuals else None
-    payload, _, missed = packing.pack_and_read(posted, round.knowledge, generator, owed)
+    owed = residuals[phase].numpy() if phase in residuals else None
+    payload = packing.pack(posted, known, generator, owed, spools)
+    plain = packing.unpack(payload, known, spools)  # what the members get, with their rounding
+    missed = np.empty(packing.count, dtype=np.float32) if owed is None else owed
+    for part, left_out in packing.missed(posted, plain, known, owed):
+        missed[part] = left_out  # of a tensor, nobody asks again what was owed to it
     residuals[phase] = torch.from_numpy(missed)
     return payload

@@ -160,7 +160,7 @@ class Contributing:
         if packing is None or round.knowledge is None:
             return payload
         generator = self.rounding(client, phase, round.number)
-        return compress(client, phase.name, packing, tensors, round, generator)
+        return compress(client, phase.name, packing, tensors, round, generator, self._spools)
 
     def rounding(self, client: Client, phase: Phase, round_number: int) -> np.random.Generator:
         """Return the randomness of a packed post, which others can repeat: it hides nothing."""

@@ -28,7 +28,7 @@ from fedchain.node.core.effects import Effect, Persist, Wake
 from fedchain.node.core.events import Event, Moment
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.mining import Draft
-from fedchain.node.core.notices import HeadUnconfirmed
+from fedchain.node.core.notices import HeadConflicts, HeadUnconfirmed
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.parts import Conduct, Parts, stored_range
 from fedchain.node.core.reception import Follows, Reception
@@ -148,6 +148,10 @@ class Node:
     def unconfirmed(self) -> HeadUnconfirmed | None:
         """A far head that too few members announce; None if no member does, or enough do."""
         return self._parts.catching_up.unconfirmed()
+
+    def conflict(self) -> HeadConflicts | None:
+        """Two certified blocks of one height, for which this node goes on with no chain; None if there are none."""
+        return self._parts.catching_up.conflict()
 
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are missing."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import Amendment, amendment_of
+from fedchain.chain.membership.amendment import AGGREGATOR, Amendment, amendment_of
 from fedchain.chain.membership.change import (
     CHANGES_VERSION,
     TEXT_SIZE_MAX,
@@ -118,12 +118,18 @@ class Desk:
 
     def _amend(self, settings: Sequence[str]) -> str:
         self._expect_a_say(about_members=False)
-        node, amendment = self._service.node, amendment_of(_read_values(self._service.genesis, settings))
+        named = [self._numbered(setting) for setting in settings]
+        node, amendment = self._service.node, amendment_of(_read_values(self._service.genesis, named))
         for change in node.open_changes():  # approvals of two amendments would not add up
             if change.amendment == amendment:
                 return self._consent(change)
         until = node.head.height + HEIGHTS_VALID
         return self._consent(propose_amendment(amendment, "", sequence=node.head.amendments.count, until=until))
+
+    def _numbered(self, setting: str) -> str:
+        """A setting of an amendment; the member that is to have the role of the aggregator may be named by address."""
+        name, separator, member = setting.partition("=")
+        return setting if name.strip() != AGGREGATOR else f"{AGGREGATOR}{separator}{self._number(member.strip())}"
 
     def _invite(self, name: str) -> dict[str, Any]:
         self._expect_a_say()

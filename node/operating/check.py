@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.founding import view_rules
-from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
-from fedchain.chain.state import State
+from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
 from fedchain.learning.exceptions import LearningError
-from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError, validate_wait
 from fedchain.node.membership.invitation import read_invitation
 from fedchain.node.operating.preflight import (
     LIBP2P_VERSION,
@@ -172,7 +172,7 @@ def _read_genesis(path: Path) -> tuple[Genesis | None, Finding]:
         if ahead_s > 0:
             raise NodeConfigError(f"{path} was founded {ahead_s:.0f} s after now; one of the two clocks is wrong")
         found.append(genesis)
-        members = f"{len(genesis.members)} members, {task.method} on {task.dataset}"
+        members = f"{counted(len(genesis.members), 'member')}, {task.method} on {task.dataset}"
         return f"{genesis.name}, chain {genesis.chain_id.hex()[:16]}…: {members}; compare the id with the others'"
 
     finding = _try("genesis", look)
@@ -208,6 +208,7 @@ def _check_key(
 
 def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, head: State | None) -> str:
     place = genesis.index.get(key.public_key)
+    validate_wait(config, len(genesis.members), 0 if head is None else head.height)
     if head is not None and (number := head.roster.seats.get(key.public_key)) is not None and place is None:
         standing = head.records[number].standing.name.lower()
         return f"peer {number} of {len(head.roster)}, counted from 0, {standing} at height {head.height}"
@@ -216,11 +217,17 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, h
         return f"{address(key.public_key)} is no founder; it comes, or came, on the invitation in {config.data}"
     if place is None:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
-    if config.wait_for > len(genesis.members):
-        raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
-    is_aggregator = genesis.aggregator is AggregatorRule.DEDICATED and place == len(genesis.members) - 1
-    role = "the aggregator, which needs no data" if is_aggregator else f"it trains on share {place}"
-    return f"peer {place} of {len(genesis.members)}, counted from 0; {role}"
+    return f"peer {place} of {len(genesis.members)}, counted from 0; {_part_text(genesis, head, place)}"
+
+
+def _part_text(genesis: Genesis, head: State | None, place: int) -> str:
+    """The work of a founder at a head."""
+    roster = (head or genesis_state(genesis)).roster
+    aggregates = roster.dataless is not None and roster.members[place] == roster.holder
+    if place < len(genesis.participants):
+        then = ", but aggregates now instead" if aggregates else ""
+        return f"it trains on share {place}{then}"
+    return "the aggregator, which needs no data" if aggregates else "it has no data, and another one aggregates now"
 
 
 def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> Finding | str:

@@ -62,6 +62,8 @@ def _panel(service: "Service") -> Panel:
     facts.add_row("peers", f"{len(now['peers'])} of {now['members'] - 1}")
     reachable = "reachable" if now["quorum_reachable"] else f"not reachable: {len(now['electors_missing'])} missing"
     facts.add_row("quorum", f"{now['quorum']} of {now['electors']} electors, {reachable}")
+    if now["conflict"]:
+        facts.add_row("conflict", Text(conflict_line(now), style="bold red"))
     if now["stands"]:
         facts.add_row("stands still", Text(standstill_line(now), style="bold red"))
     facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
@@ -91,8 +93,10 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
 
     if answer.get("stands"):
         yield f"{'stands still':18}{standstill_line(answer)}"
+    if answer.get("conflict"):
+        yield f"{'conflict':18}{conflict_line(answer)}"
     for name, value in answer.items():
-        if name in ("stands", "peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
+        if name in ("stands", "conflict", "peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
             continue
         label, _, unit = name.rpartition("_") if name.endswith(("_s", "_ms")) else (name, "", "")
         for place, text in enumerate(_texts(name, value, unit)):
@@ -112,14 +116,16 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def check_line(answer: Mapping[str, Any] | None) -> tuple[int, str]:
-    """An exit code for monitoring, and the reason: 0 if the federation goes on, 1 if it stands still, 2 if no node
-    answers.
+    """An exit code for monitoring, and the reason: 0 if the federation goes on, 1 if it stands still or this node
+    joins no chain of two, 2 if no node answers.
 
     Args:
         answer: the status of a node; None if none answers.
     """
     if answer is None:
         return 2, "no answer: no node runs in this folder"
+    if answer.get("conflict"):
+        return 1, f"joins no chain: {conflict_line(answer)}"
     if answer.get("stands"):
         return 1, f"stands still {standstill_line(answer)}"
     age_s = answer["head_age_s"]
@@ -132,6 +138,14 @@ def standstill_line(answer: Mapping[str, Any]) -> str:
     stands = answer["stands"]
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stands["since_ms"] / 1000))
     return f"since {since}: {standstill_text(stands, answer['numbers'])}"
+
+
+def conflict_line(answer: Mapping[str, Any]) -> str:
+    """Which two blocks are certified and who signed both, from the status of a node that says so."""
+    conflict, numbers = answer["conflict"], answer["numbers"]
+    named = (f"{signer} (peer {numbers[signer]})" if signer in numbers else signer for signer in conflict["signers"])
+    one, other = conflict["hashes"]
+    return f"height {conflict['height']} has {one} and {other}, both signed by {', '.join(named) or 'nobody'}"
 
 
 def _texts(name: str, value: Any, unit: str) -> list[str]:

@@ -174,6 +174,8 @@ def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
         return True, "the federation has finished"
     if now["silent"]:
         return False, "it says nothing in its own name yet"
+    if now["conflict"]:
+        return False, f"two blocks of height {now['conflict']['height']} are certified, and it joins neither chain"
     if now["catching_up_to"]:
         return False, f"it lacks the blocks up to height {now['catching_up_to']}"
     if now["failing"]:

@@ -99,6 +99,8 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
     activity.stand(stands=stands is not None)
     named = {service.me, *service.peers, *node.waiting_for(), *head.roster.electors} | observed.clock_offsets_ms.keys()
     named |= {*stands.missing} if stands is not None else set()
+    conflict = node.conflict()
+    named |= {*conflict.signers} if conflict is not None else set()
     named |= {crime.culprit for crime in head.convicted} | ({aggregator} if aggregator is not None else set())
     return {
         "version": fedchain.__version__,
@@ -134,6 +136,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
             for member in by_number(observed.clock_offsets_ms, seats)
             if abs(offset := observed.clock_offsets_ms[member]) > CLOCK_OFF_MS
         },
+        "conflict": plain_conflict(conflict),
         "catching_up_to": node.catching_up_to(),
         "peers": [address(peer) for peer in by_number(service.peers, seats)],
         "links": {} if links is None else _links(service, links),
@@ -147,6 +150,14 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "refused": dict(activity.refused),
         "open": open_height(node),
     }
+
+
+def plain_conflict(conflict: HeadConflicts | None) -> dict[str, Any] | None:
+    """Two certified blocks of one height in plain values, with the members that signed both; None if there are none."""
+    if conflict is None:
+        return None
+    hashes, signers = [item.hex() for item in conflict.hashes], [*map(address, conflict.signers)]
+    return {"height": conflict.height, "hashes": hashes, "signers": signers}
 
 
 def _not_counted(service: Reported) -> str:
@@ -191,6 +202,8 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
     head = node.head
     if head.finished:
         return FINISHED
+    if (conflict := node.conflict()) is not None:
+        return f"its operator: two blocks of height {conflict.height} are certified, and it joins neither chain"
     if head.records and (text := _own_standing(service)):
         return text
     if wanted := node.gathers():

@@ -30,7 +30,7 @@ from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
-from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
+from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed, validate_wait
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.part_lists import lists_parts
 from fedchain.node.core.parts import Conduct
@@ -88,8 +88,6 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     joining = Joining(key, next_key, _invitation_of(config, genesis, key.public_key, next_key))
     validate_choice(learning_from_genesis(genesis), config.task)
     raise_file_limit(len(genesis.members))
-    if config.wait_for > len(genesis.members):
-        raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
     folder = Path(config.data)
     secure_folder(folder)
@@ -98,6 +96,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal,
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
+        validate_wait(config, len(genesis.members), store.height())
         checks = Checks(genesis, rules_of(genesis, store.spools), failures=LoggedFailures())
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
         has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, watch), backend="trio")

@@ -11,7 +11,7 @@ from typing import Any
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
-from fedchain.chain.membership.amendment import AMENDABLE
+from fedchain.chain.membership.amendment import AGGREGATOR, AMENDABLE
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.keys import PublicKey
@@ -30,15 +30,8 @@ class _Place:
     """Blocks in a row in which it was due and silent."""
     due: tuple[int, str] | None = None
     """The round from which a change holds, and its kind."""
-    since: int = 0
-    """The round of the last such change, or from which on it lost the role of a fixed aggregator. The place with the
-    lowest has that role."""
     begun_ms: int = 0
     """When it began to count; 0 of founders. For four timeouts from then on its silence has no consequence."""
-
-    def change(self, begin: int, kind: str) -> None:
-        """Have a change hold from a round on."""
-        self.due, self.since = (begin, kind), begin
 
 
 @dataclass(slots=True)
@@ -53,12 +46,22 @@ class Sets:
     _places: list[_Place] = field(init=False)
     _rules: dict[str, Any] = field(init=False)
     _coming: list[tuple[int, dict[str, int | str]]] = field(init=False, default_factory=list)
+    _named: _Place | None = field(init=False, default=None)
+    """The place named for the role of a fixed or dedicated aggregator; None where there is no such role."""
+    _dataless: _Place | None = field(init=False, default=None)
+    """The place of the founder without data, if there is one."""
     _aggregator: _Place | None = field(init=False, default=None)
-    """The fixed aggregator before the newest block; None where the founding document wants none."""
+    """The place that had the role before the newest block, since the named one counts, or is the next that does."""
+    _has_failed: bool = field(init=False, default=False)
+    """Whether that one has just been silent for too long in its role, and stays a member all the same."""
 
     def __post_init__(self) -> None:
         self._places = [_Place([key], True) for key in genesis_state(self.genesis).roster.members]
-        self._rules = {name: _said(self.genesis, name) for name in AMENDABLE}
+        self._rules = {name: _said(self.genesis, name) for name in AMENDABLE if name != AGGREGATOR}
+        if self.genesis.aggregator is AggregatorRule.FIXED:
+            self._named = self._places[0]
+        elif self.genesis.aggregator is AggregatorRule.DEDICATED:
+            self._named = self._dataless = self._places[-1]
 
     def follow(self, before: State, block: Block) -> None:
         """Take the next final block, on top of the state ``before``."""
@@ -79,28 +82,38 @@ class Sets:
         found = [f"{len(active ^ said)} members count, or do not"] if active != said else []
         if tuple(place.keys[-1] for place in self._places) != state.roster.members:
             found.append("places have other keys")
-        if (place := self._fixed_aggregator()) and place.keys[-1] != state.roster.eldest:
-            found.append(f"{place.keys[-1].hex()[:16]} is the fixed aggregator")
+        if (place := self._in_role()) and place.keys[-1] != state.roster.aggregator_of(state.round):
+            found.append(f"{place.keys[-1].hex()[:16]} is the aggregator")
+        of_participants = self.genesis.phases_of(state.round)[state.phase].by is Contributor.PARTICIPANT
+        idle = {place.keys[-1] for place in (self._dataless, self._in_role()) if self._dataless and place}
+        if of_participants and idle & state.roster.contributors:
+            found.append(f"{len(idle & state.roster.contributors)} that have no data, or the role, contribute")
         return found + [
             f"{name} is {said}, {value} is in force"
             for name, value in self._rules.items()
             if (said := _said(state.rules, name)) != value
         ]
 
-    def _fixed_aggregator(self) -> _Place | None:
-        if self.genesis.aggregator is not AggregatorRule.FIXED:
+    def _in_role(self, *, but: _Place | None = None) -> _Place | None:
+        """The named place, or the first behind it in a circle that may have the role; the named one if none may."""
+        if self._named is None:
             return None
-        counting = [place for place in self._places if place.counts and not place.is_convicted]
-        return min(counting, key=lambda place: place.since, default=None)
+        counting = [place for place in self._places if place.counts and not place.is_convicted and place is not but]
+        if self._dataless is not None and sum(place is not self._dataless for place in counting) < 2:
+            counting = [place for place in counting if place is self._dataless]  # the last client goes on as one
+        at = self._places.index(self._named)
+        behind = (place for place in counting if self._places.index(place) >= at)
+        return next(behind, counting[0] if counting else self._named)
 
     def _hear(self, before: State, block: Block, certificate: Certificate | None) -> None:
         heard = {post.sender for post in block.transactions}
         voted = {vote.voter for vote in certificate.votes} if certificate else set()
         phases = self.genesis.phases_of(before.round)
         own = [phase.by is Contributor.AGGREGATOR for phase in phases]
-        self._aggregator = self._fixed_aggregator()
+        self._aggregator = self._in_role()
+        can_follow = self._in_role(but=self._aggregator) not in (self._aggregator, None)
         for place in self._places:
-            if place is self._aggregator and any(own):
+            if place is self._aggregator and any(own) and can_follow:
                 if own[before.phase]:  # all others wait for what it posts there
                     place.silent = 0 if place.keys[-1] in heard else place.silent + len(phases)
                 continue
@@ -117,15 +130,15 @@ class Sets:
                 assert change.amendment is not None, "an amendment has values"
                 self._coming.append((change.amendment.round or due, dict(change.amendment.values)))
             case ChangeKind.JOIN:
-                self._places.append(_Place([change.member], False, due=(due, "comes"), since=due))
+                self._places.append(_Place([change.member], False, due=(due, "comes")))
             case ChangeKind.BACK:
-                holders[change.member].change(due, "comes")
+                holders[change.member].due = due, "comes"
             case ChangeKind.LEAVE:
-                holders[change.member].change(due, "leaves")
+                holders[change.member].due = due, "leaves"
             case ChangeKind.REMOVE:
-                holders[change.member].change(due, "is removed")
+                holders[change.member].due = due, "is removed"
             case ChangeKind.AWAY:
-                holders[change.member].change(due, "is away")
+                holders[change.member].due = due, "is away"
             case ChangeKind.REKEY:
                 holders[change.member].keys.append(change.key)
             case ChangeKind.RECOVER:
@@ -142,9 +155,12 @@ class Sets:
                 place.is_gone |= place.due[1] in ("leaves", "is removed")
                 place.due, place.silent = None, 0
                 place.begun_ms = now_ms if place.counts else place.begun_ms
+        self._pass_on()
         for begin, values in sorted(self._coming, key=lambda item: item[0]):
             if begin <= round_number:
-                self._rules |= values
+                self._rules |= {name: value for name, value in values.items() if name != AGGREGATOR}
+                if AGGREGATOR in values:
+                    self._named = self._places[int(values[AGGREGATOR])]
         self._coming = [item for item in self._coming if item[0] > round_number]
 
     def _send_away(self, round_number: int, now_ms: int) -> None:
@@ -159,8 +175,14 @@ class Sets:
         silent.sort(key=lambda place: -place.silent)
         for place in silent[:room]:
             place.counts, place.silent = False, 0
-        if self._aggregator in silent[room:]:
-            self._aggregator.since = round_number
+        self._has_failed = self._aggregator in silent[room:]
+
+    def _pass_on(self) -> None:
+        """Name the next place for the role if the one that has it has failed, or goes."""
+        place, self._named = self._aggregator, self._aggregator
+        if place is None:
+            return
+        self._named = self._in_role(but=place if self._has_failed or place.due is not None else None)
 
 
 def _said(rules: Genesis, name: str) -> Any:

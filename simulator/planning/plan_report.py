@@ -27,6 +27,7 @@ from fedchain.simulator.planning.search import build_search
 from fedchain.simulator.reproduction.compare import write_experiment
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help
 from fedchain.terminal import Console, Fitted
+from fedchain.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def _show_budget(
     console.print(f"alpha  {budget.iteration_s:g} s  ({origins[0]})")
     console.print(f"beta   {budget.mining_s:g} s  ({origins[1]})")
     table = _table(
-        f"{scenario.method} on {scenario.dataset}: {scenario.peers} peers", "R", "E", "β·R", "E·α·R", "t−β·R"
+        f"{scenario.method} on {scenario.dataset}: {counted(scenario.peers, 'peer')}", "R", "E", "β·R", "E·α·R", "t−β·R"
     )
     for row in planned:
         times = (f"{value:.4g}" for value in (row.mined_s, row.trained_s, row.left_s))

@@ -169,22 +169,11 @@ def _proof(explorer: Explorer, height: int) -> Sequence[LightBlock]:
     """Light blocks that lead from the founding document to a height, as few as possible."""
     genesis, start = explorer.genesis, explorer.held.start
     try:
-        return bisect(genesis, trust_genesis(genesis), _Held(explorer), height, is_valid_signature).path
+        return bisect(genesis, trust_genesis(genesis), explorer, height, is_valid_signature).path
     except NotFound:
         if start == 1:
             raise
         raise NotFound(f"the proof needs earlier blocks; {start} is the first one that is held") from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A chain as a provider of light blocks."""
-
-    explorer: Explorer
-
-    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
-        """The final block of a height. Raises NotFound."""
-        return self.explorer.light_block(height, with_proof=with_proof)
 
 
 def _cut(knowledge: bytes, tensors: Mapping[str, FileTensor]) -> Iterator[Json]:

@@ -689,7 +689,7 @@ def test_a_dedicated_aggregator_posts_to_no_other_phase() -> None:
     validate_post(scene.genesis, scene.parent, scene.post(round=3, phase=1, sender=aggregator), is_valid_signature)
     with pytest.raises(InvalidPost) as caught:
         validate_post(scene.genesis, scene.parent, scene.post(round=3, phase=0, sender=aggregator), is_valid_signature)
-    found = f"{aggregator.hex()}, the dedicated aggregator, posts to phase 0, which is the participants'"
+    found = f"{aggregator.hex()}, without data, posts to phase 0 of round 3, which is the participants'"
     assert str(caught.value) == f"contributor: {found}"
 
 

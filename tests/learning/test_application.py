@@ -1,3 +1,4 @@
+import gc
 import re
 import sys
 import sysconfig
@@ -223,6 +224,28 @@ def test_large_posts_are_let_go_when_their_phase_closes_or_another_one_fills(mon
     rounds = zip((2, 3, 3), posts, strict=True)
     left = [kept.find(_Context("update", number, 0, None), data) is not None for number, (_, data) in rounds]
     assert left == [False, True, True], "three of them are too many, and the open phase goes on"
+
+
+def test_large_posts_that_are_unpacked_wait_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = LearningConfig(method="fedavg", hyperparameters={"compression": "int8"})
+    whole, in_memory = random_posts("fedavg", 3), Application(settings)
+    known = in_memory.aggregate(OffChain("update", 1), b"", whole)
+    form, base = in_memory.forms[0], in_memory.read_knowledge(known)
+    plain = [form.decode("update", payload, None) for _, payload in whole]
+    packed = [form.encode("update", tensors, base, np.random.default_rng(0)) for tensors in plain]
+    posts = [(sender, payload) for (sender, _), payload in zip(whole, packed, strict=True)]
+    expected = in_memory.aggregate(OffChain("update", 2), known, posts)
+    monkeypatch.setattr("fedchain.learning.compression.packing.MAPPED_SIZE", 1000)
+    monkeypatch.setattr("fedchain.learning.application.POSTS_SIZE_MAX", 1)
+    rules = Application(settings, spools=SpoolFolder(tmp_path / "spool", size_min=1000))
+    for number, (sender, payload) in enumerate(posts, start=1):
+        rules.check(OffChain("update", 2), sender, known, payload)
+        assert len(list((tmp_path / "spool").iterdir())) == number, "they are unpacked once"
+    found = rules.aggregate(OffChain("update", 2), known, posts)
+    assert found[:] == expected
+    del found
+    gc.collect()
+    assert not list((tmp_path / "spool").iterdir()), "and go with their phase"
 
 
 def test_the_summary_describes_the_prototypes() -> None:

@@ -10,6 +10,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -105,15 +106,35 @@ def plant(bug: Bug, root: Path) -> tuple[bool, str]:
     return (True, said) if status in (FAILED, None) else (False, f"the tests did not run: {said}")
 
 
+def choose(bugs: list[Bug], wanted: Iterable[str]) -> list[Bug]:
+    """The bugs with one of these names, or in a file whose path has one of these texts; all if none is wanted.
+
+    Raises ValueError: one of the texts is of none, which would otherwise plant nothing, or all.
+    """
+    wanted = [*wanted]
+    for text in wanted:
+        if not any(_is_of(text, bug) for bug in bugs):
+            near = get_close_matches(text, [bug.name for bug in bugs] + [Path(bug.file).name for bug in bugs])
+            files = sorted({bug.file.partition("/")[0] for bug in bugs})
+            words = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"files are in {', '.join(files)}"
+            raise ValueError(f"no bug has the name {text!r} or stands in a file of this path; {words}")
+    return [bug for bug in bugs if not wanted or any(_is_of(text, bug) for text in wanted)]
+
+
+def _is_of(text: str, bug: Bug) -> bool:
+    return text == bug.name or text in bug.file
+
+
 def main() -> None:
     """Plant the bugs that were chosen, print what noticed each as a table, and exit with 1 if one survives."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", action="append", metavar="TEXT", help="bugs with this name or in a file of this path")
     parser.add_argument("--bugs", type=Path, nargs="+", metavar="FILE", help="other lists than those of tests/mutants")
     options = parser.parse_args()
-    bugs = read_bugs(options.bugs or sorted(BUGS.glob("*.toml")))
-    if options.only:
-        bugs = [bug for bug in bugs if any(text == bug.name or text in bug.file for text in options.only)]
+    try:
+        bugs = choose(read_bugs(options.bugs or sorted(BUGS.glob("*.toml"))), options.only or ())
+    except ValueError as error:
+        parser.error(str(error))
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -14,7 +14,7 @@ from fedchain.learning.executors.processes import ProcessExecutor
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.round import Tensors
 from fedchain.node.founding.consensus import Aggregator
-from fedchain.simulator.disturbances import Fault, FaultKind, Traitors
+from fedchain.simulator.disturbances import Fault, FaultKind, MemberChange, Traitors
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.founding import found_federation, simulation_keys
@@ -137,6 +137,22 @@ def test_where_members_change_a_silent_one_is_followed(peers: int, stays: bool) 
     counted = [row.posts for row in outcome.rows]
     assert counted == [0, 0, 1, 1, 1, 1]
     assert known["rounds"].tolist() == [4]
+
+
+def test_a_dedicated_one_that_dies_is_followed_by_a_client_and_has_its_role_again_by_amendment() -> None:
+    faults = Fault(at_s=0.5, kind="crash", peers=(5,)), Fault(at_s=80.0, kind="restart", peers=(5,))
+    back = MemberChange(round=5, kind="back", peers=(5,))
+    handed = MemberChange(round=8, kind="amend", values={"aggregator": 5})
+    scenario = replace(TALLY, peers=5, rounds=12, away_after=2, faults=faults, changes=(back, handed))
+    simulation, outcome, known = play(scenario)
+    assert [row.posts for row in outcome.rows] == [0, 0, *[1] * 10]
+    assert known["rounds"].tolist() == [10]
+    of_each = load_learner(scenario).histogram().sum(axis=1).tolist()
+    others = sum(of_each[1:])
+    assert (known["total"].tolist(), of_each[0] > 0) == ([7 * others + 3 * sum(of_each)], True)
+    node = simulation.peers[1].node
+    assert node is not None
+    assert (node.head.roster.holder, node.head.roster.active) == (simulation.peers[5].public_key, 6)
 
 
 @pytest.mark.parametrize("kind", ["crash", "kill"])

@@ -13,17 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
-from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import ChangeKind, sign_change
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.network.messages import FinalMessage, GetLight, LightMessage, Message, encode_message
 from fedchain.node.core.following.light_joining import LightJoining
-from tests.support.chain.builders import ChainBuilder, keys
-from tests.support.chain.changes import approved, living_genesis
+from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.light import CHANGING_MEMBERS, changing_chain
 from tests.support.node.crowd import Answers, Crowd
 from tests.support.node.stage import Stage, sent
 
-MEMBERS, STRANGERS = 20, 2
 SECONDS_MAX = 3_600.0
 """Virtual time."""
 
@@ -37,24 +34,6 @@ class Cost:
     size_bytes: int
     virtual_s: float
     cpu_s: float
-
-
-def chain_of(blocks: int, every: int) -> tuple[ChainBuilder, tuple[Block, ...]]:
-    """A chain in which one member leaves and one comes in each ``every`` rounds."""
-    newcomers = blocks // every
-    document = living_genesis(MEMBERS, admission=Admission.SPONSORS, sponsors=1, name="long")
-    people = keys(MEMBERS + newcomers)
-    chain, made = ChainBuilder(document, newcomers=newcomers + STRANGERS), []
-    for number in range(blocks):
-        changes = []
-        if number % every == 0 and number // every < newcomers:
-            seat = number // every
-            left = people[seat], document.chain_id, ChangeKind.LEAVE
-            changes.append(sign_change(*left, sequence=chain.state.records[seat].sequence, until=blocks + 1))
-            come = sign_change(people[MEMBERS + seat], document.chain_id, ChangeKind.JOIN, until=blocks + 1)
-            changes.append(approved(chain, come))
-        made.append(chain.extend(changes=changes))
-    return chain, tuple(made)
 
 
 def followed(chain: ChainBuilder, blocks: Sequence[Block]) -> Stage:
@@ -112,8 +91,11 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10)
     options = parser.parse_args()
     begun_s = time.process_time()
-    chain, blocks = chain_of(options.blocks, options.every)
-    print(f"built {options.blocks:,} blocks of {MEMBERS} members in {time.process_time() - begun_s:.0f} s", flush=True)
+    chain, blocks = changing_chain(options.blocks, options.every)
+    print(
+        f"built {options.blocks:,} blocks of {CHANGING_MEMBERS} members in {time.process_time() - begun_s:.0f} s",
+        flush=True,
+    )
     member = followed(chain, blocks)
     kept: Callable[[], int] = lambda: len(member.victim.store._lights)  # noqa: E731
     print(f"a member that followed keeps {kept()} light blocks", flush=True)

@@ -12,14 +12,14 @@ from starlette.testclient import TestClient
 from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, InvalidEncoding, NotFound, OutOfWindow
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.light.bisection import ConflictingBlocks
+from fedchain.chain.light.bisection import ConflictingBlocks, Gap
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
 from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.web.light import Server, tell, verify_served
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
-from tests.support.chain.explored import FakeRules, write
+from tests.support.chain.explored import FakeRules, write, write_joined
 from tests.support.chain.light import renewed_chain
 from tests.support.web.lying import Lie, lying
 from tests.support.web.site import HOME, site
@@ -87,6 +87,35 @@ def test_members_that_change_are_followed_and_a_set_before_the_change_is_refused
             lying(client, {"/api/v1/run/light/8": yesterday}) as address,
             pytest.raises(InvalidBlock, match="member set"),
         ):
+            verify_served([f"{address}#{chain.genesis.chain_id.hex()}"], NOW_MS)
+
+
+def test_a_node_that_joined_serves_the_blocks_that_led_it_to_its_head(tmp_path: Path) -> None:
+    """It has no others of the blocks below its head at first."""
+    chain = renewed_chain(6, 8, 2)
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        between = write_joined(store, chain)[:-1]
+        assert 0 < len(between) < 7
+    with pages(tmp_path / "run") as client, lying(client, {}) as address:
+        report = verify_served([f"{address}#{chain.genesis.chain_id.hex()}"], NOW_MS)
+        assert (report.block_hash, report.begun_at, report.certificates) == (chain.tip, 0, len(between) + 1)
+        other = next(height for height in range(1, 8) if height not in between)
+        assert client.get(f"/api/v1/run/light/{other}").status_code == 404
+        given = client.get(f"/api/v1/run/light/{other}?low=0&high=8").json()["height"]
+        assert given in between
+        for gap in (f"low={given}&high={given + 1}", "low=8&high=20", "low=x&high=", "low=5&high=1"):
+            found = client.get(f"/api/v1/run/light/{other}?{gap}")
+            assert found.status_code == 404 or found.json()["height"] in between
+
+
+def test_a_block_outside_of_the_gap_leads_nowhere(tmp_path: Path) -> None:
+    chain = renewed_chain(6, 8, 2)
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write_joined(store, chain)
+    with pages(tmp_path / "run") as client:
+        head = client.get("/api/v1/run/light/8").json()["bytes"]
+        beyond = {"/api/v1/run/light/4": lambda body: json.dumps({"bytes": head}).encode()}
+        with lying(client, beyond) as address, pytest.raises(InvalidBlock, match="8 found, 4, which was asked for"):
             verify_served([f"{address}#{chain.genesis.chain_id.hex()}"], NOW_MS)
 
 
@@ -321,9 +350,9 @@ def test_light_blocks_are_computed_once_and_few_are_kept(
     computed = list[int]()
     compute = Explorer.light_block
 
-    def counted(self: Explorer, height: int) -> LightBlock:
+    def counted(self: Explorer, height: int, gap: Gap | None = None) -> LightBlock:
         computed.append(height)
-        return compute(self, height)
+        return compute(self, height, gap=gap)
 
     monkeypatch.setattr(Explorer, "light_block", counted)
     monkeypatch.setattr("fedchain.web.chains.LIGHTS_KEPT", 2)

@@ -19,7 +19,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.vote import sign_vote
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 from tests.support.chain.changes import approved, joining, living, own
-from tests.support.chain.explored import FakeRules, write
+from tests.support.chain.explored import FakeRules, write, write_joined
 from tests.support.chain.light import light, renewed_chain
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
 from tests.support.web.browsing import browser as browser
@@ -125,6 +125,18 @@ def test_members_that_change_are_followed_in_the_browser(
     expect(line(page)).to_contain_text(between)
     expect(line(page)).to_contain_text("Believed: that these are the founders: their keys came from this server.")
     expect(line(page)).to_contain_text("at most 2 of 8 members lie, and as few in each earlier set")
+
+
+def test_the_way_is_found_over_the_blocks_that_led_a_node_to_its_head(tmp_path: Path, context: BrowserContext) -> None:
+    with Store.create(tmp_path / "joined" / "chain", RENEWED.genesis) as store:
+        between = write_joined(store, RENEWED)[:-1]
+    page = context.new_page()
+    with served(tmp_path, lambda document: FakeRules()) as address:
+        page.goto(f"{address}/joined/block/8")
+        expect(line(page)).to_have_class("card verdict good")
+        expect(line(page)).to_contain_text(
+            f"{len(between)} blocks between the founders and these electors were checked"
+        )
 
 
 def test_the_line_stays_when_the_page_is_brought_up_to_date(

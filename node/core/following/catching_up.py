@@ -21,7 +21,7 @@ from fedchain.node.core.following.proving import Proving
 from fedchain.node.core.following.replay import Replay
 from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 from fedchain.node.core.ledger import WINDOW
-from fedchain.node.core.notices import HeadUnconfirmed
+from fedchain.node.core.notices import HeadConflicts, HeadUnconfirmed
 
 JOIN_GAP = WINDOW
 """Most blocks by which a peer may be behind and still follow the chain block by block."""
@@ -51,10 +51,12 @@ class CatchingUp:
     ) -> None:
         self._context, self._blocks, self._replays = context, blocks, replays
         self._backfill = Backfill(context, is_wanted=backfills)
-        self._joining: Joining | LightJoining = Joining(context, blocks, is_silent)
-        if context.genesis.version >= CHANGES_VERSION:
-            self._joining = LightJoining(context, blocks, Proving(context), waypoint)
-        self.has_waypoint = waypoint is not None and isinstance(self._joining, LightJoining)
+        self._joining: Joining | LightJoining = (
+            LightJoining(context, blocks, Proving(context), waypoint)
+            if context.genesis.version >= CHANGES_VERSION
+            else Joining(context, blocks, is_silent)
+        )
+        self.has_waypoint = waypoint is not None
         """Whether an invitation names a block, so that :meth:`expect_followed` has something to look at."""
         self._ahead = FinalsAhead(context)
         self._replay = Replay(context, blocks, self._ahead)
@@ -99,7 +101,7 @@ class CatchingUp:
             if wanted is not None and self._final(height) == block.hash:
                 context.catch_up.delivered(found.peer, height, context.now.ms)
             raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
-        self._expect_waypoint(block)
+        self._joining.expect_waypoint(block)
         is_bound = self._is_bound()
         if block.header.parent_hash == context.head.block_hash and not self._replays and not is_bound:
             self._follow(found)
@@ -116,13 +118,13 @@ class CatchingUp:
 
     def expect_followed(self, block: Block) -> None:
         """Check that a block of the open height may become our head without being joined at. Raises Refused."""
-        self._expect_waypoint(block)
+        self._joining.expect_waypoint(block)
         if self._is_bound():
             raise OutOfWindow("candidate", f"height {block.header.height} found, the invitation's block comes first")
 
     def on_light(self, peer: PublicKey, message: LightMessage) -> bool:
         """Take a light block that leads to a head; returns whether we joined there. Raises Refused."""
-        if self._replays or not isinstance(self._joining, LightJoining):
+        if self._replays:
             raise OutOfWindow("light block", "none was asked for")
         try:
             has_joined = self._joining.on_light(peer, message)
@@ -186,12 +188,8 @@ class CatchingUp:
             self._follow(found)
         return found is not None
 
-    def _expect_waypoint(self, block: Block) -> None:
-        if isinstance(self._joining, LightJoining):
-            self._joining.expect_waypoint(block)
-
     def _is_bound(self) -> bool:
-        return not self._replays and isinstance(self._joining, LightJoining) and self._joining.is_bound()
+        return not self._replays and self._joining.is_bound()
 
     def _follow(self, found: HandedOut) -> None:
         self._blocks.on_final(found.block, found.certificate)
@@ -200,6 +198,10 @@ class CatchingUp:
     def unconfirmed(self) -> HeadUnconfirmed | None:
         """The head that more members have to confirm before we join there; None if there is none, or we replay."""
         return None if self._replays else self._joining.unconfirmed()
+
+    def conflict(self) -> HeadConflicts | None:
+        """Two certified blocks of one height: no chain is gone on with; None if there are none, or we replay."""
+        return None if self._replays else self._joining.conflict
 
     def contents_wanted(self) -> set[Hash]:
         """States that are on their way, and payloads of blocks that are replayed."""
@@ -213,7 +215,7 @@ class CatchingUp:
 
     def _ask(self) -> None:
         context, count = self._context, finals_that_fit(self._context.head)
-        if not self._replays and self._joining.is_stopped:
+        if self.conflict() is not None:
             return
         if not self._replays:
             gap_max = 0 if self._is_bound() else JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63

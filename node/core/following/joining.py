@@ -13,17 +13,17 @@ from itertools import islice
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import Refused, UnknownParent
+from fedchain.chain.exceptions import OutOfWindow, Refused, UnknownParent
 from fedchain.chain.light.far_final import may_be_drawn_by_liars, validate_far_final
 from fedchain.chain.state import state_size_max
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey, Signature
-from fedchain.network.messages import GetFinal
+from fedchain.network.messages import GetFinal, LightMessage
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Blame, Send
-from fedchain.node.core.notices import HeadUnconfirmed
+from fedchain.node.core.notices import HeadConflicts, HeadUnconfirmed
 
 WAITING_MAX = 8
 """Most heads that wait for their state or for confirmation at a time; each peer has one, however many it hands out."""
@@ -76,9 +76,9 @@ class Joining:
         return False
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether no chain is gone on with: never, two certified heads are not compared."""
-        return False
+    def conflict(self) -> HeadConflicts | None:
+        """Two certified blocks of one height: none, two certified heads are not compared."""
+        return None
 
     def may_join(self, gap: int) -> bool:
         """Whether to ask for heads more than ``gap`` blocks above ours, because they could be proved to us."""
@@ -110,6 +110,17 @@ class Joining:
         if copy in self._waiting:
             self._ask(head)
         return False
+
+    def is_bound(self) -> bool:
+        """Whether the way has to lead over a block that an invitation names: never, members are the same for ever."""
+        return False
+
+    def expect_waypoint(self, block: Block) -> None:
+        """Check a block that would be our head against the one that an invitation names: there is none."""
+
+    def on_light(self, peer: PublicKey, message: LightMessage) -> bool:
+        """Take a light block. Raises OutOfWindow: none is asked for."""
+        raise OutOfWindow("light block", f"height {message.height} from {peer.hex()} found, none was asked for")
 
     def on_claim(self, height: int) -> None:
         """A peer announces a head at ``height``: it may be able to confirm heads that wait."""

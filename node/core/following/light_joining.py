@@ -95,8 +95,8 @@ class LightJoining:
         self._path: list[LightBlock] = []  # leads from what the store proves to the trusted one, both included
         self._state_size_max = state_size_max(context.genesis)
         self._patience = 0
-        self.is_stopped = False
-        """Whether two certified blocks of one height were seen: no chain is gone on with."""
+        self.conflict: HeadConflicts | None = None
+        """Two certified blocks of one height that were seen: no chain is gone on with then."""
 
     @property
     def is_occupied(self) -> bool:
@@ -233,7 +233,7 @@ class LightJoining:
 
     def _go_on(self) -> bool:
         """Do the next step of the walk, or begin one to the next head in the line; returns whether we joined."""
-        while not self.is_stopped and (walk := self._walk or self._set_out()) is not None:
+        while self.conflict is None and (walk := self._walk or self._set_out()) is not None:
             if not walk.way.is_done:
                 self._ask(walk)
                 return False
@@ -310,7 +310,7 @@ class LightJoining:
             if head.block.hash != trusted.block_hash:
                 self._report_if_certified(trusted, head)
         if trusted.block_hash == walk.head.block.hash:
-            return not self.is_stopped
+            return self.conflict is None
         found = InvalidBlock("head", f"{walk.head.block.hash.hex()} found, {trusted.block_hash.hex()} is certified")
         context.emit(Refuse(walk.peer, found))
         return False
@@ -334,8 +334,8 @@ class LightJoining:
         conflict = ConflictingBlocks(self._path[-1], LightBlock(genesis.chain_id, block.header, certificate))
         for crime in conflict.crimes:
             context.emit(Publish(EvidenceMessage(crime)))
-        context.tell(HeadConflicts(height, (trusted.block_hash, block.hash), conflict.signers))
-        self.is_stopped = True
+        self.conflict = HeadConflicts(height, (trusted.block_hash, block.hash), conflict.signers)
+        context.tell(self.conflict)
 
     def _ask(self, walk: _Walk) -> None:
         """Ask the peer that leads for the next block."""

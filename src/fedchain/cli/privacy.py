@@ -50,6 +50,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     """
     from msgspec import to_builtins
 
+    from fedchain.chain.membership.change import CHANGES_VERSION
     from fedchain.crypto.address import address
     from fedchain.learning.privacy.releases import total_epsilon
     from fedchain.learning.registry import build_method
@@ -68,9 +69,10 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     if not ledger_path(secrets).exists() and not secrets.exists():
         raise NodeConfigError(f"{ledger_path(secrets)} is not there: this key has let nothing out in this federation")
     owner = owner_of(key, genesis.chain_id)
-    if owner not in genesis.index:
+    if owner not in genesis.index and genesis.version < CHANGES_VERSION:
         raise NodeConfigError(f"{key} is the key of {address(owner)}, who is no member of {genesis_path}")
-    entries = open_ledger(secrets, genesis.index[owner]).entries()
+    number = genesis.index.get(owner, -1)  # for messages; a key that came later has a number on the chain alone
+    entries = open_ledger(secrets, number).entries()
     releases = [entry.release for entry in entries]
     delta = method.privacy_delta
     totals: list[float | None] = [None] * len(releases)

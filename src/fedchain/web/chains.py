@@ -19,6 +19,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules
 from fedchain.chain.explorer.lives import Lives
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.light.bisection import Gap
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.sqlite import Store
@@ -196,7 +197,7 @@ class Chain:
     _columns: Columns = field(init=False)
     _lives: Lives = field(init=False)
     _rules: KnowledgeRules | None = None
-    _lights: dict[int, LightBlock] = field(default_factory=dict)
+    _lights: dict[tuple[int, Gap | None], LightBlock] = field(default_factory=dict)
     _lighting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -240,19 +241,21 @@ class Chain:
         with Store.open(holder.place.chain, read_only=True) as store:
             yield store
 
-    def light_block(self, height: int) -> LightBlock:
+    def light_block(self, height: int, gap: Gap | None = None) -> LightBlock:
         """A final block as a light client skips to it, in a separate store: the state below may take long to compute.
+
+        Another one in a gap will do where that is not held, see :meth:`Explorer.light_block`.
 
         The last ones are kept, for the browsers that look at the same page. Raises NotFound.
         """
         with self._lighting:
-            if height not in self._lights:
+            if (height, gap) not in self._lights:
                 with self.apart() as store:
-                    found = Explorer(store).light_block(height)
+                    found = Explorer(store).light_block(height, gap=gap)
                 while len(self._lights) >= LIGHTS_KEPT:
                     del self._lights[next(iter(self._lights))]
-                self._lights[height] = found
-            return self._lights[height]
+                self._lights[height, gap] = found
+            return self._lights[height, gap]
 
     def rules(self) -> KnowledgeRules:
         """The rules of its learning method. Raises the errors of building them."""

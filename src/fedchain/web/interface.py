@@ -144,7 +144,9 @@ def _proof(chain: Chain, reading: Reading, request: Request) -> Any:
 
 
 def _light_block(chain: Chain, request: Request) -> Any:
-    return _plain_light(chain.light_block(asked.number_named(request.path_params["name"], "height")))
+    height = asked.number_named(request.path_params["name"], "height")
+    low, high = (asked.number_in(request.query_params, name, -1) for name in ("low", "high"))
+    return _plain_light(chain.light_block(height, (low, high) if low < height < high else None))
 
 
 def _light_blocks(chain: Chain, reading: Reading, request: Request) -> Any:

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, NotFound, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
-from fedchain.chain.light.bisection import ConflictingBlocks, bisect, compare
+from fedchain.chain.light.bisection import ConflictingBlocks, Gap, bisect, compare
 from fedchain.chain.light.light_block import LightBlock, light_block_size_max
 from fedchain.chain.light.verification import Trusted, trust_block, trust_genesis, validate_period
 from fedchain.chain.membership.change import CHANGES_VERSION
@@ -128,15 +128,20 @@ class Server:
             raise InvalidEncoding("status", "its height is no number")
         return found
 
-    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
-        """The final block of a height; where no state is wanted, the next heights are asked for, too."""
+    def light_block(self, height: int, *, with_proof: bool, gap: Gap | None = None) -> LightBlock:
+        """The final block of a height, or another one in a gap; where no proof is wanted, the next heights are asked
+        for, too.
+        """
+        near = "" if gap is None or gap[0] < 0 else f"?low={gap[0]}&high={gap[1]}"
         if with_proof:
-            return self._read(self._ask(f"light/{height}"))
+            return self._read(self._ask(f"light/{height}{near}"))
         if height not in self._ahead:
             self._ahead = {}
             for item in self._ask(f"light?from={height}&limit={AHEAD}", list)[:AHEAD]:
                 block = self._read(item)
                 self._ahead[block.header.height] = block
+        if height not in self._ahead and near:
+            return self._read(self._ask(f"light/{height}{near}"))
         if height not in self._ahead:
             raise NotFound(f"{printable(self.url)} has no block at height {height}")
         return self._ahead.pop(height)

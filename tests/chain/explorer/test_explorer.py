@@ -9,7 +9,7 @@ from fedchain.chain.difficulty import bits_from_attempts, work_from_bits
 from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.chain.genesis import Admission, AggregatorRule, FaultModel, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
@@ -26,7 +26,7 @@ from tests.support.chain.builders import (
     genesis,
     keys,
 )
-from tests.support.chain.changes import joining, living, own
+from tests.support.chain.changes import handing, joining, living, own
 from tests.support.chain.explored import (
     GENESIS,
     Explore,
@@ -277,6 +277,18 @@ def test_the_aggregator_of_a_round_is_named(explore: Explore) -> None:
     assert [post.phase for post in found.transactions] == ["update"] * 3 + ["global"]
     plain = ChainBuilder(GENESIS)
     assert (explore(plain).status().aggregator, explore(plain).peer(names[0]).aggregator) == (None, False)
+
+
+def test_a_role_that_passed_on_is_named_for_each_round(explore: Explore) -> None:
+    chain = living(6, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED, admission=Admission.CLOSED)
+    chain.extend(changes=[handing(chain, 2)])
+    chain.extend_many(5)
+    explorer, names = explore(chain), [address(member) for member in chain.genesis.members]
+    assert [explorer.round(number).aggregator for number in (1, 2, 3)] == [names[5], names[5], names[2]]
+    assert explorer.status().aggregator == names[2]
+    (amended,) = explorer.rules().amended
+    assert (amended.name, amended.founded, amended.value) == ("aggregator", 5, 2)
+    assert [(height, sorted(there.idle)) for height, there in explorer.attending(4, 5)] == [(4, [5]), (5, [2, 5])]
 
 
 # --- who joined late

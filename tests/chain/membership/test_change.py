@@ -9,7 +9,7 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidEncoding, InvalidSignature, OutOfWindow
-from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
 from fedchain.chain.membership.change import (
     CHANGES_MAX,
     CHANGES_VERSION,
@@ -20,34 +20,19 @@ from fedchain.chain.membership.change import (
     changes_root,
     propose_removal,
     sign_change,
-    sign_rekey,
 )
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.membership.rules import approvals_required, validate_approvals, validate_change, validate_room
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
-from fedchain.simulator.oracles.sets import Sets
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
-from tests.support.chain.changes import UNTIL, approved, joining, living, own
-
-ITS_OWN = (PhaseRule("update", Contributor.PARTICIPANT), PhaseRule("global", Contributor.AGGREGATOR))
-"""Phases of a round: the second one is the aggregator's."""
+from tests.support.chain.changes import UNTIL, approved, joining, living, own, play, silent_for, standing
 
 
 def judge(chain: ChainBuilder, change: Change) -> None:
     validate_change(chain.genesis, chain.state, change, is_valid_signature)
     validate_approvals(chain.genesis, chain.state, change)
-
-
-def play(chain: ChainBuilder, count: int) -> list[Block]:
-    """Extend the chain by blocks that every rule lets pass."""
-    blocks = []
-    for _ in range(count):
-        before = chain.state
-        blocks.append(chain.extend())
-        judge_block(chain.genesis, before, blocks[-1], blocks[-1].header.knowledge_root, is_valid_signature)
-    return blocks
 
 
 # --- encoding
@@ -221,103 +206,6 @@ def test_a_convicted_member_does_not_change_any_more() -> None:
         judge(chain, own(chain, 1))
 
 
-def test_a_dedicated_aggregator_stays() -> None:
-    chain = living(admission=Admission.CLOSED, aggregator=AggregatorRule.DEDICATED, phases=ITS_OWN)
-    with pytest.raises(InvalidChange, match=r"aggregator: .* is the designated aggregator for good"):
-        judge(chain, own(chain, 4))
-    judge(chain, own(chain, 1))
-
-
-def test_a_fixed_aggregator_that_leaves_is_followed_by_the_member_that_has_counted_for_the_longest_time() -> None:
-    chain = living(aggregator=AggregatorRule.FIXED, centralized=True)
-    change = own(chain, 0)
-    judge(chain, change)
-    chain.extend(changes=[change])
-    play(chain, 3)
-    assert standing(chain, 0) == "left"
-    assert chain.state.roster.aggregator_of(chain.state.round) == chain.genesis.members[1]
-
-
-def test_a_fixed_aggregator_whose_phase_stays_empty_is_followed_though_it_posts_and_votes() -> None:
-    chain = living(6, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=2)
-    first, second = chain.genesis.members[:2]
-    for _ in range(2):
-        assert first in {post.sender for post in chain.extend().transactions}
-        assert chain.state.roster.contributors == {first}
-        chain.extend(posts=())
-    assert standing(chain, 0) == "away"
-    play(chain, 1)
-    assert chain.state.roster.contributors == {second}, "it posts in the aggregator's phase now"
-    back = own(chain, 0, ChangeKind.BACK)
-    chain.extend(changes=[back])
-    play(chain, 4)
-    assert standing(chain, 0) == "active"
-    assert chain.state.roster.aggregator_of(chain.state.round) == second, "the role does not go back with it"
-
-
-def test_where_nobody_may_go_a_fixed_aggregator_whose_phase_stays_empty_loses_its_role_alone() -> None:
-    chain = living(4, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=2)
-    sets, members = Sets(chain.genesis), chain.genesis.members
-
-    def follow(**fields: Any) -> None:
-        before = chain.state
-        sets.follow(before, chain.extend(**fields))
-        assert sets.differences(chain.state) == []
-
-    aggregators: list[bytes] = []
-    for _ in range(4):
-        for _ in range(2):
-            follow()
-            aggregators += chain.state.roster.contributors
-            follow(posts=())
-    assert aggregators == [member for member in members for _ in range(2)]
-    assert [record.standing for record in chain.state.records] == [Standing.ACTIVE] * 4
-    for _ in range(3):
-        follow()
-        assert chain.state.roster.contributors == {members[0]}, "all have failed, and it did so first"
-        follow()
-    assert decode_state(chain.genesis, chain.state.encode()) == chain.state
-
-
-def test_a_fixed_aggregator_that_failed_and_takes_another_key_does_not_get_its_role_back() -> None:
-    chain = living(4, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=1)
-    chain.extend()
-    rekey = sign_rekey(keys(1)[0], keys(9)[8], chain.genesis.chain_id, sequence=0, until=UNTIL)
-    chain.extend(posts=(), changes=[rekey])
-    assert chain.state.roster.eldest == chain.genesis.members[1]
-    assert (chain.state.records[0].key, chain.state.records[0].round) == (keys(9)[8].public_key, 2)
-
-
-def test_a_dedicated_aggregator_that_is_silent_is_away_and_all_others_stay_clients() -> None:
-    rules: dict[str, Any] = {"aggregator": AggregatorRule.DEDICATED, "phases": ITS_OWN, "admission": Admission.CLOSED}
-    chain = living(6, away_after=2, **rules)
-    aggregator, others = chain.genesis.members[-1], set(chain.genesis.members[:-1])
-    silent_for(chain, 5, 6)
-    assert (standing(chain, 5), chain.state.roster.clients) == ("away", 5)
-    assert chain.state.roster.contributors == chain.state.roster.electors == others
-    assert chain.state.roster.aggregator_of(chain.state.round) == aggregator
-    back = own(chain, 5, ChangeKind.BACK)
-    judge(chain, back)
-    chain.extend(posts=chain.posts(members=sorted(others)), changes=[back])
-    chain.extend(posts=())
-    play(chain, 3)
-    assert (standing(chain, 5), chain.state.roster.clients) == ("active", 5)
-
-
-def test_a_fixed_aggregator_that_is_convicted_is_followed() -> None:
-    chain = living(aggregator=AggregatorRule.FIXED, phases=ITS_OWN)
-    chain.extend(evidence=[double_vote(keys(1)[0], chain.genesis, 1, attempt=3)])
-    assert chain.state.roster.contributors == {chain.genesis.members[1]}
-
-
-def test_an_aggregator_that_posts_in_its_phase_now_and_then_stays() -> None:
-    chain = living(6, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=2)
-    for number in range(6):
-        chain.extend()
-        chain.extend(posts=()) if number % 2 else chain.extend()
-    assert standing(chain, 0) == "active"
-
-
 # --- room
 
 
@@ -412,26 +300,10 @@ def test_rotation_goes_over_those_that_count() -> None:
     assert [roster.members.index(roster.aggregator_of(number) or b"") for number in range(4, 9)] == [0, 2, 3, 4, 0]
 
 
-def silent_for(chain: ChainBuilder, number: int, blocks: int) -> None:
-    """Extend the chain by blocks that count neither a post nor a vote of a member."""
-    for _ in range(blocks):
-        member = chain.state.roster.members[number]
-        others = [item for item in chain.state.roster.contributors if item != member]
-        certificate = None
-        if chain.state.height:
-            voters = sorted(item for item in chain.state.deciders if item != member)
-            certificate = chain.certificate(chain.tip, voters)
-        chain.extend(posts=chain.posts(members=others), certificate=certificate, miner=keys(1)[0])
-
-
 def _by_others(chain: ChainBuilder, number: int) -> Certificate | None:
     """The certificate of the tip without a vote of a member; None below the first block."""
     deciders = chain.state.deciders - {*chain.state.roster.members[number : number + 1]}
     return chain.certificate(chain.tip, sorted(deciders)) if deciders else None
-
-
-def standing(chain: ChainBuilder, number: int) -> str:
-    return chain.state.records[number].standing.name.lower()
 
 
 def test_who_is_silent_for_too_long_is_away_until_it_is_back() -> None:
@@ -494,12 +366,6 @@ def test_nobody_goes_away_below_four() -> None:
     silent_for(chain, 2, 4)
     assert chain.state.records[2].standing is Standing.ACTIVE
     assert chain.state.records[2].idle == 4
-
-
-def test_whoever_is_silent_and_has_no_role_counts_since_when_it_did() -> None:
-    chain = living(4, away_after=1, aggregator=AggregatorRule.FIXED, centralized=True)
-    silent_for(chain, 2, 4)
-    assert (chain.state.records[2].idle, chain.state.records[2].round) == (4, 0)
 
 
 def test_a_state_with_newcomers_survives_being_encoded() -> None:

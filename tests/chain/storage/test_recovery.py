@@ -276,6 +276,8 @@ def test_members_that_were_written_into_a_store_are_not_believed(tmp_path: Path)
 def test_members_that_the_chain_let_in_are_found_again_at_a_start(tmp_path: Path) -> None:
     chain, folder = living(4), tmp_path / "chain"
     blocks = [chain.extend(), chain.extend(changes=[joining(chain, 4)]), *chain.extend_many(4)]
+    parent = chain.states[blocks[-1].header.parent_hash]
+    assert parent.bits_of(blocks[-1].header.miner) != parent.bits, "one of them has mined more than the others"
     with Store.create(folder, chain.genesis) as store:
         store.append([chain.final(block) for block in blocks])
     with Store.open(folder, chain.genesis) as store:
@@ -283,4 +285,5 @@ def test_members_that_the_chain_let_in_are_found_again_at_a_start(tmp_path: Path
         assert head is not None
         assert head.block == blocks[-1]
     with Store.open(folder, chain.genesis, read_only=True) as store:
-        assert store.state_before(6) == chain.states[blocks[-1].header.parent_hash]
+        for height, block in enumerate(blocks, 1):
+            assert store.state_before(height) == chain.states[block.header.parent_hash]

@@ -2,17 +2,43 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedchain.learning.compression.bits import (
+    BLOCK,
+    AscendingWriter,
+    BitWriter,
     high_count,
     low_width,
-    pack_ascending,
-    pack_bits,
     packed_size,
-    unpack_ascending,
-    unpack_bits,
+    read_ascending,
+    read_bits,
 )
 from fedchain.learning.exceptions import InvalidPayload
+
+
+def pack_bits(numbers: NDArray[np.int64], width: int, *cuts: int) -> NDArray[np.uint8]:
+    writer = BitWriter()
+    for part in np.split(numbers, cuts):
+        writer.write(part, width)
+    return writer.end()
+
+
+def unpack_bits(name: str, data: NDArray[np.uint8], count: int, width: int) -> NDArray[np.int64]:
+    return np.concatenate(list(read_bits(name, data, count, width)))
+
+
+def pack_ascending(numbers: NDArray[np.int64], below: int, *cuts: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    writer = AscendingWriter(len(numbers), below)
+    for part in np.split(numbers, cuts):
+        writer.write(part)
+    return writer.end()
+
+
+def unpack_ascending(
+    name: str, low: NDArray[np.uint8], high: NDArray[np.uint8], count: int, below: int
+) -> NDArray[np.int64]:
+    return np.concatenate(list(read_ascending(name, low, high, count, below)))
 
 
 def test_small_integers_lie_side_by_side_the_lowest_bits_first() -> None:
@@ -54,3 +80,25 @@ def test_others_than_so_many_ascending_integers_below_the_bound_are_refused() ->
             unpack_ascending("x", np.array(low_bytes, np.uint8), np.array(high_bytes, np.uint8), 4, 40)
     with pytest.raises(InvalidPayload, match=r"x\[3\]: below 38 expected, found 39"):
         unpack_ascending("x", low, high, 4, 38)
+
+
+@pytest.mark.parametrize("below", [4 * BLOCK, 200 * BLOCK])
+def test_many_integers_are_read_and_written_in_blocks(below: int) -> None:
+    count = 3 * BLOCK + 5
+    numbers = np.arange(count, dtype=np.int64) * (below // count)
+    low, high = pack_ascending(numbers, below)
+    for cuts in ((1, 20, 2 * BLOCK + 3), (BLOCK,)):
+        other_low, other_high = pack_ascending(numbers, below, *cuts)
+        assert (other_low.tobytes(), other_high.tobytes()) == (low.tobytes(), high.tobytes())
+    blocks = list(read_ascending("x", low, high, count, below))
+    assert [len(block) for block in blocks] == [BLOCK] * 3 + [5]
+    assert np.array_equal(np.concatenate(blocks), numbers)
+    twice = numbers.copy()
+    twice[BLOCK] = twice[BLOCK - 1]  # from one block to the next
+    with pytest.raises(
+        InvalidPayload, match=rf"x\[{BLOCK}\]: more than {twice[BLOCK]} expected, found {twice[BLOCK]}$"
+    ):
+        unpack_ascending("x", *pack_ascending(twice, below), count, below)
+    packed = pack_bits(numbers % 8, 3, 7)
+    assert packed.tobytes() == pack_bits(numbers % 8, 3).tobytes()
+    assert np.array_equal(unpack_bits("x", packed, count, 3), numbers % 8)

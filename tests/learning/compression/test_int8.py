@@ -14,10 +14,15 @@ CHANGES = [np.array([1.0, -2.0, 0.3, 0.0], np.float32), np.array([1e-3], np.floa
 SIZES = [4, 1, 2]
 
 
+def read(packed: dict[str, Any], sizes: list[int]) -> list[np.ndarray]:
+    found = Int8().unpack(decode(encode(packed), Int8().spec(sizes)), sizes)
+    return [np.concatenate([moves for _, moves in parts]) for parts in found]
+
+
 def unpacked(seed: int) -> list[np.ndarray]:
-    packed = Int8().pack(CHANGES, np.random.default_rng(seed))
+    packed = Int8().pack(iter(CHANGES), SIZES, np.random.default_rng(seed))
     assert packed["packed.levels"].shape == (7,)
-    return [moves for _, moves in Int8().unpack(decode(encode(packed), Int8().spec(SIZES)), SIZES)]
+    return read(packed, SIZES)
 
 
 def test_each_number_is_less_than_a_level_away_and_the_largest_is_itself() -> None:
@@ -37,8 +42,7 @@ def test_rounding_is_right_on_the_average_and_follows_the_generator() -> None:
 
 def test_a_scale_that_is_too_small_to_be_posted_is_zero_and_one_too_large_is_the_largest() -> None:
     tiny, huge = np.full(2, 1e-37, np.float32), np.full(2, 1e9, np.float32)
-    packed = Int8().pack([tiny, huge], np.random.default_rng(0))
-    found = [moves for _, moves in Int8().unpack(decode(encode(packed), Int8().spec([2, 2])), [2, 2])]
+    found = read(Int8().pack([tiny, huge], [2, 2], np.random.default_rng(0)), [2, 2])
     assert found[0].tolist() == [0.0, 0.0]
     np.testing.assert_allclose(found[1], CHANGE_MAX, rtol=1e-6)
 

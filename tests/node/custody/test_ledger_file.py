@@ -162,6 +162,14 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
     ]
     found = json.loads(CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path), "--json"]).stdout)
     assert [row["epsilon"] for row in found["releases"]] == pytest.approx([0.926341504, 1.356467364])
+    noised = replace(DIGITS, hyperparameters=hyperparameters)
+    for version, code in ((2, 2), (3, 0)):  # a newcomer's key stands in no founding document
+        later = write_genesis(tmp_path / f"later-{version}", noised, version=version)
+        keys(3)[2].save(came := tmp_path / f"came-{version}.pem")
+        its_own = secrets_path(came, Genesis.decode(later.read_bytes()).chain_id)
+        open_ledger(its_own, 2).charge(Entry(4, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)
+        run = CliRunner().invoke(app, ["node", "privacy", str(came), "--genesis", str(later)])
+        assert (run.exit_code, run.stdout.startswith("round 4     update")) == (code, code == 0)
     alone = write_genesis(tmp_path / "alone", replace(DIGITS, hyperparameters={**hyperparameters, **ALONE}))
     other = secrets_path(key, Genesis.decode(alone.read_bytes()).chain_id)
     open_ledger(other, 1).charge(Entry(1, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)

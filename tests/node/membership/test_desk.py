@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedchain.chain.exceptions import Refused
-from fedchain.chain.genesis import Admission
+from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, PhaseRule
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, propose_removal
 from fedchain.crypto.address import address
@@ -202,6 +202,19 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
         ask("away_after=-1")
     with pytest.raises(NodeConfigError, match="amendment: "):
         ask("phase_timeout_ms=0")
+
+
+def test_the_role_of_the_aggregator_is_handed_to_a_member_by_number_or_address() -> None:
+    phases = (PhaseRule("update", Contributor.PARTICIPANT), PhaseRule("global", Contributor.AGGREGATOR))
+    it = office(learning=LEARNING, phases=phases, aggregator=AggregatorRule.FIXED)
+    desk = Desk(it, it.chain.key(it.me), Nobody())
+    assert "1 of 4 approve" in amend(desk, f"aggregator={address(it.genesis.members[3])}")
+    assert amend(desk, "aggregator = 3").startswith("it was approved of here before")
+    (change,) = it.node.open_changes()
+    assert change.amendment is not None
+    assert change.amendment.values == (("aggregator", 3),)
+    with pytest.raises(NodeConfigError, match="5 is no member: name one by number, 0 to 4, or by address"):
+        amend(desk, "aggregator=5")
 
 
 def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_approved_of() -> None:

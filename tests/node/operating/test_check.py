@@ -148,7 +148,7 @@ def test_a_key_that_is_a_stranger_s_or_does_not_open(config: NodeConfig) -> None
     stranger = PrivateKey.generate()
     outcome, text = found(config, "member", stranger)
     assert (outcome, address(stranger.public_key) in text) == ("fail", True)
-    assert found(replace(config, wait_for=3), "member") == ("fail", "wait_for is 3, the federation has 2 members")
+    assert found(replace(config, wait_for=3), "member") == ("fail", "wait_for is 3, the federation has 2 founders")
     (key,) = [item for item in findings(config, passphrase=None) if item.name == "key"]
     assert (key.outcome, "is not encrypted" in key.text) == (Outcome.WARN, True)
 
@@ -162,6 +162,20 @@ def test_a_journal_that_is_there_or_in_use(config: NodeConfig) -> None:
         assert (outcome, "another process" in text) == ("fail", True)
     outcome, text = found(config, "journal")
     assert (outcome, "was written 1 times" in text) == ("ok", True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_chain_that_has_begun_makes_nobody_wait(config: NodeConfig, tmp_path: Path) -> None:
+    """Members may be more than founders by then; a node that has no block, and waits for them, would wait for ever."""
+    document = replace(Genesis.decode(Path(config.genesis).read_bytes()), version=3, admission=Admission.QUORUM)
+    chain = ChainBuilder(document, newcomers=1)
+    (tmp_path / "open").write_bytes(document.encode())
+    config = replace(config, genesis=str(tmp_path / "open"), wait_for=3)
+    assert found(config, "member") == ("fail", "wait_for is 3, the federation has 2 founders")
+    chain.extend()
+    with Store.create(Path(config.data) / CHAIN_FOLDER, document) as store:
+        write_chain(store, chain)
+    assert found(config, "member")[0] == "ok"
 
 
 @pytest.mark.usefixtures("no_data")

@@ -31,6 +31,7 @@ class Member:
             "failing": "",
             "method_fails": "",
             "stands": None,
+            "conflict": None,
             "numbers": {"gone": 3},
         }
         return {**numbers, **truths, **named, "head_age_s": None, **self._changes}
@@ -41,6 +42,12 @@ def test_who_cannot_train_is_not_ready() -> None:
     assert _readiness(Member(**well).status()) == (True, "it takes part")
     failing = Member(**well, failing="round 18: KeyError: 'x' (own.py, line 3)")
     assert _readiness(failing.status()) == (False, "it cannot train, round 18: KeyError: 'x' (own.py, line 3)")
+
+
+def test_a_node_that_joins_neither_of_two_chains_is_not_ready() -> None:
+    conflict = {"height": 9, "hashes": ["aa", "bb"], "signers": []}
+    found = _readiness(Member(catching_up_to=12, conflict=conflict).status())
+    assert found == (False, "two blocks of height 9 are certified, and it joins neither chain")
 
 
 def test_a_member_of_a_federation_that_stands_still_is_not_ready() -> None:

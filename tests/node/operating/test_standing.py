@@ -102,4 +102,9 @@ def test_monitoring_gets_a_code_and_the_reason() -> None:
     assert check_line(well | {"head_age_s": None})[1].startswith("goes on: height 7, no block since this node started")
     code, line = check_line(well | {"stands": plain(MEMBERS[2]), "numbers": {address(MEMBERS[2]): 2}})
     assert (code, line.startswith("stands still since "), line.endswith("missing: peer 2")) == (1, True, True)
+    conflict = {"height": 9, "hashes": ["aa", "bb"], "signers": [address(MEMBERS[2]), "12D3KooWgone"]}
+    assert check_line(well | {"conflict": conflict, "numbers": {address(MEMBERS[2]): 2}}) == (
+        1,
+        f"joins no chain: height 9 has aa and bb, both signed by {address(MEMBERS[2])} (peer 2), 12D3KooWgone",
+    )
     assert check_line(None) == (2, "no answer: no node runs in this folder")

@@ -85,6 +85,7 @@ def test_members_are_shown_with_their_numbers() -> None:
         "numbers": {one: 4, other: 0},
         "name": "4",
         "stands": {"lacks": "votes", "needed": 3, "here": 2, "missing": [other, stranger], "since_ms": 0},
+        "conflict": {"height": 9, "hashes": ["aa", "bb"], "signers": [other]},
         "missing_posts": [one, other],
         "electors_missing": [],
         "head_age_s": None,
@@ -108,6 +109,7 @@ def test_members_are_shown_with_their_numbers() -> None:
     }
     assert list(status_lines(answer)) == [
         f"stands still      since {BEGINNING}: votes of 3 members needed, 2 are here; missing: peer 0, {stranger}",
+        "conflict          height 9 has aa and bb, both signed by 12D3KooWother (peer 0)",
         "address           12D3KooWone (peer 4)",
         "name              4",
         "missing posts     12D3KooWone (peer 4)",

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from fedchain.chain.block import Block
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, sign_change
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, propose_amendment, sign_change
 from fedchain.chain.membership.rules import approvals_required
+from fedchain.chain.transition import judge_block
+from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 
 UNTIL = 50
@@ -43,3 +47,38 @@ def own(chain: ChainBuilder, number: int, kind: ChangeKind = ChangeKind.LEAVE, *
     """A member's own change."""
     said: dict[str, Any] = {"sequence": chain.state.records[number].sequence, "until": UNTIL} | fields
     return sign_change(keys(number + 1)[number], chain.genesis.chain_id, kind, **said)
+
+
+def play(chain: ChainBuilder, count: int) -> list[Block]:
+    """Extend the chain by blocks that every rule lets pass."""
+    blocks = []
+    for _ in range(count):
+        before = chain.state
+        blocks.append(chain.extend())
+        judge_block(chain.genesis, before, blocks[-1], blocks[-1].header.knowledge_root, is_valid_signature)
+    return blocks
+
+
+def silent_for(chain: ChainBuilder, number: int, blocks: int) -> None:
+    """Extend the chain by blocks that count neither a post nor a vote of a member."""
+    for _ in range(blocks):
+        member = chain.state.roster.members[number]
+        others = [item for item in chain.state.roster.contributors if item != member]
+        certificate = None
+        if chain.state.height:
+            voters = sorted(item for item in chain.state.deciders if item != member)
+            certificate = chain.certificate(chain.tip, voters)
+        chain.extend(posts=chain.posts(members=others), certificate=certificate, miner=keys(1)[0])
+
+
+def standing(chain: ChainBuilder, number: int) -> str:
+    """The standing of a member in its record."""
+    return chain.state.records[number].standing.name.lower()
+
+
+def handing(chain: ChainBuilder, place: int, begin: int = 0) -> Change:
+    """An amendment by which a place gets the role, with all approvals."""
+    count = chain.state.amendments.count
+    return approved(
+        chain, propose_amendment(amendment_of({"aggregator": place}, begin), "", sequence=count, until=UNTIL)
+    )

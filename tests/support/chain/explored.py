@@ -12,10 +12,13 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.light.bisection import bisect
+from fedchain.chain.light.verification import trust_genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content, Final
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.signatures import is_valid_signature
 from tests.support.chain.builders import (
     BLOCK_MS,
     CREATED_MS,
@@ -24,6 +27,7 @@ from tests.support.chain.builders import (
     genesis,
     keys,
 )
+from tests.support.chain.light import Server, light
 
 GENESIS = genesis(4)
 
@@ -67,6 +71,15 @@ def write(store: Store, chain: ChainBuilder, *, without: Sequence[Hash] = (), ba
     for record in finals(chain)[base - 1 :]:
         store.append([record])
     store.append([Content(key, data) for key, data in chain.contents.items() if key not in without])
+
+
+def write_joined(store: Store, chain: ChainBuilder) -> tuple[int, ...]:
+    """The head and the light blocks that lead to it, as a node has them that joined; returns their heights."""
+    height = chain.state.height
+    found = bisect(chain.genesis, trust_genesis(chain.genesis), Server(chain), height, is_valid_signature).path
+    write(store, chain, base=height)
+    store.append([light(chain, block.header.hash) for block in found])
+    return tuple(block.header.height for block in found)
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedchain.chain.block import Block
 from fedchain.chain.exceptions import (
     NotFound,
 )
 from fedchain.chain.genesis import Admission
+from fedchain.chain.light.bisection import Gap
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.change import ChangeKind, sign_change
 from fedchain.crypto.hashing import Hash
@@ -15,6 +17,9 @@ from tests.support.chain.changes import approved, living_genesis
 
 HEIGHT = 9
 """Blocks of a chain, unless a test says otherwise."""
+
+CHANGING_MEMBERS, STRANGERS = 20, 2
+"""Members of a long chain, and keys beside theirs and the newcomers'."""
 
 
 def light(chain: ChainBuilder, block_hash: Hash, *, with_proof: bool = True) -> LightBlock:
@@ -36,7 +41,7 @@ class Server:
     asked: list[int] = field(default_factory=list)
     lies: dict[int, LightBlock] = field(default_factory=dict)
 
-    def light_block(self, height: int, *, with_proof: bool) -> LightBlock:
+    def light_block(self, height: int, *, with_proof: bool, gap: Gap | None = None) -> LightBlock:
         self.asked.append(height)
         if height in self.lies:
             return self.lies[height]
@@ -68,6 +73,24 @@ def renewed_chain(rounds: int, count: int = 20, churn: int = 5) -> ChainBuilder:
         chain.extend(changes=changes)
     chain.extend_many(2)
     return chain
+
+
+def changing_chain(blocks: int, every: int) -> tuple[ChainBuilder, tuple[Block, ...]]:
+    """A chain of 20 members in which one leaves and one comes in each ``every`` rounds, and its blocks."""
+    newcomers = blocks // every
+    document = living_genesis(CHANGING_MEMBERS, admission=Admission.SPONSORS, sponsors=1, name="long")
+    people = keys(CHANGING_MEMBERS + newcomers)
+    chain, made = ChainBuilder(document, newcomers=newcomers + STRANGERS), list[Block]()
+    for number in range(blocks):
+        changes = []
+        if number % every == 0 and number // every < newcomers:
+            seat = number // every
+            left = people[seat], document.chain_id, ChangeKind.LEAVE
+            changes.append(sign_change(*left, sequence=chain.state.records[seat].sequence, until=blocks + 1))
+            come = sign_change(people[CHANGING_MEMBERS + seat], document.chain_id, ChangeKind.JOIN, until=blocks + 1)
+            changes.append(approved(chain, come))
+        made.append(chain.extend(changes=changes))
+    return chain, tuple(made)
 
 
 def convicting_chain(**overrides: Any) -> ChainBuilder:

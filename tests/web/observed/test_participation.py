@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fedchain.chain.explorer.member_views import RoundPart
-from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.genesis import Admission, AggregatorRule
 from fedchain.chain.post import Post
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.explorer import explorer
@@ -19,7 +20,7 @@ from fedchain.files.members import MemberAccuracy, members_text, read_members
 from fedchain.node.shell.timeline import SeenBlock, SeenPost, TimelineFile
 from fedchain.web.observed.participation import SIGNS
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, genesis, keys
-from tests.support.chain.changes import joining, living, own
+from tests.support.chain.changes import handing, joining, living, own
 from tests.support.chain.explored import write
 from tests.support.simulator.trivial import troubled_scenario
 from tests.support.web.played import play
@@ -156,6 +157,21 @@ def test_a_round_of_several_phases_shows_the_worst_and_not_the_aggregator_s(tmp_
     for number, row in enumerate(rows):
         state = "absent" if number == left_out else "posted"
         assert [state_of(cell)[1:3] for cell in row] == [("/run/block/5", state), ("/run/block/2", state)]
+
+
+def test_whoever_has_the_role_of_a_dedicated_aggregator_trains_nothing(tmp_path: Path) -> None:
+    rules: dict[str, Any] = {"aggregator": AggregatorRule.DEDICATED, "admission": Admission.CLOSED}
+    chain = living(6, phases=(UPDATE, GLOBAL), **rules)
+    chain.extend(changes=[handing(chain, 2)])
+    chain.extend_many(5)
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    rows = table(client(tmp_path / "run").get("/run/participation").text)
+    assert [[state_of(cell)[2] for cell in rows[number]] for number in (1, 2, 5)] == [
+        ["posted", "posted", "posted"],
+        ["aggregator", "posted", "posted"],
+        ["aggregator", "aggregator", "aggregator"],
+    ]
 
 
 def test_a_member_that_does_not_count_yet_or_any_more_is_not_absent(tmp_path: Path) -> None:

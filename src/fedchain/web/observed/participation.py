@@ -8,7 +8,7 @@ from types import MappingProxyType
 from markupsafe import Markup, escape
 
 from fedchain.chain.explorer.columns import Line
-from fedchain.chain.explorer.member_views import RoundPart
+from fedchain.chain.explorer.member_views import Attending, RoundPart
 from fedchain.chain.explorer.units import duration
 from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.node.shell.timeline import SeenBlock, SeenPost
@@ -36,7 +36,7 @@ _RANKS = {state: rank for rank, state in enumerate(SIGNS)}
 Accuracies = Mapping[int, float]
 """Accuracies of a member's model by round, fractions."""
 
-NO_CHANGES: Mapping[int, frozenset[int]] = MappingProxyType({})
+NO_CHANGES: Mapping[int, Attending] = MappingProxyType({})
 """The members of a chain where they are the same for ever."""
 
 
@@ -56,7 +56,7 @@ def participation(
     seen: Mapping[int, Sequence[SeenBlock]],
     crimes: Mapping[int, tuple[int, str]],
     accuracies: Mapping[int, Accuracies],
-    counted: Mapping[int, frozenset[int]] = NO_CHANGES,
+    attending: Mapping[int, Attending] = NO_CHANGES,
 ) -> dict[int, list[RoundPart]]:
     """The parts of members in rounds, by member, oldest round first.
 
@@ -66,9 +66,10 @@ def participation(
         seen: observations of them, by height.
         crimes: height and crime of each convicted member, by number.
         accuracies: accuracies of the members that are asked for, by member and round, as far as they were measured.
-        counted: the members that count at each height, by height; none where they never change.
+        attending: the members that count at each height, by height; none where they never change.
     """
     found: dict[int, list[RoundPart]] = {number: [] for number in accuracies}
+    founded = range(len(rules.participants), len(rules.members))
     absent = MEANINGS["absent"] + ("; it may not have been drawn" if rules.contributors_per_round else "")
     own = (line for line in lines if line.round and rules.phases[line.phase].by is not Contributor.AGGREGATOR)
     for round_number, of_round in groupby(own, key=lambda line: line.round):
@@ -81,9 +82,10 @@ def participation(
                 parts.append(in_block)
                 continue
             otherwise = ("late", UNSEEN) if round_number in accuracies[number] else ("absent", absent)
-            if number not in counted.get(phases[0].line.height, (number,)):
+            there = attending.get(phases[0].line.height)
+            if there is not None and number not in there.active:
                 otherwise = "outside", MEANINGS["outside"]
-            elif number in range(len(rules.participants), len(rules.members)):
+            elif number in (founded if there is None else there.idle):
                 otherwise = "aggregator", MEANINGS["aggregator"]
             missed = [
                 (*_missing(number, phase, crimes, otherwise), phase.line.height)

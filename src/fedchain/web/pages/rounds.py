@@ -141,8 +141,8 @@ def parts_of(
     seen = seen_blocks(chain, lines[0].height, lines[-1].height) if lines else {}
     explorer = reading.explorer
     crimes = {explorer.numbers[item.member]: (item.height or 0, item.crime) for item in explorer.status().convictions}
-    counted = dict(explorer.counted(lines[0].height, lines[-1].height)) if lines else {}
-    return parts_in(explorer.state.rules, lines, seen, crimes, accuracies, counted)
+    attending = dict(explorer.attending(lines[0].height, lines[-1].height)) if lines else {}
+    return parts_in(explorer.state.rules, lines, seen, crimes, accuracies, attending)
 
 
 def with_rounds(chain: Chain, reading: Reading, view: PeerView) -> PeerView:

@@ -304,6 +304,7 @@ def test_two_certified_heads_are_reported_and_neither_is_joined_at() -> None:
     (told,) = [item for item in stage.victim.notices if isinstance(item, HeadConflicts)]
     assert (told.height, {*told.hashes}) == (HEIGHT, {last.hash, other.hash})
     assert {*told.signers} <= {*peers}
+    assert stage.node.conflict() == told
     assert stage.node.head.height == 0
     accused = {message.evidence.culprit for message in published(crowd.effects, EvidenceMessage)}
     assert accused == {*told.signers}
