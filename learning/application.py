@@ -139,6 +139,9 @@ class Application:
         which, round = self._phases[occasion.phase], self._round(occasion, knowledge)
         post = self._read(occasion, sender, payload, round.knowledge)
         self._check_parts(post.payload, occasion.phase)
+        if occasion.phase in self._kinds and sender in occasion.members[self._config.clients + 1 :]:
+            # what the phase leaves behind lists senders by place, up to that of the last part of the data
+            raise InvalidPayload(f"sender: the data have {self._config.clients} parts, and none is this member's")
         try:
             self.method.check(which, post, round)
         except ValueError:  # bytes that a check stumbles over are the sender's, whoever wrote the check
@@ -298,7 +301,9 @@ class Application:
     def _architecture_of(self, sender: bytes, members: Sequence[bytes]) -> int:
         """The architecture of a member's place; the first one if there is no other, or for none of the members."""
         count = len(self.infos)
-        return self._config.architecture_of(members.index(sender), count) if count > 1 and sender in members else 0
+        if count == 1 or sender not in members:
+            return 0
+        return self._config.architecture_of(self._config.part_of(members.index(sender)), count)
 
     def _validate_one_form(self, config: LearningConfig) -> None:
         """Raise `ConfigurationError` if knowledge or lists of parts, which are nobody's, depend on the model."""

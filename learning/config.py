@@ -95,6 +95,9 @@ class LearningConfig:
     clients: int = 20
     """Number of clients K among whom the data are spread; a dedicated aggregator is none of them."""
 
+    dataless: int = -1
+    """Place of the founder without data, which follows from the founding document; -1: none, or behind all parts."""
+
     partition: str = "n-way"
     """Spread of the data: n-way (few classes each), n-way-exact (normally distributed), dirichlet (each class in
     proportions), dirichlet-hsu (each client a mixture of classes), by-class (one or two classes, log-normal
@@ -288,13 +291,28 @@ class LearningConfig:
             return next((name for name in models if name in fitting), models[0])
         return models[0]
 
-    def model_of(self, member: int) -> str:
-        """Return the name of a member's model."""
-        return self.model_names[self.architecture_of(member, len(self.model_names))]
+    def part_of(self, place: int) -> int:
+        """Return which part of the data the member at a place has: newcomers' follow the founders'.
 
-    def architecture_of(self, member: int, count: int) -> int:
-        """Return which of so many models a member has: clients take them in turn, a dedicated aggregator the first."""
-        return member % count if member < self.clients else 0
+        K stands for no part, which the founder without data has.
+        """
+        if self.dataless < 0 or place < self.dataless:
+            return place
+        return self.clients if place == self.dataless else place - 1
+
+    @property
+    def places_with_data(self) -> tuple[int, ...]:
+        """The places of the members with data, in the order of its parts."""
+        return tuple(place for place in range(self.clients + 1) if self.part_of(place) < self.clients)
+
+    def model_of(self, part: int) -> str:
+        """Return the name of the model of a member with this part of the data."""
+        return self.model_names[self.architecture_of(part, len(self.model_names))]
+
+    def architecture_of(self, part: int, count: int) -> int:
+        """Return which of so many models a member with this part of the data has: clients take them in turn, a founder
+        without data the first."""
+        return part % count if part < self.clients else 0
 
 
 def _validate_type(name: str, value: object, expected: type) -> None:

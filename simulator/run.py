@@ -238,7 +238,7 @@ class Run:
         """Write each client's current model to its :func:`model_path`, with its origin."""
         config = self._learner.config
         folder.mkdir(parents=True, exist_ok=True)
-        files = {client: model_path(folder, client) for client in range(config.clients)}
+        files = {client: model_path(folder, client) for client in config.places_with_data}
         for job in [self._executor.save_model(client, path) for client, path in files.items()]:
             job.result()
         add_origins(files, config, self._genesis.chain_id, outcome)

@@ -5,7 +5,7 @@ This module imports nothing heavy, so that ``fedchain --help`` answers at once.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -226,7 +226,7 @@ class Scenario(Consensus):
         if any(row.kind != "amend" for row in self.changes):
             raise ScenarioError("churn draws who joins and leaves: changes beside it may only amend")
         if self.members > self.peers:
-            raise ScenarioError("churn needs members that all have data: a dedicated aggregator admits nobody")
+            raise ScenarioError("churn needs members that all have data, and no dedicated aggregator")
         due, most = churn_in_round(self.churn, self.peers), churn_most(self.peers, self.fault_model)
         if due > most:
             raise ScenarioError(f"churn is {self.churn}: {due} of {self.peers} members a round, at most {most} may go")
@@ -267,7 +267,10 @@ class Scenario(Consensus):
         """The settings of the learning package; for own data, those before the task's function is called."""
         shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(self)}
         values = {name: getattr(self, name) for name in shared}
-        return LearningConfig(clients=self.peers + self.newcomers, **(values | {"method": agreed_name(self.method)}))
+        values |= {"method": agreed_name(self.method), "clients": self.peers + self.newcomers}
+        config = LearningConfig(**values)
+        is_dedicated = self.newcomers and choose_aggregator(config, self).value == "dedicated"
+        return replace(config, dataless=self.peers) if is_dedicated else config
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a scenario file holds them."""

@@ -69,9 +69,13 @@ def is_marked(marks: bytes, seat: int) -> bool:
 
 
 def agree(turnouts: Collection[Turnout], faulty: int, seats: int) -> Turnout | None:
-    """The turnout on which voters agree; None if so few say anything that ``faulty`` of them could decide it."""
+    """The turnout on which voters agree; None if no more than ``faulty`` of them say anything.
+
+    Honest voters always do. So whoever leaves it out of a vote lies, and of a quorum's votes those that have one are
+    honest ones for the most part.
+    """
     count = len(turnouts)
-    if count <= 2 * faulty:
+    if count <= faulty:
         return None
     punctual = _agreed_marks([item.punctual for item in turnouts], seats)
     awaited = _agreed_marks([item.awaited for item in turnouts], seats)

@@ -5,7 +5,7 @@ Nothing here may use `sum` over an axis (its order depends on layout and SIMD wi
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,21 @@ def moved_mean(
             total += np.subtract(row[part], base[part], dtype=np.float64) * weight
         rounded[part] = round_once(total / divisor + before[part])
     return mean
+
+
+def by_block(
+    arrays: Sequence[NDArray[Any]], compute: Callable[[Sequence[NDArray[Any]]], NDArray[np.float64]]
+) -> NDArray[np.float32]:
+    """Return what is computed element by element from equally shaped arrays, rounded once.
+
+    A block of all arrays is computed at a time, (n,) each: beside them, memory holds the result alone.
+    """
+    found = np.empty(arrays[0].shape, dtype=np.float32)
+    rows, rounded = [array.reshape(-1) for array in arrays], found.reshape(-1)
+    for begin in range(0, rounded.size, _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        rounded[part] = round_once(compute([row[part] for row in rows]))
+    return found
 
 
 def weighted_sum(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> NDArray[np.float64]:

@@ -17,10 +17,12 @@ overflow, and float64 holds the squares of all float32 numbers.
 """
 
 import hashlib
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -28,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once
+from fedchain.learning.payload.lazy import LazyTensors
 
 RuleName = Literal["mean", "median", "trimmed_mean", "clipping", "krum", "multi_krum", "geometric_median"]
 
@@ -64,8 +67,10 @@ class RobustRule:
     clipping_norm: float = 0.0
     """clipping: largest L2 norm of a post's distance to the centre; 0: the (lower) median of the posts' distances."""
 
-    def combine(self, posted: Sequence[Tensors], before: Tensors | None = None) -> dict[str, NDArray[np.float32]]:
+    def combine(self, posted: Sequence[Tensors], before: Tensors | None = None) -> LazyTensors:
         """Combine at least one post; float32 tensors with the names and shapes of the first.
+
+        Rules that compare posts look at all of them now, block by block; each tensor is combined when it is asked for.
 
         Args:
             posted: float32 tensors of the same names and shapes. All tensors of a post are one vector to the rules
@@ -100,21 +105,25 @@ class _Posts:
         self._before = {name: before[name].reshape(-1) for name in self._shapes if name in before}
 
     def blocks(self) -> Iterator[_Block]:
-        for name, tensors in self._flat.items():
-            before = self._before.get(name)
-            for begin in range(0, len(tensors[0]), BLOCK):
-                part = slice(begin, begin + BLOCK)
-                rows = np.stack([tensor[part] for tensor in tensors]).astype(np.float64)
-                mixed = np.stack([_mean(rows[places]) for places in self.neighbours]) if self.neighbours else rows
-                yield _Block(name, begin, mixed, None if before is None else before[part].astype(np.float64))
+        return itertools.chain.from_iterable(map(self._blocks, self._flat))
 
-    def collect(self, combine: "_Combine") -> dict[str, NDArray[np.float32]]:
-        """Combine block after block."""
-        found = {name: np.empty(math.prod(shape), dtype=np.float32) for name, shape in self._shapes.items()}
-        for block in self.blocks():
-            part = slice(block.begin, block.begin + block.rows.shape[1])
-            found[block.name][part] = round_once(combine(block))
-        return {name: tensor.reshape(self._shapes[name]) for name, tensor in found.items()}
+    def collect(self, combine: "_Combine") -> LazyTensors:
+        """Combine block after block of a tensor."""
+        return LazyTensors({name: partial(self._combined, name, combine) for name in self._flat})
+
+    def _blocks(self, name: str) -> Iterator[_Block]:
+        tensors, before = self._flat[name], self._before.get(name)
+        for begin in range(0, len(tensors[0]), BLOCK):
+            part = slice(begin, begin + BLOCK)
+            rows = np.stack([tensor[part] for tensor in tensors]).astype(np.float64)
+            mixed = np.stack([_mean(rows[places]) for places in self.neighbours]) if self.neighbours else rows
+            yield _Block(name, begin, mixed, None if before is None else before[part].astype(np.float64))
+
+    def _combined(self, name: str, combine: "_Combine") -> NDArray[np.float32]:
+        found = np.empty(math.prod(self._shapes[name]), dtype=np.float32)
+        for block in self._blocks(name):
+            found[block.begin : block.begin + block.rows.shape[1]] = round_once(combine(block))
+        return found.reshape(self._shapes[name])
 
 
 _Combine = Callable[[_Block], Row]

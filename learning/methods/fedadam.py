@@ -6,17 +6,20 @@ A newcomer starts from the common model. A leaver has moved both moments, which 
 decays by beta1 and beta2.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.aggregation.mean import by_block, weighted_sum
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX, combine_parameters, parameter_spec
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 from fedchain.learning.round import Round, Tensors
 
@@ -66,32 +69,41 @@ class FedAdam(FedAvg):
         if phase == INITIAL_MODEL:
             return combine_parameters(self.robust_rule, round, lambda post: 1)
         mean = combine_parameters(self.robust_rule, round, self.weight)
-        found = dict(mean)
-        for name in mean:
-            if name.startswith(PREFIX):
-                found |= self._move(name, round, mean[name])
-        return found
+        trained = [name for name in mean if name.startswith(PREFIX)]
+        steps = {
+            prefix + name.removeprefix(PREFIX): partial(self._step, name, prefix, round, mean)
+            for name in trained
+            for prefix in (PREFIX, FIRST, SECOND)
+        }
+        return mean | LazyTensors(steps)
 
-    def _move(self, name: str, round: Round, combined: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return one tensor and its moments after the step; a robust rule has rounded its result once more."""
-        tensor, weights = name.removeprefix(PREFIX), self.weights(round)
-        mean = combined.astype(np.float64)
-        if self.robust_rule is None:
-            mean = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
-        if round.knowledge is None:  # nobody posted the initial model in time
-            still = np.zeros(mean.shape, dtype=np.float32)
-            return {name: round_once(mean), FIRST + tensor: still, SECOND + tensor: still}
-        before = round.knowledge[name].astype(np.float64)
-        delta = before - mean
-        m = self.beta1 * self._moment(round, FIRST + tensor) + (1 - self.beta1) * delta
-        v = self.beta2 * self._moment(round, SECOND + tensor) + (1 - self.beta2) * delta * delta
-        moved = before - self.server_learning_rate * m / (np.sqrt(v) + self.tau)
-        return {name: round_once(moved), FIRST + tensor: round_once(m), SECOND + tensor: round_once(v)}
+    def _step(self, name: str, prefix: str, round: Round, mean: LazyTensors) -> NDArray[Any]:
+        """Return one tensor after the step, or one of its moments; a robust rule has rounded its result once more."""
+        tensor, weights, known = name.removeprefix(PREFIX), self.weights(round), round.knowledge
+        now = [mean[name]] if self.robust_rule is not None else [post.payload[name] for post in round.posts]
 
-    def _moment(self, round: Round, name: str) -> Any:
-        """Return a moment as the last round left it; the setup leaves none."""
-        assert round.knowledge is not None
-        return round.knowledge[name].astype(np.float64) if name in round.knowledge else 0.0
+        def mean_of(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+            if self.robust_rule is not None:
+                return np.asarray(parts[0].astype(np.float64))
+            return np.asarray(weighted_sum(parts, weights) / sum(weights))
+
+        if known is None:  # nobody posted the initial model in time
+            return by_block(now, mean_of) if prefix == PREFIX else np.zeros(now[0].shape, dtype=np.float32)
+        moments = [
+            known[moment + tensor] for moment in (FIRST, SECOND) if moment + tensor in known
+        ]  # none of the setup
+
+        def step(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+            before = parts[0].astype(np.float64)
+            first, second = (part.astype(np.float64) for part in parts[1:3]) if moments else (0.0, 0.0)
+            delta = before - mean_of(parts[1 + len(moments) :])
+            m = self.beta1 * first + (1 - self.beta1) * delta
+            v = self.beta2 * second + (1 - self.beta2) * delta * delta
+            if prefix != PREFIX:
+                return m if prefix == FIRST else v
+            return np.asarray(before - self.server_learning_rate * m / (np.sqrt(v) + self.tau))
+
+        return by_block([known[name], *moments, *now], step)
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors, and n_k after the setup."""

@@ -10,15 +10,18 @@ for one round more, since they are replaced and not added to.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.aggregation.mean import by_block, weighted_sum
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 from fedchain.learning.round import Round, Tensors
 
@@ -82,13 +85,15 @@ class FedCurv(FedAvg):
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """The weighted mean of the models, sum_k F_k and sum_k F_k theta_k."""
         posted = [{name: post.payload[name] for name in ("fisher", "fisher_parameters")} for post in round.posts]
-        if self.robust_rule is None:
-            ones = [1.0] * len(posted)
-            sums = {name: round_once(weighted_sum([own[name] for own in posted], ones)) for name in posted[0]}
-        else:  # the clients' mean, by the rule, times their number
-            means = self.robust_rule.combine(posted)
-            sums = {name: round_once(mean.astype(np.float64) * float(len(posted))) for name, mean in means.items()}
-        return {**super().aggregate(phase, round), **sums}
+        means = None if self.robust_rule is None else self.robust_rule.combine(posted)
+
+        def summed(name: str) -> NDArray[Any]:
+            if means is None:
+                return by_block([own[name] for own in posted], lambda parts: weighted_sum(parts, [1.0] * len(parts)))
+            # the clients' mean, by the rule, times their number
+            return by_block([means[name]], lambda parts: parts[0].astype(np.float64) * float(len(posted)))
+
+        return self.combine(round, self.weight) | LazyTensors({name: partial(summed, name) for name in posted[0]})
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors, n_k, F_k and F_k theta_k."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation.mean import WEIGHT_MAX, round_once, weighted_sum
+from fedchain.learning.aggregation.mean import WEIGHT_MAX, by_block, weighted_sum
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
@@ -105,8 +105,10 @@ class FedNova(FedAvg):
         rest = total - math.fsum(shares)
 
         def move(name: str) -> NDArray[Any]:
-            moved = weighted_sum([post.payload[name] for post in round.posts], shares)
-            return round_once((moved + rest * before[name].astype(np.float64)) / total)
+            return by_block(
+                [before[name], *(post.payload[name] for post in round.posts)],
+                lambda parts: (weighted_sum(parts[1:], shares) + rest * parts[0].astype(np.float64)) / total,
+            )
 
         return mean | LazyTensors({name: partial(move, name) for name in mean if name.startswith(PREFIX)})
 

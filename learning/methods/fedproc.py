@@ -86,7 +86,7 @@ class FedProc(FedAvg):
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """The weighted mean of the models, and each class's mean embedding over all examples of the round."""
-        return {**super().aggregate(phase, round), **self.sums.aggregate(phase, round)}
+        return self.combine(round, self.weight) | self.sums.aggregate(phase, round)
 
     @cached_property
     def sums(self) -> PlainSums:

@@ -9,6 +9,7 @@ from the mean of those who post.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.aggregation.mean import by_block, weighted_sum
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.parameters import PREFIX, combine_parameters
@@ -118,12 +119,15 @@ class PFedMe(FedAvg):
         mean = combine_parameters(self.robust_rule, round, self.weight)
         if round.knowledge is None or self.mixing == 1.0:
             return mean
-        before = round.knowledge
+        before, is_mean = round.knowledge, self.robust_rule is None
 
         def mix(name: str) -> NDArray[Any]:
-            now = mean[name].astype(np.float64)
-            if self.robust_rule is None:
-                now = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
-            return round_once((1 - self.mixing) * before[name].astype(np.float64) + self.mixing * now)
+            def mixed(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+                last, *rest = parts
+                now = weighted_sum(rest, weights) / sum(weights) if is_mean else rest[0].astype(np.float64)
+                return (1 - self.mixing) * last.astype(np.float64) + self.mixing * now
+
+            now = [post.payload[name] for post in round.posts] if is_mean else [mean[name]]
+            return by_block([before[name], *now], mixed)
 
         return mean | LazyTensors({name: partial(mix, name) for name in mean if name.startswith(PREFIX)})

@@ -15,17 +15,21 @@ dilute: each adds a constant to c - mean c_i, which members that stay for ever k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.aggregation.mean import by_block, round_once, weighted_sum
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import join_parameters, split_parameters
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
 
@@ -89,15 +93,9 @@ class Scaffold(FedAvg):
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """x <- weighted mean of y_i; c <- c + 1/N sum_i (c_i+ - c_i), a client that did not post changing nothing
         (lines 16 and 17, server step 1)."""
-        changes = [post.payload["control_change"] for post in round.posts]  # (K, P)
-        if self.robust_rule is None:
-            total = weighted_sum(changes, [1.0] * len(changes))
-        else:  # the clients' mean change, by the rule, times their number
-            combined = self.robust_rule.combine([{"change": change} for change in changes])
-            total = combined["change"].astype(np.float64) * float(len(changes))
-        change = total / max(round.clients, len(changes))
-        before = 0.0 if round.knowledge is None else round.knowledge["control"].astype(np.float64)
-        return {**super().aggregate(phase, round), "control": round_once(before + change)}
+        rule, changes = self.robust_rule, [post.payload["control_change"] for post in round.posts]  # (K, P)
+        combined = None if rule is None else rule.combine([{"change": change} for change in changes])
+        return self.combine(round, self.weight) | LazyTensors({"control": partial(_control, round, changes, combined)})
 
     def expected(self, known: Tensors, stated: Tensors, info: ModelInfo) -> Tensors:
         """x - S eta_l c: the model of a client whose c_i does not change."""
@@ -142,3 +140,16 @@ def _corrected(
 def _length(post: Tensors) -> float:
     """Return S eta_l as a post states it, but not 0."""
     return max(float(post["length"][0]), LENGTH_MIN)
+
+
+def _control(round: Round, changes: Sequence[NDArray[Any]], combined: Tensors | None) -> NDArray[Any]:
+    """Return c, (P,), from the changes (K, P) of c_i, or from what a rule made of them: their mean."""
+    count, known = len(changes), [] if round.knowledge is None else [round.knowledge["control"]]
+    terms = changes if combined is None else [combined["change"]]
+
+    def moved(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        total = weighted_sum(parts[: len(terms)], [1.0] * len(terms)) * (1.0 if combined is None else float(count))
+        before = parts[-1].astype(np.float64) if known else 0.0
+        return np.asarray(before + total / max(round.clients, count))
+
+    return by_block([*terms, *known], moved)

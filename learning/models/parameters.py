@@ -105,9 +105,8 @@ def average_parameters(posts: Sequence[ReadPost], weights: Sequence[int]) -> Laz
 def combine_parameters(rule: RobustRule | None, round: Round, count: Callable[[ReadPost], int]) -> LazyTensors:
     """Return the posted models' combination by the rule, which looks at no weights; None: their weighted mean.
 
-    Means are computed tensor by tensor as they are asked for; rules need all of a model at once. Parameters are one
-    vector to the rule and buffers another: the scale of running statistics would hide parameters.
-    `count` is the weight of a post.
+    Each tensor is computed when it is asked for. Parameters are one vector to the rule and buffers another: the scale
+    of running statistics would hide parameters. `count` is the weight of a post.
     """
     if rule is None and round.late:
         return _move_parameters(round, count)

@@ -49,7 +49,8 @@ class Share:
 class DataSource(Protocol):
     """Gives each client its model and its examples. It need not keep what it gave: the learner does.
 
-    A dedicated aggregator asks as client K: it has the first client's kind of model, and no examples.
+    Clients ask by their part of the data. A member without any asks as client K: it has the first client's kind of
+    model, and no examples.
     """
 
     def share(self, client: int, seed: int) -> Share:

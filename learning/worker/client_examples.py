@@ -43,15 +43,15 @@ class ClientExamples:
 
     def share(self, client: int) -> Share:
         """The model and the examples that a client begins with."""
-        return self.source.share(client, self._seed(client))
+        return self.source.share(self._config.part_of(client), self._seed(client))
 
     def train_labels(self, client: int) -> NDArray[np.int64]:
         """Labels (n,) of a client's training examples."""
-        return self.source.train_labels(client, self._seed(client))
+        return self.source.train_labels(self._config.part_of(client), self._seed(client))
 
     def histogram(self, classes: int) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""
-        of_clients = [self.train_labels(client) for client in range(self._config.clients)]
+        of_clients = [self.train_labels(client) for client in self._config.places_with_data]
         return np.stack([np.bincount(labels, minlength=classes) for labels in of_clients]).astype(np.int64)
 
     def _seed(self, client: int) -> int:

@@ -47,7 +47,7 @@ class Place:
 
     def architecture_of(self, client: int) -> int:
         """Which of the stated models a client has."""
-        return self.config.architecture_of(client, len(self.infos))
+        return self.config.architecture_of(self.config.part_of(client), len(self.infos))
 
 
 class Contributing:

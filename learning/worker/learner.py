@@ -87,8 +87,9 @@ class Learner:
         # a caller that gives no members may ask for the aggregator's work as well, where the method has any
         phases = (*self._method.setup, *self._method.phases)
         aggregates = any(phase.by is Contributor.AGGREGATOR for phase in phases)
-        # the parts of the data, and a dedicated aggregator behind them
-        self._places = config.clients + (len(members) > config.clients if members else aggregates)
+        # the parts of the data, and one place without any
+        has_one_without = config.dataless >= 0 or (len(members) > config.clients if members else aggregates)
+        self._places = config.clients + has_one_without
         opened = partial(open_data_source, config, task) if source is None else lambda: source
         self._examples = ClientExamples(config, shared_init=self._method.shared_init, open_source=opened)
         self._measuring = Measuring(self._method, self._examples, self._info.classes, measurements)
@@ -288,7 +289,7 @@ class Learner:
         An aggregator's count as if every part of the data were posted about.
         """
         which = self._contributing.phases[phase]
-        clients = range(self._config.clients) if which.by is Contributor.AGGREGATOR else (index,)
+        clients = self._config.places_with_data if which.by is Contributor.AGGREGATOR else (index,)
         examples = sum(len(self._examples.train_labels(client)) for client in clients)
         return self._method.planned_steps(which, examples, round_number)
 

@@ -32,8 +32,10 @@ def amended_values(genesis: Genesis, named: Mapping[str, Any]) -> dict[str, int 
             raise ConfigurationError(f"{name} cannot be amended, these can: {known}")
         elif name == ADMISSION:
             values[name] = str(value)  # the rules of the federation know the names
-        elif type(value) is not int or not 0 <= value <= NUMBER_MAX:
-            raise ConfigurationError(f"{name} is {value!r}, a whole number is expected")
+        elif type(value) is int and value > NUMBER_MAX:
+            raise ConfigurationError(f"{name} is {value}, it must be at most {NUMBER_MAX}")
+        elif type(value) is not int or value < 0:
+            raise ConfigurationError(f"{name} is {value!r}, it must be a whole number of 0 or more")
         else:
             values[name] = value
     if long := [name for name, value in values.items() if isinstance(value, str) and len(value) > TEXT_SIZE_MAX]:

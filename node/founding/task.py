@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.chain.exceptions import DiskRefused, InvalidGenesis, MethodFailed
-from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, AggregatorRule, Contributor, Genesis, PhaseRule
 from fedchain.chain.membership.amendment import LEARNING, Amendments
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.keys import PublicKey
@@ -57,6 +57,9 @@ LATER_HYPERPARAMETERS = frozenset(
 )
 """Hyper-parameters of methods to which the same applies."""
 
+DERIVED_FIELDS = frozenset({"dataless", "shapes"})
+"""Fields that follow from others, or are written in a form of their own."""
+
 OWN_FIELDS = frozenset(
     {"clients", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes"}
     | {"weights_hash", "weights_head"}
@@ -71,7 +74,7 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     """
     method = build_method(config.method, dict(config.hyperparameters))
     unsaid = {item.name for item in fields(config) if getattr(config, item.name) == item.default} & LATER_FIELDS
-    agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - {"shapes"} - unsaid
+    agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - DERIVED_FIELDS - unsaid
     if config.dataset == OWN:
         agreed &= OWN_FIELDS
     values = {name: getattr(config, name) for name in agreed}
@@ -107,6 +110,8 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "", 
         config = LearningConfig(data_dir=data_dir, task=task, weights=weights, **values)
         config.validate()
         config = amended_config(config, Amendments(tuple(genesis.learning)).hyperparameters)
+        is_dedicated = genesis.aggregator is AggregatorRule.DEDICATED
+        config = replace(config, dataless=len(genesis.participants) if is_dedicated else -1)
         count, may_grow = len(genesis.participants), genesis.version >= CHANGES_VERSION
         if config.clients < count or (config.clients > count and not may_grow):
             raise ConfigurationError(f"clients is {config.clients}, but {count} members have data")

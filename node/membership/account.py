@@ -10,6 +10,7 @@ from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
+from fedchain.chain.membership.succession import spare
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
@@ -173,6 +174,8 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
         return "the next block can count it; the other key holds from the height after that on"
     adds, takes = room_for_changes(genesis, head)
     comes = change.kind in (ChangeKind.JOIN, ChangeKind.BACK)
+    if not comes and spare(genesis, head.roster, head.records) <= 0:
+        return f"it waits until another member comes: {head.roster.active} count, and at least so many stay"
     if not (adds if comes else takes):
         return "it waits: in this round no more members may " + ("come" if comes else "go")
     then = "counts" if comes else "counts no more"

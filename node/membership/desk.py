@@ -6,9 +6,9 @@ Each answer says in words what follows and when. Asked for the same again, it sa
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import InvalidGenesis, Refused
 from fedchain.chain.genesis import Admission, Genesis
-from fedchain.chain.membership.amendment import AGGREGATOR, Amendment, amendment_of
+from fedchain.chain.membership.amendment import AGGREGATOR, LEARNING, Amendment, amendment_of
 from fedchain.chain.membership.change import (
     CHANGES_VERSION,
     TEXT_SIZE_MAX,
@@ -19,6 +19,7 @@ from fedchain.chain.membership.change import (
     sign_change,
     sign_rekey,
 )
+from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required
 from fedchain.chain.state import State
@@ -28,8 +29,9 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.node import Node
+from fedchain.node.custody.dealing import dealt_key
 from fedchain.node.founding.amending import amended_values, expect_of_use
-from fedchain.node.founding.task import read_settings
+from fedchain.node.founding.task import learning_from_genesis, read_settings
 from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change, proposed
 from fedchain.node.membership.invitation import Invitation
 from fedchain.wording import counted, printable
@@ -120,6 +122,7 @@ class Desk:
         self._expect_a_say(about_members=False)
         named = [self._numbered(setting) for setting in settings]
         node, amendment = self._service.node, amendment_of(_read_values(self._service.genesis, named))
+        _expect_another(self._service.genesis, node.head, amendment)
         for change in node.open_changes():  # approvals of two amendments would not add up
             if change.amendment == amendment:
                 return self._consent(change)
@@ -223,6 +226,8 @@ class Desk:
         genesis, node = self._service.genesis, self._service.node
         if change.amendment is not None:
             _expect_of_use(genesis, node.head, change.amendment)
+        if change.kind is ChangeKind.REMOVE:
+            _expect_shares_left(genesis, node.head, change.member)
         had = any(approval.approver == self._key.public_key for approval in change.approvals)
         if not had:
             self._take(change, approves=True)
@@ -287,7 +292,24 @@ def _read_values(genesis: Genesis, settings: Sequence[str]) -> dict[str, int | s
     try:
         return amended_values(genesis, read_settings(settings))
     except ConfigurationError as error:
-        raise NodeConfigError(str(error)) from None
+        raise NodeConfigError(str(error).removeprefix("--set ")) from None
+
+
+def _expect_another(genesis: Genesis, head: State, amendment: Amendment) -> None:
+    """Raise NodeConfigError for values that are in force already, while no others are on their way.
+
+    A role that is handed on is no value of the rules.
+    """
+    known, values = head.amendments, dict(amendment.values)
+    if known.coming or AGGREGATOR in values:
+        return
+    try:
+        following = rules_of(genesis, tuple(sorted((dict(known.in_force) | values).items())))
+    except InvalidGenesis:  # whoever submits it is told so
+        return
+    if following == head.rules:
+        said = ", ".join(f"{name.removeprefix(LEARNING)} is {value}" for name, value in values.items())
+        raise NodeConfigError(f"nothing would change: {said} already")
 
 
 def _expect_of_use(genesis: Genesis, head: State, amendment: Amendment) -> None:
@@ -296,6 +318,23 @@ def _expect_of_use(genesis: Genesis, head: State, amendment: Amendment) -> None:
         expect_of_use(genesis, head.amendments, amendment.values)
     except ConfigurationError as error:
         raise NodeConfigError(str(error)) from None
+
+
+def _expect_shares_left(genesis: Genesis, head: State, member: PublicKey) -> None:
+    """Raise NodeConfigError if too few members that count would have a share of the decryption key without this one.
+
+    A share is sealed to a founder's key: a member that got another one for it has lost its share.
+    """
+    key = dealt_key(learning_from_genesis(genesis))
+    if key is None:
+        return
+    holders = [founder for founder in genesis.members if head.roster.is_active(founder)]
+    left = len([holder for holder in holders if holder != member])
+    if member in holders and left < key.threshold:
+        raise NodeConfigError(
+            f"peer {head.roster.seats[member]} has a share of the decryption key: without it {left} members that count "
+            f"have one, and {key.threshold} together open a sum; shares are dealt at the founding alone"
+        )
 
 
 def _is_called(name: str, key: PublicKey, number: int | None) -> bool:

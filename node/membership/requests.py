@@ -61,7 +61,7 @@ class Requests:
         key: its key.
         folder: the node's, in which open invitations are remembered.
         places: where members can be reached, ours included.
-        parts: number of parts of the data; a member without one could not train.
+        places_max: most members that may ever be: one without a part of the data could not train.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Requests:
         key: PrivateKey,
         folder: Path,
         places: Callable[[], Mapping[PublicKey, Sequence[str]]],
-        parts: int,
+        places_max: int,
     ) -> None:
         self._service, self._key, self._path, self._places = service, key, folder / INVITATIONS_FILE, places
-        self._parts = parts
+        self._places_max = places_max
         self._issued = _read(self._path)  # by the voucher's key: the address of the key that asked on it, or ""
         self._waiting: dict[PublicKey, dict[PublicKey, Change]] = {}  # by inviter and newcomer
 
@@ -85,9 +85,10 @@ class Requests:
         node, genesis = self._service.node, self._service.genesis
         if not name.isprintable() or not 0 < len(name.encode()) <= TEXT_SIZE_MAX:
             raise NodeConfigError(f"a name has 1 to {TEXT_SIZE_MAX} printable bytes")
-        if lost is None and len(node.head.roster) >= self._parts:
+        if lost is None and len(node.head.roster) >= self._places_max:
+            parts = self._places_max - (node.head.roster.dataless is not None)
             raise NodeConfigError(
-                f"the data have {self._parts} parts, and each has its member: a federation that is to grow is founded "
+                f"the data have {parts} parts, and each has its member: a federation that is to grow is founded "
                 "with more"
             )
         me = self._key.public_key

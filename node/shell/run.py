@@ -226,7 +226,7 @@ async def _serve(
                 tasks.start_soon(_inform, manager, training, service, seat)
                 tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
                 make_key = _cannot_change_keys if secrets else joining.next_key.make
-                requests = Requests(service, key, folder, network.known_places, learning_from_genesis(genesis).clients)
+                requests = Requests(service, key, folder, network.known_places, places_max(genesis))
                 tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))
                 running.append(service)
                 if genesis.admission is not Admission.CLOSED:
@@ -295,6 +295,11 @@ async def _inform(manager: ServiceManager, training: TrainingWorker, service: Se
     await manager.follow(service.status)
 
 
+def places_max(genesis: Genesis) -> int:
+    """Most members that a federation may ever have: one for each part of the data, and a founder without any."""
+    return learning_from_genesis(genesis).clients + len(genesis.members) - len(genesis.participants)
+
+
 def limits_of(genesis: Genesis, rules: Rules) -> Limits:
     """Limits of the network.
 
@@ -304,7 +309,7 @@ def limits_of(genesis: Genesis, rules: Rules) -> Limits:
     """
     count = len(genesis.members)
     if genesis.version >= CHANGES_VERSION:  # as many as there may ever be
-        count = max(count, learning_from_genesis(genesis).clients)
+        count = max(count, places_max(genesis))
     usual, others = Limits(), count - 1
     wanted = min(others, 2 * genesis.fault_model.faulty(count) + 1)
     if lists_parts(genesis, rules):

@@ -4,6 +4,7 @@ A scenario gives them power by ``hash_rates``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -102,9 +103,26 @@ class HeadStart(Waiting, EagerMiner):
 
 
 class SlowWalk(Waiting):
-    """Posts just before the others' patience ends, as if its training took as long."""
+    """Posts just before the others' patience ends, as if its training took as long.
+
+    With ``mute`` = 1 its votes say nothing of who was late, by which it would be charged.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {**Waiting.PARAMETERS, "mute": Parameter(0, 0, 1)}
 
     _kept: Contributed | None = None
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Leave what it saw of the phase out of its votes, if it is mute."""
+        match effect:
+            case Publish(VoteMessage(vote)) | Send(_, VoteMessage(vote)) if self.parameters["mute"]:
+                if vote.turnout is None or vote.voter != self.key.public_key:
+                    return (effect,)
+                unsigned = replace(vote, turnout=None)
+                signature = self.key.sign(unsigned.signing_message(self.genesis.chain_id))
+                return (replace(effect, message=VoteMessage(replace(unsigned, signature=signature))),)
+            case _:
+                return super().say(effect)
 
     def listen(self, event: Event) -> Sequence[Event]:
         """Keep back what was trained for the open phase until it is time."""

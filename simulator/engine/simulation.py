@@ -334,8 +334,8 @@ class Simulation:
         if not (self._scenario.evaluate_every or self._scenario.test_every):
             return
         rounds = self.checker.finals.state.rules.rounds
-        dedicated = self._founders - len(self._genesis.participants)
-        clients = self.peers[: len(self.peers) - dedicated]
+        dedicated = range(len(self._genesis.participants), self._founders)  # its place, if there is one
+        clients = [peer for peer in self.peers if peer.number not in dedicated]
         running = [peer for peer in clients if peer.node is not None and peer.is_honest]
         known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}
         jobs = {

@@ -113,7 +113,7 @@ class ModelFolder(ABC):
 
         Raises `ConfigurationError` if it is not here, or not as it was after ``round_number``.
         """
-        if member >= self.config.clients:
+        if member not in self.config.places_with_data:
             raise ConfigurationError(f"member {member} is the aggregator, which has no data and no model of its own")
         if member not in self.kept:
             raise ConfigurationError(self._why_none(member))
@@ -169,12 +169,13 @@ class RunFolderModels(ModelFolder):
     @property
     def kept(self) -> tuple[int, ...]:
         """Members whose final models the run kept."""
-        return tuple(member for member in range(self.config.clients) if model_path(self._models, member).exists())
+        places = self.config.places_with_data
+        return tuple(member for member in places if model_path(self._models, member).exists())
 
     @property
     def sites(self) -> tuple[int, ...]:
         """All members: a simulation has all data."""
-        return tuple(range(self.config.clients))
+        return self.config.places_with_data
 
     def learner(self) -> Learner:
         """The run's own learner."""
@@ -222,7 +223,7 @@ class NodeModels(ModelFolder):
                     kept = read_training(path)
                 except PipeBroken as error:
                     raise ConfigurationError(f"{path} cannot be read: {error}") from None
-                if kept.chain_id == self.genesis.chain_id and kept.member < self.config.clients:
+                if kept.chain_id == self.genesis.chain_id and kept.member in self.config.places_with_data:
                     self._files[kept.member] = kept
 
     @property
@@ -239,7 +240,7 @@ class NodeModels(ModelFolder):
     def sites(self) -> tuple[int, ...]:
         """All members; if data are the members' own and the folder is a single node's, members with a model here."""
         is_elsewhere = self.config.dataset == OWN and self._is_one
-        return self.kept if is_elsewhere else tuple(range(self.config.clients))
+        return self.kept if is_elsewhere else self.config.places_with_data
 
     def learner(self) -> Learner:
         """A learner with the members' data, and none of their secrets."""

@@ -157,8 +157,9 @@ class Run:
         if member is None:
             shared = state_of_knowledge(self.knowledge, infos_of(self._config)[0])
             return {name: value.clone() for name, value in shared.items()}
-        if not isinstance(member, SupportsIndex) or not 0 <= member.__index__() < self._config.clients:
-            raise ConfigurationError(f"member is {member!r}, it must be between 0 and {self._config.clients - 1}")
+        places = self._config.places_with_data
+        if not isinstance(member, SupportsIndex) or member.__index__() not in places:
+            raise ConfigurationError(f"member is {member!r}, it must be between 0 and {places[-1]}, and have data")
         path = model_path(self.folder / MODELS_FOLDER, member)
         if not path.exists():
             raise ConfigurationError(f"{path} is not there: the run kept no models, see keep_models")
@@ -173,7 +174,7 @@ class Run:
         Raises:
             ConfigurationError: there is no such member, or the method shares no whole model.
         """
-        config, who = self._config, member or 0
+        config, who = self._config, self._config.part_of(member or 0)
         state = None if member is None and self._has_residuals else self.state(member)
         if config.dataset == OWN:
             module = build_own_module(config, self._task or load_task(config.task), who)
@@ -185,7 +186,7 @@ class Run:
             keep_originals(module, info)
             load_parameters(cast(Model, module), self.knowledge)
         else:
-            load_model(module, state, f"member {who}'s", info.frozen)
+            load_model(module, state, f"member {member}'s", info.frozen)
         return module.eval()
 
     @property

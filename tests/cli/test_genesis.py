@@ -95,6 +95,15 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, words: tuple[str, ...], said
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_misspelt_name_is_answered_with_a_setting_or_a_hyper_parameter(tmp_path: Path) -> None:
+    for name, meant in (("phase_timeout", "phase_timeout_s"), ("learning_rat", "learning_rate")):
+        result = found(tmp_path / "document", "--set", f"{name}=3")
+        expected = f"fedchain: unknown setting or hyper-parameter of dfpl '{name}'; did you mean '{meant}'?"
+        assert (result.exit_code, result.stderr.strip()) == (2, expected)
+    again = found(tmp_path / "document", "--member", MEMBERS[1])
+    assert again.stderr.strip() == f"fedchain: members holds {MEMBERS[1]} more than once"
+
+
 def test_an_aggregator_without_anybody_to_aggregate_is_said(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["genesis", "new", str(tmp_path / "g"), *MEMBERS[:2], "--method", "fedict"])
     assert result.exit_code == 2

@@ -1,8 +1,11 @@
 """Bytes that are addressed: what a contribution says of its readers."""
 
+import pytest
+
 from fedchain.chain import knowledge
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.payload import bulk
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
@@ -12,7 +15,8 @@ from fedchain.learning.payload.bulk import (
     part_size_max,
 )
 from fedchain.learning.payload.spec import TensorSpec
-from tests.support.learning.parts import Players
+from fedchain.learning.round import OffChain
+from tests.support.learning.parts import MEMBERS, Players
 from tests.support.learning.parts import config as config
 
 
@@ -31,6 +35,17 @@ def test_a_contribution_says_whom_its_bytes_are_for(config: LearningConfig) -> N
         )
         players.play(phase, number, range(1 if phase == "answer" else 3))
     assert min(made.addressed.next_aggregator, made.addressed.one_member) > 0, "an answer has parts of both kinds"
+
+
+def test_a_member_beyond_the_parts_of_the_data_lists_none(config: LearningConfig) -> None:
+    """There is no room for its place in what a phase leaves behind: one post of it would be everybody's failure."""
+    players = Players(config)
+    (payload, *_), more = players.play("show", 0, range(3)), [bytes([number]) * 32 for number in (8, 9)]
+    occasion = OffChain("show", 0, [*MEMBERS, *more])
+    players.rules.check(occasion, more[0], b"", payload)
+    players.rules.aggregate(occasion, b"", [(more[0], payload)])
+    with pytest.raises(InvalidPayload, match="sender: the data have 3 parts, and none is this member's"):
+        players.rules.check(occasion, more[1], b"", payload)
 
 
 def test_the_chain_and_learning_mean_the_same_readers_and_sizes() -> None:

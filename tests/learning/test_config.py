@@ -86,6 +86,16 @@ def test_hyperparameters_are_sorted_pairs_whatever_they_came_as() -> None:
     assert hash(from_mapping) == hash(from_pairs)
 
 
+def test_newcomers_have_the_parts_behind_the_founders_and_the_founder_without_data_has_none() -> None:
+    config = LearningConfig(clients=4, dataless=2)
+    assert [config.part_of(place) for place in range(5)] == [0, 1, 4, 2, 3]
+    assert config.places_with_data == (0, 1, 3, 4)
+    assert [config.architecture_of(config.part_of(place), 3) for place in range(5)] == [0, 1, 0, 2, 0]
+    closed = LearningConfig(clients=4)
+    assert [closed.part_of(place) for place in range(5)] == [0, 1, 2, 3, 4]
+    assert closed.places_with_data == (0, 1, 2, 3)
+
+
 def test_an_integer_serves_as_a_float() -> None:
     method = build_method("dfpl", {"learning_rate": 1})
     assert isinstance(method, LocalSgdMethod)

@@ -140,7 +140,12 @@ def test_where_members_change_a_silent_one_is_followed(peers: int, stays: bool) 
 
 
 def test_a_dedicated_one_that_dies_is_followed_by_a_client_and_has_its_role_again_by_amendment() -> None:
-    faults = Fault(at_s=0.5, kind="crash", peers=(5,)), Fault(at_s=80.0, kind="restart", peers=(5,))
+    faults = (
+        Fault(at_s=0.5, kind="crash", peers=(5,)),
+        Fault(at_s=80.0, kind="restart", peers=(5,)),
+        Fault(at_s=100.0, kind="kill", peers=(0,)),  # the one that follows comes back into its role
+        Fault(at_s=103.0, kind="restart", peers=(0,)),
+    )
     back = MemberChange(round=5, kind="back", peers=(5,))
     handed = MemberChange(round=8, kind="amend", values={"aggregator": 5})
     scenario = replace(TALLY, peers=5, rounds=12, away_after=2, faults=faults, changes=(back, handed))
@@ -153,6 +158,21 @@ def test_a_dedicated_one_that_dies_is_followed_by_a_client_and_has_its_role_agai
     node = simulation.peers[1].node
     assert node is not None
     assert (node.head.roster.holder, node.head.roster.active) == (simulation.peers[5].public_key, 6)
+
+
+def test_beside_a_dedicated_one_a_newcomer_has_the_next_part_of_the_data() -> None:
+    join = MemberChange(round=1, kind="join", peers=(4,))
+    handed = MemberChange(round=3, kind="amend", values={"aggregator": 4})
+    scenario = replace(TALLY, rounds=7, admission="quorum", changes=(join, handed))
+    simulation, outcome, known = play(scenario)
+    of_each = load_learner(scenario).histogram().sum(axis=1).tolist()
+    assert (len(of_each), simulation.peers[1].node is not None) == (4, True)
+    roster = simulation.peers[1].node.head.roster if simulation.peers[1].node else None
+    assert roster is not None
+    assert (roster.holder, roster.dataless) == (simulation.peers[4].public_key, simulation.peers[3].public_key)
+    assert [row.posts for row in outcome.rows] == [1] * 7
+    founders, everybody = sum(of_each[:3]), sum(of_each)
+    assert known["total"].tolist() == [2 * founders + 2 * everybody + 3 * founders], "it counts from round 3 to 4"
 
 
 @pytest.mark.parametrize("kind", ["crash", "kill"])

@@ -20,7 +20,14 @@ from fedchain.simulator.founding import simulation_keys
 from tests.support.learning.federation import SPLITTING, config
 from tests.support.learning.living import JOINED, LEAVER, LEFT, NEWCOMER, ROUNDS
 
-CHANGES = MemberChange(round=2, kind="join", peers=(NEWCOMER,)), MemberChange(round=4, kind="leave", peers=(LEAVER,))
+FOUNDERS = 4
+"""Founders with data. A dedicated aggregator has the place behind theirs, and newcomers have those behind it."""
+
+
+def changes(newcomer: int) -> tuple[MemberChange, ...]:
+    """A member with this place joins, and another one leaves."""
+    return MemberChange(round=2, kind="join", peers=(newcomer,)), MemberChange(round=4, kind="leave", peers=(LEAVER,))
+
 
 IN_CI = ("fedavg", "dfpl")
 
@@ -32,12 +39,11 @@ IN_CI = ("fedavg", "dfpl")
 def test_a_chain_learns_what_a_plain_loop_over_its_members_does(method: str) -> None:
     task = config(method)
     said: dict[str, Any] = {"model": task.model, "shots": task.shots, "test_shots": task.test_shots}
-    if method in SPLITTING:  # a dedicated aggregator, the last member, admits nobody
-        said["aggregator"] = "fixed"
+    places = {who: who + (method in SPLITTING and who >= FOUNDERS) for who in range(FOUNDERS + 1)}
     run = fedchain.simulate(
         method,
-        changes=CHANGES,
-        peers=4,
+        changes=changes(places[NEWCOMER]),
+        peers=FOUNDERS,
         rounds=ROUNDS,
         admission="quorum",
         test_every=0,
@@ -55,9 +61,9 @@ def test_a_chain_learns_what_a_plain_loop_over_its_members_does(method: str) -> 
     )
     knowledge = b""
     for number in range(ROUNDS + 1):
-        there = members_in(number)
+        there = [places[who] for who in members_in(number)]
         for phase, by, _ in rules.phases if number else rules.setup_phases:
-            senders = there[:1] if by == "aggregator" else there
+            senders = [FOUNDERS] if by == "aggregator" else there
             posts = [
                 (keys[who], learner.contribute(who, phase, number, knowledge, clients_count=len(there)).payload)
                 for who in senders
@@ -89,8 +95,8 @@ def test_encrypted_sums_are_of_the_members_of_their_round() -> None:
     settings = {"encryption": "threshold", "decryption_threshold": 3, "contributors_min": 4, "local_steps": 1}
     run = fedchain.simulate(
         "tests.support.learning.small_keys:SmallKeyDfpl",
-        changes=CHANGES,
-        peers=4,
+        changes=changes(NEWCOMER),
+        peers=FOUNDERS,
         rounds=LEFT,
         admission="quorum",
         partition="iid",

@@ -51,6 +51,7 @@ def test_learning_is_chosen_as_everywhere_else() -> None:
     shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(Scenario)}
     assert {item.name for item in fields(LearningConfig)} - shared == {
         "clients",
+        "dataless",
         "material",
         "more_shapes",
         "shapes",

@@ -26,7 +26,7 @@ from tests.support.chain.explored import write
 from tests.support.chain.light import CHANGING_MEMBERS, changing_chain, light
 from tests.support.web.chromium import CHROMIUM, FLAGS
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 300.0
 
 
 @dataclass(frozen=True)

@@ -152,22 +152,24 @@ def turnout(context: Context, entry: Entry) -> Turnout | None:
     """This peer's account of the open phase's posts, for its precommit of a block; None in version 2.
 
     Whether a post whose parts others read is there, they alone can tell: it is if the block counts it. Otherwise a
-    member that lists parts which nobody has would be waited for in every round, and never charged.
+    member that lists parts which nobody has would be waited for in every round, and never charged. A peer without the
+    posts required waited for nobody, but is not silent: votes that say nothing are liars'.
     """
     head, clock, mempool = context.head, context.clock, context.mempool
-    if not head.records or clock.quorum_ms is None:
+    if not head.records:
         return None
     stopped_ms = context.now.ms if clock.mining_ms is None else clock.mining_ms
-    waited_ms = max(0, stopped_ms - clock.quorum_ms)
+    quorum_ms = stopped_ms if clock.quorum_ms is None else clock.quorum_ms
+    waited_ms = max(0, stopped_ms - quorum_ms)
     in_time_ms = max(stopped_ms, entry.arrived_ms - context.head.rules.omission_slack_ms)
     sure = {post.sender for post in entry.block.transactions if post.round == head.round}
     sure |= mempool.demanded(context.phase)
-    early = sure.intersection(mempool.held_by(context.phase, clock.quorum_ms + waited_ms // 2))
+    early = sure.intersection(mempool.held_by(context.phase, quorum_ms + waited_ms // 2))
     awaited = expected_contributors(head) - early if waited_ms else ()
     opened_ms = clock.since_ms + opens_after_ms(head)
     seats = head.roster.seats
     return Turnout(
-        quorum_ms=max(0, clock.quorum_ms - opened_ms),
+        quorum_ms=0 if clock.quorum_ms is None else max(0, quorum_ms - opened_ms),
         waited_ms=waited_ms,
         punctual=mark_seats(seats[member] for member in sure.intersection(mempool.held_by(context.phase, in_time_ms))),
         awaited=mark_seats(seats[member] for member in awaited),

@@ -217,7 +217,7 @@ def choose(models: "ModelFolder", which: Which) -> "TrainedModel":
         _validate_any(models)
         raise
     _validate_any(models)
-    raise ScenarioError(f"whose model? --member 0 to {models.config.clients - 1}, or --aggregate")
+    raise ScenarioError(f"whose model? --member 0 to {models.config.places_with_data[-1]}, or --aggregate")
 
 
 def _validate_any(models: "ModelFolder") -> None:

@@ -8,7 +8,7 @@ import pytest
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.member import Due, Member, Standing
-from fedchain.chain.membership.patience import grant_ms, mark_due, settle_waits
+from fedchain.chain.membership.patience import grant_ms, mark_due, settle_waits, turnout_of
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.state import expected_contributors, patience_of
 from fedchain.chain.vote import VoteKind, sign_vote
@@ -153,10 +153,25 @@ def test_waiting_is_charged_on_the_chain_and_shortens_the_next_wait() -> None:
     assert set(granted) == set(chain.genesis.members)
 
 
+def test_a_liar_that_says_nothing_silences_nobody() -> None:
+    """It voted early, and stands in a certificate beside no more than the others that a quorum needs."""
+    chain = living(4)
+    chain.extend(posts=chain.posts(members=chain.genesis.members[:3]))
+    seen = Turnout(1_000, 7_000, mark_seats(range(3)), mark_seats([3]))
+    slot = chain.state.height, 0, int(VoteKind.PRECOMMIT)
+    clock_ms, chain_id = chain.genesis.created_ms + 10_000, chain.genesis.chain_id
+    votes = (
+        sign_vote(key, chain_id, slot, chain.tip, clock_ms=clock_ms, turnout=None if number == 2 else seen)
+        for number, key in enumerate(keys(3))
+    )
+    chain.extend(certificate=certify(votes))
+    assert (chain.state.punctuality[3], chain.state.records[3].owed_ms) == (0, 7_000)
+
+
 def test_votes_that_say_nothing_leave_all_as_it_was() -> None:
     chain = living(5)
     chain.extend(posts=chain.posts(members=chain.genesis.members[:LATE]))
-    nothing: dict[int, Turnout | None] = dict.fromkeys(range(2))
+    nothing: dict[int, Turnout | None] = dict.fromkeys(range(3))
     chain.extend(certificate=_seen(chain, Turnout(1_000, 7_000, b"", EVERYBODY), nothing))
     assert chain.state.punctuality == bytes([2] * 5)
     assert {record.owed_ms for record in chain.state.records} == {0}
@@ -196,19 +211,18 @@ def _assert_charged(chain: ChainBuilder, late: PublicKey) -> None:
 
 
 def test_those_that_left_do_not_silence_the_others() -> None:
-    """Seven seats bear two liars, and four members that stayed have not the five votes that outnumber so many."""
-    chain = living(7)
-    for number in range(3):
-        chain.extend(changes=[own(chain, number)])
-    chain.extend_many(2)
-    assert chain.state.roster.active == 4
-    late = chain.genesis.members[LATE]
-    _late_once(chain, late)
-    _assert_charged(chain, late)
+    """Thirteen seats bear four liars, and there are four voters, of whom one may lie."""
+    genesis, seen = living_genesis(13), Turnout(1_000, 7_000, mark_seats(range(4)), b"")
+    certificate = certify(
+        sign_vote(key, genesis.chain_id, (3, 0, VoteKind.PRECOMMIT), bytes(32), turnout=seen) for key in keys(4)
+    )
+    assert turnout_of(genesis, certificate, electors=4, seats=13) == seen
+    assert turnout_of(genesis, certificate, electors=13, seats=13) is None
 
 
 def test_a_committee_says_who_was_late() -> None:
-    chain = living(7, committee_size=4)
+    """Thirteen members bear four liars, and four are drawn."""
+    chain = living(13, committee_size=4)
     late = chain.genesis.members[LATE]
     _late_once(chain, late)
     _assert_charged(chain, late)

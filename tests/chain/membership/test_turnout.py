@@ -103,9 +103,17 @@ def test_a_minority_moves_neither_numbers_nor_marks(faulty: int, data: st.DataOb
     assert agree(said, faulty, 10) == honest
 
 
-def test_so_few_that_liars_could_be_most_of_them_say_nothing() -> None:
-    assert agree([SEEN] * 2, 1, 10) is None
-    assert agree([SEEN] * 3, 1, 10) == SEEN
+@given(st.integers(1, 3), st.data())
+def test_liars_that_leave_it_out_silence_nobody(faulty: int, data: st.DataObject) -> None:
+    """A quorum of 2 f + 1 votes has f liars', of which some say nothing, and the others anything."""
+    honest = Turnout(5, 7, mark_seats([0, 3]), mark_seats([3]))
+    liars = data.draw(st.lists(TURNOUTS, max_size=faulty))
+    assert agree(data.draw(st.permutations([*[honest] * (faulty + 1), *liars])), faulty, 10) == honest
+
+
+def test_so_few_that_all_of_them_could_be_liars_say_nothing() -> None:
+    assert agree([SEEN] * 2, 2, 10) is None
+    assert agree([SEEN] * 3, 2, 10) == SEEN
     assert agree([], 0, 10) is None
 
 

@@ -24,6 +24,7 @@ from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.consensus import AGGREGATOR_CHOICES, Aggregator, Consensus
 from fedchain.node.founding.task import found_federation, learning_from_genesis, rules_of
 from fedchain.node.operating.testnet import name_aggregator
+from fedchain.node.shell.run import places_max
 from fedchain.node.workers.process import Trainer
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
 from tests.support.cli_node import done, refused
@@ -118,6 +119,19 @@ def test_data_are_spread_over_all_members_but_a_dedicated_aggregator() -> None:
         document = found(rule, members)
         with pytest.raises(InvalidGenesis, match=f"clients is 3, but {len(document.participants)} members have data"):
             learning_from_genesis(document)
+
+
+def test_beside_a_dedicated_aggregator_newcomers_have_the_parts_behind_the_founders(tmp_path: Path) -> None:
+    path, grows = tmp_path / "genesis", ("--set", "admission=quorum", "--set", "parts=5")
+    done("genesis", "new", path, *WORDS, "--method", TALLY.method, *grows)
+    document = Genesis.decode(path.read_bytes())
+    config = learning_from_genesis(document)
+    assert (config.clients, config.dataless, config.places_with_data) == (5, 3, (0, 1, 2, 4, 5))
+    assert places_max(document) == 6
+    learner = Learner(config, members=document.members)
+    assert [len(learner.client(place).train_labels) > 0 for place in range(6)] == [True, True, True, False, True, True]
+    with pytest.raises(ConfigurationError, match="client must be between 0 and 5, not 6"):
+        learner.client(6)
 
 
 # one node

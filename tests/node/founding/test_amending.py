@@ -23,10 +23,10 @@ def test_names_lead_to_the_chain_s_values_and_the_method_s() -> None:
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"members": 3}, "members cannot be amended, these can: admission, away_after, .*, learning_rate"),
-        ({"rounds": 1.5}, "rounds is 1.5, a whole number is expected"),
+        ({"members": 3}, "members cannot be amended, these can: admission, aggregator, .*, learning_rate"),
+        ({"rounds": 1.5}, "rounds is 1.5, it must be a whole number of 0 or more"),
         ({"rounds": True}, "rounds is True"),
-        ({"rounds": 2**64}, "a whole number"),
+        ({"rounds": 2**64}, f"rounds is {2**64}, it must be at most {2**64 - 1}"),
         ({"learning_rate": 10**65}, "learning_rate has more than 64 characters"),
     ],
 )

@@ -10,17 +10,20 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, PhaseRule
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, propose_removal
+from fedchain.chain.membership.member import Standing
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.effects import Refuse
 from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.founding.task import learning_to_genesis
 from fedchain.node.membership.account import account_lines
 from fedchain.node.membership.desk import HEIGHTS_VALID, Desk
 from fedchain.node.membership.invitation import Invitation, read_invitation
 from tests.support.chain.builders import keys
-from tests.support.chain.changes import approved, joining, living_genesis
+from tests.support.chain.changes import UNTIL, approved, joining, living_genesis, own
+from tests.support.learning.encrypted_game import task
 from tests.support.node.inviting import NEWCOMER, Host
 from tests.support.node.stage import Stage
 
@@ -65,7 +68,7 @@ class Office(Stage):
 
 
 def office(**fields: Any) -> Office:
-    return Office(living_genesis(5, **fields))
+    return Office(living_genesis(5, **{"learning": LEARNING} | fields))
 
 
 def test_a_request_is_approved_by_name_number_of_approvals_and_who_is_left_are_said() -> None:
@@ -126,6 +129,23 @@ def test_wrong_removals_are_refused_in_words() -> None:
     assert it.node.open_changes() == ()
 
 
+def test_nobody_is_removed_whose_share_of_the_decryption_key_is_needed() -> None:
+    sums = task("FedPh", decryption_threshold=4, contributors_min=5)
+    it = Office(living_genesis(5, learning=learning_to_genesis(sums)))
+    assert "approved, remove" in it.ask("remove", member="3", reason="gone")
+    block = it.block(changes=[own(it.chain, 4, ChangeKind.AWAY)])
+    it.candidate(block)
+    it.final(block)
+    it.accept(2)
+    assert it.node.head.records[4].standing is Standing.AWAY
+    refused = it.refusal("remove", member="2", reason="gone")
+    assert "without it 3 members that count have one, and 4 together open a sum" in refused
+    assert "approved, remove" in it.ask("remove", member="4", reason="gone")
+    proposal = propose_removal(it.genesis.members[1], "gone", sequence=0, until=UNTIL)
+    it.receive(ChangeMessage(proposal.approved(it.chain.key(it.genesis.members[2]), it.genesis.chain_id)))
+    assert "peer 1 has a share" in it.refusal("approve", which="1")
+
+
 def test_a_member_leaves_once() -> None:
     it = office()
     said = it.ask("leave")
@@ -137,7 +157,8 @@ def test_a_member_leaves_once() -> None:
 
 def test_of_four_members_nobody_leaves_at_once() -> None:
     it = Office(living_genesis(4))
-    assert it.ask("leave").startswith("it waits: in this round no more members may go")
+    assert it.ask("leave").startswith("it waits until another member comes: 4 count, and at least so many stay")
+    assert "from round 3 on the member counts no more" in Office(living_genesis(5)).ask("leave")
 
 
 @pytest.mark.parametrize("question", [("approve", {"which": "x"}), ("remove", {"member": "0", "reason": "x"})])
@@ -198,8 +219,14 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
     assert it.ask("approve", which=change.hash.hex()[:8]).startswith("it was approved of here before, amend ")
     with pytest.raises(NodeConfigError, match="members cannot be amended, these can: admission, "):
         ask("members=3")
-    with pytest.raises(NodeConfigError, match="away_after is -1, a whole number is expected"):
+    with pytest.raises(NodeConfigError, match="away_after is -1, it must be a whole number of 0 or more"):
         ask("away_after=-1")
+    with pytest.raises(NodeConfigError, match=r"^'rounds' is not of the form NAME=VALUE"):
+        ask("rounds")
+    for same in (["away_after=3"], ["phase_timeout_ms=60000", "away_after=3"]):
+        with pytest.raises(NodeConfigError, match="nothing would change: away_after is 3"):
+            ask(*same)
+    assert "1 of 4 approve" in ask("away_after=3", "phase_timeout_ms=9001")
     with pytest.raises(NodeConfigError, match="amendment: "):
         ask("phase_timeout_ms=0")
 

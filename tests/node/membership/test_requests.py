@@ -157,7 +157,7 @@ def test_who_cannot_be_reached_or_has_no_part_left_invites_nobody(tmp_path: Path
     with pytest.raises(NodeConfigError, match="nobody can dial"):
         host.requests.invite("clinic")
     host = Host(tmp_path)
-    host.requests._parts = 5
+    host.requests._places_max = 5
     with pytest.raises(NodeConfigError, match="the data have 5 parts, and each has its member"):
         host.requests.invite("clinic")
     assert PARTS > 5

@@ -11,6 +11,7 @@ import pytest
 
 from fedchain.chain.genesis import PATIENCE_DEFAULT, FaultModel
 from fedchain.chain.roster import draw, seed_of_electors
+from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.simulator.attacks import attacked, miners
@@ -94,6 +95,20 @@ def test_a_slow_walk_adds_no_more_than_its_budget() -> None:
     usual_s, share = sum(lengths_s(honest)), PATIENCE_DEFAULT / 100
     assert sum(lengths_s(outcome)) < (1 + share) * usual_s + 3 * timeout_s
     assert sorted(lengths_s(outcome))[rounds // 2] < 10, "in most rounds nobody waits for it for long"
+
+
+@pytest.mark.long
+def test_liars_that_keep_it_out_of_their_votes_add_no_more_either() -> None:
+    """They are as many as may lie, and their votes stand in most certificates."""
+    rounds, timeout_s, liars = 30, 30, (7, 8, 9)
+    said: dict[str, Any] = {"peers": PEERS, "rounds": rounds} | OWN_DIFFICULTY
+    mute = Traitors(behaviour="slow-walk", peers=liars, parameters={"mute": 1})
+    outcome = trivial_simulation(trivial_scenario(adversaries=(mute,), **said)).run()
+    assert (outcome.violations, outcome.totals["convicted"]) == ([], [])
+    _, honest = play("follower", rounds=rounds, **OWN_DIFFICULTY)
+    share = PATIENCE_DEFAULT / 100
+    assert sum(lengths_s(outcome)) < (1 + share) * sum(lengths_s(honest)) + 3 * timeout_s * len(liars)
+    assert sorted(lengths_s(outcome))[rounds // 2] < 10
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Options of commands that found a federation: the fields of its learning task, with their docstrings as help."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, make_dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -15,7 +15,7 @@ from fedchain.learning.config import OWN, LearningConfig
 
 OTHERWISE = frozenset(
     {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "more_shapes", "shapes", "task"}
-    | {"weights_hash"}
+    | {"dataless", "weights_hash"}
 )
 """Fields that have an option of another form, that each member sets for itself, or that follow from other fields."""
 
@@ -74,6 +74,7 @@ def with_learning_options(others: type[Others]) -> Decorator:
         from fedchain.node.config import NodeConfigError
 
         given, hyperparameters = divide(words["setting"] or [], {*SETTABLE, *further})
+        _expect_known(words["method"], hyperparameters, {*SETTABLE, *further})
         learned = {name: value for name, value in given.items() if name in SETTABLE}
         agreed: Any = build(_Agreed, learned, "--set", NodeConfigError)
         task = {
@@ -95,6 +96,17 @@ def with_learning_options(others: type[Others]) -> Decorator:
         return with_parameters(command, wrapped, "chosen", [*asked.values(), *added, listing(rows)])
 
     return decorate
+
+
+def _expect_known(method: str, hyperparameters: Iterable[str], settings: Iterable[str]) -> None:
+    """Raise ConfigurationError for a name that is neither a setting nor a hyper-parameter: either may be meant."""
+    from fedchain.learning.exceptions import unknown_name
+    from fedchain.learning.registry import NOT_OF_ALL, hyperparameter_names, load_method
+
+    if hyperparameters := [*hyperparameters]:
+        known = {*hyperparameter_names(load_method(method)), *settings}
+        if lost := [name for name in hyperparameters if name not in known and name not in NOT_OF_ALL]:
+            raise unknown_name(f"setting or hyper-parameter of {method}", lost[0], known)
 
 
 def optional(name: str, kind: Any, option: Any) -> inspect.Parameter:

@@ -306,6 +306,17 @@ def test_a_precommit_says_who_was_late() -> None:
     assert (said.waited_ms // 1_000, said.punctual) == (21, marks)
 
 
+def test_a_precommit_without_the_posts_required_says_whose_are_here() -> None:
+    """A node that was just started lacks most of them. If it said nothing, it could not be told from a liar."""
+    stage = Stage(living_genesis(7), contributes=False)
+    post, *_ = stage.others_posts()
+    stage.post(post)
+    block = stage.block()
+    effects = [*stage.candidate(block), *stage.vote(block, stage.others)]
+    seats = stage.node.head.roster.seats
+    assert _precommit(effects).turnout == Turnout(0, 0, mark_seats([seats[post.sender]]), b"")
+
+
 def test_version_2_says_nothing_of_turnout() -> None:
     stage = Stage(genesis(4))
     block = stage.block()
