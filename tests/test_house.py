@@ -58,6 +58,7 @@ FOUNDING_OR_SHOWING = (
     "node/founding/",
     "node/operating/",
     "node/custody/dealing.py",
+    "node/membership/desk.py",  # whose share of a decryption key is left: founders alone were dealt any
     "node/shell/run.py",  # what a process begins with, before it has a state
     "node/workers/process.py",
     "simulator/leakage/stored.py",

@@ -69,12 +69,20 @@ def lie_in_file(tensors: Mapping[str, NDArray[Any]]) -> bool:
 def document(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec] = ()) -> Document:
     """Return the document of canonical arrays, which fit to these specs if any are given.
 
-    They are looked at for its size only where no specs say it, or leave a dimension free.
+    For its size those alone are looked at that no spec is of, or one that leaves a dimension free.
     """
     if specs and (size := _layout(tuple(specs)).size_bytes):
         return size, pieces(tensors)
-    kept = list(pieces(tensors))
-    return sum(memoryview(piece).nbytes for piece in kept), kept
+    if not specs:
+        kept = list(pieces(tensors))
+        return sum(memoryview(piece).nbytes for piece in kept), kept
+    return len(write_array(len(specs))) + sum(_entry_size(spec, tensors) for spec in specs), pieces(tensors)
+
+
+def _entry_size(spec: TensorSpec, tensors: Mapping[str, NDArray[Any]]) -> int:
+    shape = tensors[spec.name].shape if -1 in spec.shape else spec.shape
+    size_bytes = math.prod(shape) * WIRE_DTYPES[spec.dtype].itemsize
+    return len(entry_header(spec.name, spec.dtype, shape, size_bytes)) + size_bytes
 
 
 def canonical(tensors: Mapping[str, NDArray[Any]]) -> LazyTensors:
