@@ -1,4 +1,5 @@
 import tracemalloc
+from functools import partial
 from typing import Any, Literal
 
 import msgpack
@@ -12,11 +13,13 @@ from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.payload.codec import (
     canonical,
     decode,
+    document,
     encode,
     pieces,
     settle,
     size_bytes_max,
 )
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
 
 SPECS = (
@@ -249,3 +252,26 @@ def test_a_length_that_lies_about_the_data_is_refused() -> None:
     entries[0][3] += b"\0"
     with pytest.raises(InvalidPayload, match="data of labels: 16 bytes expected, found 17"):
         decode(msgpack.packb(entries), SPECS)
+
+
+def test_only_tensors_of_a_free_size_are_looked_at_for_the_size_of_a_document() -> None:
+    specs = (
+        TensorSpec("fixed", (2, 3)),
+        TensorSpec("free", (-1, 2), free_max=300),
+        TensorSpec("labels", (4,), "int64"),
+    )
+    arrays: dict[str, Any] = {
+        "fixed": np.ones((2, 3), np.float32),
+        "free": np.ones((200, 2), np.float32),
+        "labels": np.arange(4),
+    }
+    asked = list[str]()
+
+    def look(name: str) -> Any:
+        asked.append(name)
+        return arrays[name]
+
+    size, found = document(LazyTensors({name: partial(look, name) for name in arrays}), specs)
+    assert asked == ["free"]
+    written = b"".join(found)
+    assert (size, written) == (len(encode(arrays)), encode(arrays))
