@@ -9,11 +9,13 @@ from fedchain.chain.difficulty import next_bits, work_from_bits
 from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.chain.membership.amendment import Amendments
 from fedchain.chain.membership.in_force import rules_of
-from fedchain.chain.membership.member import Due
+from fedchain.chain.membership.member import Due, Member
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.owed import Owed, owed_by
 from fedchain.chain.membership.patience import mark_due, settle_waits, turnout_of
 from fedchain.chain.membership.succession import role_after, succeed
 from fedchain.chain.membership.turnout import Turnout, is_marked
+from fedchain.chain.roster import counting
 from fedchain.chain.state import (
     DELAYS_MAX,
     EMPTY_KNOWLEDGE,
@@ -21,6 +23,7 @@ from fedchain.chain.state import (
     State,
     block_time_ms,
     complete_state,
+    member_set_of,
     patience_of,
     phase_rule,
     seed_of_round,
@@ -63,12 +66,9 @@ class _Step:
 def _applied(step: _Step) -> State:
     genesis, state, block = step.genesis, step.state, step.block
     header = block.header
-    last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
+    last_phase = _closes_round(genesis, state)
     time_ms, delays_ms, bits = _settle(state, block.certificate)
-    records = succeed(
-        state.rules, state.roster, state.records, state.deciders, block, closes_round=last_phase, now_ms=time_ms
-    )
-    members = tuple(record.key for record in records) if block.changes else state.roster.members
+    members, records = _succeeded(genesis, state, block, time_ms)
     turnout = turnout_of(state.rules, block.certificate, len(state.deciders), len(state.records))
     if turnout is not None and block.certificate is not None:
         mining_ms, active = block.certificate.mining_ms, state.roster.active
@@ -102,6 +102,34 @@ def _applied(step: _Step) -> State:
         deciders=state.roster.electors,
         owed=_count_owed(genesis, state, block),
     )
+
+
+def members_behind(genesis: Genesis, state: State, block: Block) -> MemberSet:
+    """The members that count behind ``block``: the member set of the state after it.
+
+    A miner's draft names them. All that says nothing of who counts is left out: what is waited for, difficulty, who has
+    an aggregator's role, draws, and the bytes of the state. Whoever judges the block applies it whole.
+    """
+    time_ms, _, _ = _settle(state, block.certificate)
+    members, records = _succeeded(genesis, state, block, time_ms)
+    culprits = {crime.culprit for crime in (*state.convicted, *block.evidence)}
+    amendments = _amended(state, block, None, closes_round=_closes_round(genesis, state))
+    return member_set_of(members, counting(members, culprits, records), amendments)
+
+
+def _closes_round(genesis: Genesis, state: State) -> bool:
+    return state.phase + 1 == len(genesis.phases_of(state.round))
+
+
+def _succeeded(
+    genesis: Genesis, state: State, block: Block, time_ms: int
+) -> tuple[tuple[PublicKey, ...], tuple[Member, ...]]:
+    """Keys and records of the members behind a block, but for what is waited for."""
+    closes_round, deciders = _closes_round(genesis, state), state.deciders
+    records = succeed(
+        state.rules, state.roster, state.records, deciders, block, closes_round=closes_round, now_ms=time_ms
+    )
+    return tuple(record.key for record in records) if block.changes else state.roster.members, records
 
 
 def _amended(state: State, block: Block, role: int | None, *, closes_round: bool) -> Amendments:

@@ -129,11 +129,9 @@ def draw_roster(
         records: the members' records; empty where members are the same for ever.
         named: seat with the role of a fixed or dedicated aggregator; None if the genesis document's has it.
     """
-    successors = {item.former.key: item.key for item in records if item.former is not None}
-    absent = frozenset(record.key for record in records if record.standing is not Standing.ACTIVE)
-    culprits = frozenset(successors.get(key, key) for key in culprits) if successors else frozenset(culprits)
+    successors, culprits, absent = _standings(culprits, records)
     without = culprits | absent
-    active = tuple(member for member in members if member not in without) if without else members
+    active = _others(members, without)
     contributors_seed, electors_seed = seeds
     seats = _seats(members)
     places = seats if records else None
@@ -158,6 +156,28 @@ def draw_roster(
         excused=frozenset(item.former.key for item in records if item.former and not item.former.is_liable),
         seats=seats if not successors else {**seats, **{old: seats[new] for old, new in successors.items()}},
     )
+
+
+def counting(
+    members: tuple[PublicKey, ...], culprits: Set[PublicKey], records: tuple[Member, ...]
+) -> tuple[PublicKey, ...]:
+    """The members that may vote, post and mine, by seat; see :func:`draw_roster`."""
+    _, culprits, absent = _standings(culprits, records)
+    return _others(members, culprits | absent)
+
+
+def _standings(
+    culprits: Set[PublicKey], records: tuple[Member, ...]
+) -> tuple[dict[PublicKey, PublicKey], frozenset[PublicKey], frozenset[PublicKey]]:
+    """Former keys with the key that each member has now, convicted members by the latter, members that do not count."""
+    successors = {item.former.key: item.key for item in records if item.former is not None}
+    absent = frozenset(record.key for record in records if record.standing is not Standing.ACTIVE)
+    culprits = frozenset(successors.get(key, key) for key in culprits) if successors else frozenset(culprits)
+    return successors, culprits, absent
+
+
+def _others(members: tuple[PublicKey, ...], without: frozenset[PublicKey]) -> tuple[PublicKey, ...]:
+    return tuple(member for member in members if member not in without) if without else members
 
 
 def seed_of_electors(genesis: Genesis, height: int, parent_hash: Hash) -> bytes:

@@ -4,6 +4,7 @@ It is bounded, and the next header commits to it by hash. A peer that holds a fi
 before it can therefore go on without any older block.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
@@ -102,11 +103,12 @@ class State:
     """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
     _encoded: bytes = field(init=False, compare=False, repr=False)
     _shares: int = field(init=False, compare=False, repr=False)
+    _patience_ms: dict[PublicKey, int] | None = field(init=False, default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_encoded", self._written())
         object.__setattr__(self, "root", sha256(self._encoded))
-        weights = (record.weight for record in self.records if self.roster.is_active(record.key))
+        weights = [self.records[self.roster.seats[member]].weight for member in self.roster.counting if self.records]
         object.__setattr__(self, "_shares", shares_of(weights))
 
     def owed_to(self, post: PostKey) -> Owed | None:
@@ -132,8 +134,7 @@ class State:
     @property
     def member_set(self) -> MemberSet:
         """The members that may vote on the next block, before electors are drawn from them."""
-        amended = dict(self.amendments.in_force).get("committee_size")
-        return _member_set(self.roster.members, self.roster.counting, amended if isinstance(amended, int) else None)
+        return member_set_of(self.roster.members, self.roster.counting, self.amendments)
 
     def bits_of(self, miner: PublicKey) -> int:
         """Difficulty of an active member's next block, in compact form; without records it is the common one."""
@@ -313,6 +314,12 @@ def genesis_state(genesis: Genesis) -> State:
     )
 
 
+def member_set_of(members: tuple[PublicKey, ...], counting: tuple[PublicKey, ...], amendments: Amendments) -> MemberSet:
+    """The set of those of the members that count, where some amendments have begun."""
+    amended = dict(amendments.in_force).get("committee_size")
+    return _member_set(members, counting, amended if isinstance(amended, int) else None)
+
+
 @lru_cache(maxsize=8)
 def _member_set(members: tuple[PublicKey, ...], counting: tuple[PublicKey, ...], size: int | None) -> MemberSet:
     """Cached: few blocks change who counts, and the set is hashed for each block that is made or judged."""
@@ -390,12 +397,14 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
     return frozenset(punctual) or roster.contributors
 
 
-def patience_of(state: State) -> dict[PublicKey, int]:
+def patience_of(state: State) -> Mapping[PublicKey, int]:
     """How long to wait for each contributor, in milliseconds from when the posts required are in; only where it is any.
 
-    An aggregator's phase waits for its one post in any case.
+    An aggregator's phase waits for its one post in any case. It is computed once for a state: a peer asks at each post.
     """
-    roster, granted = state.roster, {}
+    if state._patience_ms is not None:
+        return state._patience_ms
+    roster, granted = state.roster, dict[PublicKey, int]()
     by_aggregator = phase_rule(state.rules, state).by is Contributor.AGGREGATOR
     for member in roster.contributors:
         seat = roster.seats[member]
@@ -403,6 +412,7 @@ def patience_of(state: State) -> dict[PublicKey, int]:
         patience_ms = grant_ms(state.rules, state.records[seat], is_punctual=is_punctual)
         if by_aggregator or patience_ms:
             granted[member] = patience_ms
+    object.__setattr__(state, "_patience_ms", granted)
     return granted
 
 

@@ -6,7 +6,7 @@ Node, audit and the simulator's checker call it; nothing else turns a state into
 from dataclasses import replace
 from functools import lru_cache
 
-from fedchain.chain.applying import apply_block
+from fedchain.chain.applying import apply_block, members_behind
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import UnknownParent
@@ -90,7 +90,7 @@ class _Draft:
 
 @lru_cache(maxsize=DRAFTS_MAX)
 def _root_behind(draft: _Draft) -> Hash:
-    return apply_block(draft.genesis, draft.state, draft.block).member_set.root
+    return members_behind(draft.genesis, draft.state, draft.block).root
 
 
 def judge_final(

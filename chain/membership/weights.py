@@ -5,6 +5,7 @@ hash rates: one that is twice as fast comes to rest where a block takes it twice
 alone, of about log2(rate) blocks. Nobody measures rates, and nobody can feign one.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from fedchain.crypto.keys import PublicKey
 
 def shares_of(weights: Iterable[int]) -> int:
     """The shares of mining of all members that may mine, given their weights: two to the power of each, added up."""
-    return sum(1 << weight - WEIGHT_MIN for weight in weights)
+    return sum(count << weight - WEIGHT_MIN for weight, count in Counter(weights).items())
 
 
 def weigh(bits: int, weight: int, shares: int, members: int) -> int:

@@ -94,8 +94,12 @@ class Sets:
             if (said := _said(state.rules, name)) != value
         ]
 
-    def _in_role(self, *, but: _Place | None = None) -> _Place | None:
-        """The named place, or the first behind it in a circle that may have the role; the named one if none may."""
+    def _in_role(self) -> _Place | None:
+        """The place that has the role; the named one if none may have it."""
+        return self._heir() or self._named
+
+    def _heir(self, *, but: _Place | None = None) -> _Place | None:
+        """The named place, or the first behind it in a circle that may have the role; None if none may."""
         if self._named is None:
             return None
         counting = [place for place in self._places if place.counts and not place.is_convicted and place is not but]
@@ -103,7 +107,7 @@ class Sets:
             counting = [place for place in counting if place is self._dataless]  # the last client goes on as one
         at = self._places.index(self._named)
         behind = (place for place in counting if self._places.index(place) >= at)
-        return next(behind, counting[0] if counting else self._named)
+        return next(behind, counting[0] if counting else None)
 
     def _hear(self, before: State, block: Block, certificate: Certificate | None) -> None:
         heard = {post.sender for post in block.transactions}
@@ -111,7 +115,7 @@ class Sets:
         phases = self.genesis.phases_of(before.round)
         own = [phase.by is Contributor.AGGREGATOR for phase in phases]
         self._aggregator = self._in_role()
-        can_follow = self._in_role(but=self._aggregator) not in (self._aggregator, None)
+        can_follow = self._heir(but=self._aggregator) is not None
         for place in self._places:
             if place is self._aggregator and any(own) and can_follow:
                 if own[before.phase]:  # all others wait for what it posts there
@@ -182,7 +186,7 @@ class Sets:
         place, self._named = self._aggregator, self._aggregator
         if place is None:
             return
-        self._named = self._in_role(but=place if self._has_failed or place.due is not None else None)
+        self._named = self._heir(but=place if self._has_failed or place.due is not None else None) or place
 
 
 def _said(rules: Genesis, name: str) -> Any:

@@ -145,7 +145,7 @@ def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
     if clock.quorum_ms is None:
         return clock.since_ms + opens_after_ms(head) + head.rules.phase_timeout_ms
     granted = patience_of(head)
-    return clock.quorum_ms + max((patience for member, patience in granted.items() if member not in counted), default=0)
+    return clock.quorum_ms + max(map(granted.__getitem__, granted.keys() - counted), default=0)
 
 
 def turnout(context: Context, entry: Entry) -> Turnout | None:
