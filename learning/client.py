@@ -14,9 +14,10 @@ import torch
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.privacy.ledger import PrivacyLedger, no_ledger
-from fedchain.learning.state import read_record
+from fedchain.learning.state import read_record, record_size
 from fedchain.learning.sums.secrets import Secrets, no_secrets
 from fedchain.learning.task.augmentation import Augmentation
+from fedchain.learning.task.lazy_inputs import LazyInputs
 
 Forward = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """The model as the loss sees it: images (B, channels, height, width) -> embedding (B, D), logits (B, C)."""
@@ -90,6 +91,15 @@ class Client:
     def ledger(self) -> PrivacyLedger:
         """The record of noised values that this member has released. It is in no checkpoint: it never goes back."""
         return self.open_ledger()
+
+    @property
+    def size(self) -> int:
+        """Bytes of its examples that are in memory, of its model, and of the methods' states."""
+        examples = (self.train_images, self.train_labels, self.test_images, self.test_labels)
+        kept = [value for value in examples if not isinstance(value, LazyInputs)]
+        saved = [value for record in self.saved.values() for value in record.values()]
+        model = (*self.model.parameters(), *self.model.buffers())
+        return sum(value.nbytes for value in (*kept, *saved, *model)) + sum(map(record_size, self.states.values()))
 
     def state(self, kind: type[Record]) -> Record:
         """Return a method's state of this client between rounds: a dataclass of the method's, at first as it is made.

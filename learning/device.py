@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -80,9 +80,14 @@ def use_threads() -> None:
     torch.set_num_threads(THREADS)
 
 
-def kept_generator() -> AbstractContextManager[None]:
+@contextmanager
+def kept_generator() -> Iterator[None]:
     """Leave torch's generator as it was."""
-    return torch.random.fork_rng(devices=[])
+    before = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
 
 
 @contextmanager

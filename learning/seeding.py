@@ -23,12 +23,11 @@ def derive(root: int, *labels: str | int) -> int:
 
     Labels are hashed with their type and length, so ("a", "bc") differs from ("ab", "c") and 1 from "1".
     """
-    digest = hashlib.sha256(b"fedchain/seed")
+    hashed = b"fedchain/seed"
     for label in (root, *labels):
-        kind = b"i" if isinstance(label, int) else b"s"
         encoded = str(label).encode()
-        digest.update(kind + len(encoded).to_bytes(4, "big") + encoded)
-    return int.from_bytes(digest.digest()[:8], "big") >> (64 - SEED_BITS)
+        hashed += (b"i" if isinstance(label, int) else b"s") + len(encoded).to_bytes(4, "big") + encoded
+    return int.from_bytes(hashlib.sha256(hashed).digest()[:8], "big") >> (64 - SEED_BITS)
 
 
 def initial_seed(root: int, client: int, *, shared_init: bool) -> int:

@@ -36,6 +36,16 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
     return written
 
 
+def record_size(record: Any) -> int:
+    """Return the bytes of a record's tensors."""
+    size = 0
+    for item in fields(record):
+        value = getattr(record, item.name)
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+        size += sum(part.nbytes for part in parts if isinstance(part, torch.Tensor))
+    return size
+
+
 def read_record(kind: type[Record], written: Mapping[str, torch.Tensor]) -> Record:
     """Return the record that `write_record` wrote."""
     values: dict[str, Any] = {}

@@ -25,13 +25,13 @@ def open_backend(training: Training, plan: LearnerPlan, scenario: Scenario, sour
     executor, stop = training.executor, training.stop
     if callable(executor):
         return executor(plan)
-    from fedchain.learning.executors.processes import CLIENTS_MAX, ProcessExecutor
+    from fedchain.learning.executors.processes import CLIENTS_SIZE_MAX, ProcessExecutor
 
-    clients_max, members = CLIENTS_MAX if scenario.idle_sleep else None, len(plan.members)
+    size_max, members = CLIENTS_SIZE_MAX if scenario.idle_sleep else None, len(plan.members)
     together = (scenario.contributors_per_round or plan.config.clients) if scenario.vectorize_clients else 0
     if executor == PROCESSES:
         count = min(scenario.workers, members)
-        return ProcessExecutor(plan, count, clients_max, together=together, source=source, stop=stop)
+        return ProcessExecutor(plan, count, size_max, together=together, source=source, stop=stop)
     if plan.config.dataset == OWN and not plan.config.task:
         raise ConfigurationError("task is a function that no name leads to, and Ray's workers find it by its name")
     from fedchain.learning.executors.on_ray import RayWorkers
@@ -39,6 +39,6 @@ def open_backend(training: Training, plan: LearnerPlan, scenario: Scenario, sour
     from fedchain.learning.executors.remote_training import RemoteTraining, own_modules
 
     device = find_device(scenario.device).type  # auto is what it is here, lest workers round in different ways
-    train = partial(RemoteTraining, replace(plan, device=device).encode(), clients_max, own_modules(plan))
+    train = partial(RemoteTraining, replace(plan, device=device).encode(), size_max, own_modules(plan))
     workers = RayWorkers(train, members, executor.partition(":")[2], cards=device != DEVICE)
     return RemoteExecutor(plan, workers, together=together, source=source, stop=stop)

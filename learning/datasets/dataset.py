@@ -56,9 +56,9 @@ class Dataset:
             mean, std = _pixel_statistics(self)
             values = torch.from_numpy(pixels.astype(np.float32)).reshape(len(pixels), *self.info.shape)
             return (values - mean) / (std + _PIXEL_DEVIATION_FLOOR)
-        scaled = torch.from_numpy(pixels.astype(np.float32)) / self.info.pixel_max
+        scaled = torch.from_numpy(pixels.astype(np.float32)).div_(self.info.pixel_max)
         scaled = scaled.reshape(len(pixels), *self.info.shape)
-        return (scaled - self._per_channel(self.info.mean)) / self._per_channel(self.info.std)
+        return scaled.sub_(self._per_channel(self.info.mean)).div_(self._per_channel(self.info.std))
 
     @property
     def black(self) -> torch.Tensor:
@@ -66,7 +66,12 @@ class Dataset:
         return -self._per_channel(self.info.mean) / self._per_channel(self.info.std)
 
     def _per_channel(self, values: tuple[float, ...]) -> torch.Tensor:
-        return torch.tensor(values).reshape(-1, *(1 for _ in self.info.shape[1:]))
+        return _per_channel(values, len(self.info.shape))
+
+
+@functools.lru_cache(maxsize=8)
+def _per_channel(values: tuple[float, ...], dimensions: int) -> torch.Tensor:
+    return torch.tensor(values).reshape(-1, *(1,) * (dimensions - 1))
 
 
 @functools.cache

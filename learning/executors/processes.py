@@ -35,8 +35,9 @@ from fedchain.learning.worker.building import build_learner
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.plan import LearnerPlan, Named
 
-CLIENTS_MAX = 16
-"""Clients that a process holds where most peers are asleep; the others wait in files."""
+CLIENTS_SIZE_MAX = 128 * 2**20
+"""Bytes of the clients that a process holds where most peers are asleep; the others wait in files. Small clients are
+built once, and not for each round that draws them."""
 
 _FORKING = threading.Lock()
 """Held while a process is forked: that of another executor in another thread would inherit the ends of its pipes."""
@@ -50,7 +51,7 @@ class ProcessExecutor(CallingExecutor):
     Args:
         plan: of the learners. Parts are kept in this executor's folder where the plan does not say in which.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
-        clients_max: how many clients each process holds; None: all that it serves.
+        clients_size_max: bytes of the clients that each process holds; None: all that it serves.
         together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
             as the learner can: the same results to rounding. 0: each at once, and alone.
         source: where examples come from, if a learner of the plan has loaded them in this process; None: they are
@@ -62,7 +63,7 @@ class ProcessExecutor(CallingExecutor):
         self,
         plan: LearnerPlan,
         workers: int,
-        clients_max: int | None = None,
+        clients_size_max: int | None = None,
         *,
         together: int = 0,
         source: DataSource | None = None,
@@ -77,8 +78,8 @@ class ProcessExecutor(CallingExecutor):
         super().__init__(learner, workers, Outgoing(self.folder), together=together, stop=stop)
         if source is None:
             learner.histogram()
-        if clients_max is not None:
-            learner.limit_clients(clients_max, self.folder)
+        if clients_size_max is not None:
+            learner.limit_clients(clients_size_max, self.folder)
         self.forecasts = Counts()
         """Forecasts by their outcome."""
         self._ahead: dict[int, tuple[str, Any]] = {}  # phase and knowledge of forecasts that have not ended

@@ -62,14 +62,16 @@ class RemoteTraining:
 
     Args:
         plan: the plan as bytes.
-        clients_max: how many clients are held in memory; None: all that are asked.
+        clients_size_max: bytes of the clients that are held in memory; None: all that are asked.
         own: files of the user's own modules that the plan names, by name; they lie in the same place there.
     """
 
-    def __init__(self, plan: bytes, clients_max: int | None, own: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, plan: bytes, clients_size_max: int | None, own: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         use_threads()
         return_large_blocks(TRAINING_MAPPED_SIZE)
-        self._plan, self._clients_max, self._own = plan, clients_max, own
+        self._plan, self._clients_size_max, self._own = plan, clients_size_max, own
         self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
         self._folder, self._incoming = Path(self._temporary.name), Incoming()
         self._opened: Learner | None = None
@@ -101,8 +103,8 @@ class RemoteTraining:
                 sys.modules[name] = import_file(f"module {name}", Path(file))
         parts = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self._folder / PARTS),))
         learner = build_learner(replace(LearnerPlan.decode(self._plan), parts=parts))
-        if self._clients_max is not None:
-            learner.limit_clients(self._clients_max, self._folder)
+        if self._clients_size_max is not None:
+            learner.limit_clients(self._clients_size_max, self._folder)
         return learner
 
     def _local(self, call: Call) -> Call:

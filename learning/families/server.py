@@ -52,6 +52,7 @@ class Server:
     ) -> None:
         self._model, self._schedule, self._generator, self._where = model, schedule, generator, where
         self._parameters = trained_parameters(model)
+        self._moved = [value.detach() for value in self._parameters]  # the same numbers
         self._velocities = [torch.zeros_like(value) for value in self._parameters]
         self._steps = 0
 
@@ -71,7 +72,7 @@ class Server:
             if not math.isfinite(float(value.detach())):
                 raise TrainingDiverged(*self._where, self._steps, float(value.detach()))
             gradients = torch.autograd.grad(value, self._parameters)
-            take_sgd_step(self._parameters, self._velocities, self._schedule, gradients)
+            take_sgd_step(self._moved, self._velocities, self._schedule, gradients)
             said[batch] = logits.detach()
             self._steps += 1
         return said

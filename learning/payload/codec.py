@@ -26,7 +26,7 @@ from fedchain.learning.payload.document import (
 )
 from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.numbers import clip_elements, replace_tiny, validate_elements
-from fedchain.learning.payload.spec import ENTRY_OVERHEAD_BYTES_MAX, WIRE_DTYPES, TensorSpec
+from fedchain.learning.payload.spec import ENTRY_OVERHEAD_BYTES_MAX, WIRE_DTYPES, TensorSpec, name_of_dtype
 
 Document = tuple[int, Iterable[Buffer]]
 """An encoding: its bytes, and their pieces."""
@@ -132,7 +132,7 @@ def _settled(tensors: Mapping[str, NDArray[Any]], spec: TensorSpec) -> NDArray[A
     fits = len(tensor.shape) == len(spec.shape) and all(
         wanted in (-1, size) for size, wanted in zip(tensor.shape, spec.shape, strict=True)
     )
-    if tensor.dtype.name != spec.dtype or not fits:
+    if name_of_dtype(tensor.dtype) != spec.dtype or not fits:
         found = f"{tensor.dtype.name} {tensor.shape}"
         raise OwnCodeFailed(f"{spec.name} of the aggregate is {found}, but {spec.dtype} {spec.shape} is stated")
     try:
@@ -147,7 +147,7 @@ def validate_arrays(what: str, tensors: object) -> None:
     if not isinstance(tensors, Mapping):
         raise OwnCodeFailed(f"{what} must be arrays by name, not {type(tensors).__name__}")
     for name, tensor in tensors.items():
-        found = tensor.dtype.name if isinstance(tensor, np.ndarray) else type(tensor).__name__
+        found = name_of_dtype(tensor.dtype) if isinstance(tensor, np.ndarray) else type(tensor).__name__
         if found not in WIRE_DTYPES:
             raise OwnCodeFailed(f"{name} of {what} must be an array of {', '.join(WIRE_DTYPES)}, not {found}")
 
@@ -224,6 +224,7 @@ def _view(spec: TensorSpec, entry: Entry) -> NDArray[Any]:
 
 
 def _pieces(name: str, tensor: NDArray[Any]) -> Iterator[Buffer]:
-    flat = np.ascontiguousarray(tensor, dtype=WIRE_DTYPES[tensor.dtype.name]).reshape(-1)
-    yield entry_header(name, tensor.dtype.name, tensor.shape, flat.nbytes)
+    dtype = name_of_dtype(tensor.dtype)
+    flat = np.ascontiguousarray(tensor, dtype=WIRE_DTYPES[dtype]).reshape(-1)
+    yield entry_header(name, dtype, tensor.shape, flat.nbytes)
     yield flat.view(np.uint8).data

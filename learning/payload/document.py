@@ -6,6 +6,7 @@ shortest is read, so each document has one spelling. `data` is never copied here
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fedchain.learning.exceptions import InvalidPayload
 
@@ -13,6 +14,9 @@ Buffer = bytes | memoryview
 """Bytes that are read: a whole payload, or a part of knowledge."""
 
 NAME_BYTES_MAX = 200
+HEADERS_MAX = 1024
+"""Headers of tensors that are remembered: a model has the same ones in all posts."""
+
 DIMENSIONS_MAX = 32
 
 _SHORT = {"array": range(0x90, 0xA0), "text": range(0xA0, 0xC0), "integer": range(0x80), "bytes": range(0)}
@@ -51,6 +55,7 @@ class Entry:
     """Its bytes in the document."""
 
 
+@lru_cache(maxsize=HEADERS_MAX)
 def entry_header(name: str, dtype: str, shape: tuple[int, ...], size_bytes: int) -> bytes:
     """Return the bytes before an entry's data."""
     sizes = b"".join(write_integer(size) for size in shape)

@@ -6,13 +6,14 @@ neither is ever posted. The tests read bits: without its sign, a float grows wit
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.exceptions import InvalidPayload, UnsoundNumbers
-from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.payload.spec import TensorSpec, name_of_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def validate_elements(spec: TensorSpec, tensor: NDArray[Any]) -> None:
 
 def replace_tiny(tensor: NDArray[Any]) -> NDArray[Any]:
     """Return floats with +0 for -0 and for every subnormal number; the tensor itself, if it has none."""
-    form = _FORMS[tensor.dtype.name]
+    form = _FORMS[name_of_dtype(tensor.dtype)]
     if not any(_has_tiny(bits, form) for bits in _chunks(tensor, form)):
         return tensor
     kept = np.empty(tensor.size, dtype=form.bits)
@@ -80,10 +81,9 @@ def _validate_floats(spec: TensorSpec, tensor: NDArray[Any]) -> None:
 
     Below the smallest normal number the difference wraps round and is large.
     """
-    form, kind = _FORMS[tensor.dtype.name], tensor.dtype.type
-    unsigned = form.bits.type
-    span = unsigned(int(_towards_zero(spec.magnitude_max, kind).view(unsigned)) - form.smallest_normal)
-    mask, least = unsigned(form.without_sign), unsigned(form.smallest_normal)
+    name = name_of_dtype(tensor.dtype)
+    form, span = _FORMS[name], _span(name, spec.magnitude_max)
+    mask, least = form.bits.type(form.without_sign), form.bits.type(form.smallest_normal)
     above = np.empty(min(_CHUNK, tensor.size), dtype=form.bits)
     for bits in _chunks(tensor, form):
         found = above[: len(bits)]
@@ -93,7 +93,15 @@ def _validate_floats(spec: TensorSpec, tensor: NDArray[Any]) -> None:
             continue
         is_sound = (found <= span) | (bits == 0)
         if not is_sound.all():
-            _refuse(spec, bits[~is_sound].view(kind)[0])
+            _refuse(spec, bits[~is_sound].view(tensor.dtype.type)[0])
+
+
+@lru_cache(maxsize=64)
+def _span(name: str, magnitude_max: float) -> Any:
+    """How far the bits of a magnitude may lie above the smallest normal's, as an unsigned integer of their size."""
+    form, kind = _FORMS[name], np.dtype(name).type
+    largest = _towards_zero(magnitude_max, kind).view(form.bits.type)
+    return form.bits.type(int(largest) - form.smallest_normal)
 
 
 def _refuse(spec: TensorSpec, found: Any) -> None:

@@ -21,7 +21,14 @@ WIRE_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
 )
 """Name of each type -> how its elements stand in a document."""
 
+_NAMES = {np.dtype(name): name for name in WIRE_DTYPES}
+
 ENTRY_OVERHEAD_BYTES_MAX = 96
+
+
+def name_of_dtype(dtype: np.dtype[Any]) -> str:
+    """Return numpy's name of a type, which numpy puts together anew each time that it is asked."""
+    return _NAMES.get(dtype) or dtype.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.dataset import Dataset, keep_classes
 from fedchain.learning.datasets.load import load_dataset
-from fedchain.learning.models.base import Model
+from fedchain.learning.models.base import Model, twin_of
 from fedchain.learning.models.model_info import validate_same
 from fedchain.learning.models.registry import build_model, describe
 from fedchain.learning.models.weights import load_weights, validate_file
 from fedchain.learning.partition.split import Partition, split
 from fedchain.learning.task.augmentation import Augmentation, CropFlip
 from fedchain.learning.task.feature_shift import shift_features, shift_in_turn
+
+COPIED_SIZE_MAX = 2**20
+"""Bytes of a model that is kept to be copied; a larger one is built for each client."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +95,7 @@ class PartitionedDataSource:
     def __init__(self, config: LearningConfig) -> None:
         self._config = config
         self._loaded: tuple[Dataset, Partition] | None = None
+        self._begun: dict[str, tuple[int, Model]] = {}  # by name: the last seed, and the small model that follows
 
     def share(self, client: int, seed: int) -> Share:
         """See `DataSource`.
@@ -126,13 +130,21 @@ class PartitionedDataSource:
         return dataset.normalise(seen, self._config.scaling), torch.from_numpy(dataset.test_labels)
 
     def _build(self, client: int, seed: int) -> Model:
-        """Build the client's model; raises `ConfigurationError` if it is not the federation's."""
+        """Build the client's model; raises `ConfigurationError` if it is not the federation's.
+
+        Many clients begin with one model, which the name and the seed decide; so another client's is copied.
+        """
         config, name = self._config, self._config.model_of(client)
+        known, model = self._begun.get(name, (None, None))
+        if model is not None and known == seed:
+            return twin_of(model)
         model = build_model(name, seed, **config.dataset_info.model_shape)
         if config.shapes is not None:
             stated = dict(zip(config.model_names, (config.shapes, *config.more_shapes), strict=False))
             if name in stated:  # older documents state the first of several alone
                 validate_same(describe(model), stated[name])
+        if sum(value.nbytes for value in model.state_dict().values()) <= COPIED_SIZE_MAX:
+            self._begun[name] = seed, twin_of(model)
         return model
 
     def _as_seen(self, pixels: NDArray[Any], client: int, part: str) -> torch.Tensor:

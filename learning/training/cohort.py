@@ -102,7 +102,8 @@ class _Cohort:
         """See `train_cohort`."""
         trainings, schedule, models = self._trainings, self._trainings[0].schedule, self._models
         batches = [draw_batches(len(a.client.train_labels), schedule.batch_size, a.client.generator) for a in trainings]
-        velocities = [torch.zeros_like(value) for value in models.trained]
+        moved = [value.detach() for value in models.trained]
+        velocities = [torch.zeros_like(value) for value in moved]
         losses = torch.empty(len(trainings), trainings[0].steps, device=self._device)
         inputs: list[_Input | None] = [None] * len(trainings)
         for number in range(trainings[0].steps):
@@ -122,7 +123,7 @@ class _Cohort:
                     with self._told(place), self._as_alone(place):
                         for embedding in found.embeddings[place]:
                             training.seen(embedding.cpu())
-            take_sgd_step(models.trained, velocities, schedule, found.gradients)
+            take_sgd_step(moved, velocities, schedule, found.gradients)
             losses[:, number] = found.losses
         for place in range(len(trainings)):
             models.write_back(place)

@@ -6,9 +6,11 @@ than the batch (another model's output for the same images), and `run_steps` rep
 says all that `train` needs, so that many clients can be trained as one batch of models (`cohort.py`).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
+from fedchain.learning.training.gradients import gradients_of
 from fedchain.learning.training.optimizers import OptimizerState, open_optimizer, take_adam_step
 from fedchain.learning.training.schedule import Schedule, batches_per_pass, count_steps
 
@@ -84,7 +87,7 @@ def train(training: Training) -> None:
         _train_alone(training)
         return
     client.steps += training.steps
-    _validate_losses(losses, client.index, training.round_number)
+    _validate_losses(losses.tolist(), client.index, training.round_number)
 
 
 def _train_alone(training: Training) -> None:
@@ -97,7 +100,7 @@ def _train_alone(training: Training) -> None:
 
     def step(images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         value = training.loss(forward, images, labels, given)
-        gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+        gradients = gradients_of(value, parameters)
         if correct is not None:
             with torch.no_grad():
                 gradients = unflatten(correct(flatten(gradients), flatten(parameters)), parameters)
@@ -131,11 +134,10 @@ def run_steps(
     if batches is None:
         batches = draw_batches(len(client.train_labels), schedule.batch_size, client.generator)
     client.model.train()
-    losses = torch.empty(steps)
-    for number in range(steps):
-        batch = next(batches)  # (B,)
+    losses = []
+    for batch in islice(batches, steps):  # (B,)
         images, labels = take_batch(client, batch)
-        losses[number] = step(images, labels, None if given is None else given(batch)).detach()
+        losses.append(step(images, labels, None if given is None else given(batch)).item())
     client.steps += steps
     _validate_losses(losses, client.index, round_number)
 
@@ -174,8 +176,7 @@ def draw_batches(examples: int, batch_size: int, generator: torch.Generator) -> 
             yield order[start : start + size]
 
 
-def _validate_losses(losses: torch.Tensor, client: int, round_number: int) -> None:
-    broken = (~torch.isfinite(losses)).nonzero()
-    if len(broken):
-        step = int(broken[0])
-        raise TrainingDiverged(client, round_number, step, float(losses[step]))
+def _validate_losses(losses: Sequence[float], client: int, round_number: int) -> None:
+    for step, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            raise TrainingDiverged(client, round_number, step, loss)

@@ -34,6 +34,7 @@ class OptimizerState:
 
 def open_optimizer(client: Client, parameters: Sequence[torch.Tensor], schedule: Schedule) -> Optimizer:
     """Return the schedule's optimizer of a client's parameters. All but plain SGD go on where the last round ended."""
+    parameters = [value.detach() for value in parameters]  # the same numbers, which autograd lets everybody change
     if schedule.optimizer == "sgd":
         velocities = [torch.zeros_like(value) for value in parameters]
         return partial(take_sgd_step, parameters, velocities, schedule)
@@ -45,14 +46,13 @@ def open_optimizer(client: Client, parameters: Sequence[torch.Tensor], schedule:
     return partial(take_adam_step, parameters, state, schedule)
 
 
-@torch.no_grad()
 def take_sgd_step(
     parameters: Sequence[torch.Tensor],
     velocities: Sequence[torch.Tensor],
     schedule: Schedule,
     gradients: Sequence[torch.Tensor],
 ) -> None:
-    """Take torch.optim.SGD's step."""
+    """Take torch.optim.SGD's step. The parameters are detached."""
     for value, gradient, velocity in zip(parameters, gradients, velocities, strict=True):
         if schedule.weight_decay > 0:
             gradient = gradient.add(value, alpha=schedule.weight_decay)

@@ -26,13 +26,17 @@ def copy_state(client: Client) -> ClientState:
 
     Frozen tensors, which are everybody's, are not in it.
     """
-    return {name: value.clone() for name, value in _state(client).items()}
+    return _copied(_state(client))
+
+
+def _copied(state: ClientState) -> ClientState:
+    return {name: value.clone() for name, value in state.items()}
 
 
 def _state(client: Client) -> ClientState:
     """The tensors themselves, under those names."""
-    stored, own = client.info.stored, client.model.state_dict()
-    model = {MODEL_PREFIX + name: value.detach() for name, value in own.items() if name in stored}
+    stored, own = client.info.stored, client.model.state_dict()  # which are detached
+    model = {MODEL_PREFIX + name: value for name, value in own.items() if name in stored}
     records = client.saved | {name: write_record(record) for name, record in client.states.items()}
     return model | {
         f"{_STATE}{record}.{name}": value for record, written in records.items() for name, value in written.items()
@@ -41,7 +45,9 @@ def _state(client: Client) -> ClientState:
 
 def restore_state(client: Client, state: ClientState) -> None:
     """Put the client back to a state set aside."""
-    client.model.load_state_dict(_part(state, MODEL_PREFIX), strict=not client.info.frozen)
+    own = client.model.state_dict()  # whose tensors are the model's
+    for name, value in _part(state, MODEL_PREFIX).items():
+        own[name].copy_(value)
     client.states, client.saved = {}, {}
     for name, value in _part(state, _STATE).items():
         record, _, field = name.partition(".")
@@ -50,9 +56,10 @@ def restore_state(client: Client, state: ClientState) -> None:
 
 def set_aside(client: Client, spools: Spools) -> Callable[[], None]:
     """Set the client's state aside, a large one not in memory; return what puts the client back to it."""
-    if sum(value.nbytes for value in _state(client).values()) <= MAPPED_SIZE:
-        return partial(restore_state, client, copy_state(client))
-    return partial(load_state, client, save_state(client, spools))
+    state = _state(client)
+    if sum(value.nbytes for value in state.values()) <= MAPPED_SIZE:
+        return partial(restore_state, client, _copied(state))
+    return partial(load_state, client, write_pieces(state_pieces(state), spools))
 
 
 def save_state(client: Client, spools: Spools = InMemory) -> bytes:

@@ -1,4 +1,4 @@
-"""The clients that a learner holds: all that were asked for, or a limited number, and the others in files."""
+"""The clients that a learner holds: all that were asked for, or those that there is room for, and others in files."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
@@ -22,25 +22,27 @@ class Clients:
         self._in_use: Counter[int] = Counter()
         self._changed: set[int] = set()  # those held whose state is neither that of their file nor the initial one
         self._in_file: set[int] = set()
-        self._clients_max: int | None = None
+        self._sizes: dict[int, int] = {}  # bytes of those held
+        self._size_max: int | None = None
         self._folder = Path()
 
-    def limit(self, clients_max: int, folder: Path) -> None:
-        """Hold at most this number from now on, and set the least recently used aside as files in the folder.
+    def limit(self, size_max: int, folder: Path) -> None:
+        """Hold at most so many bytes of examples, models and states from now on, and set the least recently used aside
+        as files in the folder.
 
-        More are held only while more are in use at once. Files that this object did not write are not read.
+        More are held only for the client that was asked for last, and while more are in use at once. Files that this
+        object did not write are not read.
         """
-        assert clients_max >= 1, clients_max
-        self._clients_max, self._folder = clients_max, folder
+        self._size_max, self._folder = size_max, folder
 
     def get(self, index: int) -> Client:
         """Return a client, to be used before another one is asked for, and not to be changed."""
         if index not in self._held:
-            self._make_room()
             client = self._build(index)
             if index in self._in_file:
                 load_state(client, self._path(index).read_bytes())
-            self._held[index] = client
+            self._held[index], self._sizes[index] = client, client.size
+            self._make_room(index)
         self._held.move_to_end(index)
         return self._held[index]
 
@@ -55,13 +57,18 @@ class Clients:
             yield client
         finally:
             self._in_use[index] -= 1
+            if changes and client.states:  # all else keeps its size
+                self._sizes[index] = client.size
 
-    def _make_room(self) -> None:
-        """Set clients aside until one more may be held."""
-        if self._clients_max is None:
+    def _make_room(self, newest: int) -> None:
+        """Set clients aside until those that are held are no more than allowed."""
+        if self._size_max is None:
             return
-        idle = [index for index in self._held if not self._in_use[index]]
-        for index in idle[: max(0, len(self._held) - self._clients_max + 1)]:
+        size = sum(self._sizes.values())
+        for index in [index for index in self._held if index != newest and not self._in_use[index]]:
+            if size <= self._size_max:
+                break
+            size -= self._sizes.pop(index)
             if index in self._changed:
                 self._path(index).write_bytes(save_state(self._held[index]))
                 self._in_file.add(index)

@@ -104,12 +104,12 @@ class Learner:
         """A client as it is now; what is done to it is done to its next contribution."""
         return self._clients.get(index)
 
-    def limit_clients(self, clients_max: int, folder: Path) -> None:
-        """Hold at most so many clients in memory from now on; the others wait in the folder, which the caller removes.
+    def limit_clients(self, size_max: int, folder: Path) -> None:
+        """Hold at most so many bytes of clients from now on; the others wait in the folder, which the caller removes.
 
         A client that comes back is unchanged, byte for byte, so a limit changes no result.
         """
-        self._clients.limit(clients_max, folder)
+        self._clients.limit(size_max, folder)
 
     def train_on(self, device: str, *, vectorize_clients: bool) -> None:
         """Train on a device from now on, and clients that are asked together as one batch of models where that pays.

@@ -9,6 +9,7 @@ import torch
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import SecretMissing
+from fedchain.learning.task.lazy_inputs import LazyInputs
 from fedchain.learning.worker.learner import Learner
 
 
@@ -49,3 +50,16 @@ def test_two_records_of_one_name_are_our_own_mistake() -> None:
 def test_a_client_that_was_given_no_secrets_has_none() -> None:
     with pytest.raises(SecretMissing):
         client_of().secrets.draw(1)
+
+
+def test_the_size_of_a_client_is_that_of_what_is_in_memory() -> None:
+    client = client_of()
+    examples = (client.train_images, client.train_labels, client.test_images, client.test_labels)
+    tensors = (*examples, *client.model.state_dict().values())
+    size = sum(value.nbytes for value in tensors)
+    assert client.size == size
+    client.state(Memory)
+    assert client.size == size + 8
+    held = client.train_images
+    client.train_images = LazyInputs(lambda places: held[list(places)], range(len(held)), held[0])
+    assert client.size == size + 8 - held.nbytes

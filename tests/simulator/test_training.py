@@ -100,7 +100,7 @@ def scenario(**changes: object) -> Scenario:
 def test_sleeping_peers_train_the_same_whatever_is_set_aside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     free = simulate(scenario(), load_learner(scenario()))
-    monkeypatch.setattr("fedchain.learning.executors.processes.CLIENTS_MAX", 1)
+    monkeypatch.setattr("fedchain.learning.executors.processes.CLIENTS_SIZE_MAX", 1)
     monkeypatch.setattr("fedchain.learning.executors.last_answers.PAYLOADS_SIZE_MAX", 1)
     bound = simulate(scenario(), load_learner(scenario()))
     assert bound.trace_hash == free.trace_hash

@@ -216,7 +216,7 @@ def test_clients_are_sticky_and_closing_ends_the_processes(executor: ProcessExec
 
 
 def test_a_process_that_holds_one_client_computes_the_same() -> None:
-    executor, here = ProcessExecutor(LearnerPlan(config=CONFIG), 1, clients_max=1), Learner(CONFIG)
+    executor, here = ProcessExecutor(LearnerPlan(config=CONFIG), 1, clients_size_max=1), Learner(CONFIG)
     try:
         for number in (1, 2):
             jobs = [executor.compute(ask(client, number)) for client in range(4)]

@@ -1,5 +1,6 @@
 """Every model tells its layers, and which tensors are trained."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -10,7 +11,9 @@ from fedchain.learning.models.base import (
     hold_back,
     normalization_names,
     trainable_names,
+    twin_of,
 )
+from fedchain.learning.models.registry import MODELS, build_model
 
 
 class Two(LayeredModel):
@@ -52,3 +55,36 @@ def test_a_frozen_tensor_with_two_names_counts_by_both_and_what_is_held_back_is_
     assert exchanged_state(model).keys() == model.state_dict().keys()
     hold_back(model, frozen_names(model))
     assert exchanged_state(model).keys() == model.state_dict().keys() - {"0.weight", "2.weight"}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith(("resnet18", "fixup"))])
+def test_a_twin_is_what_its_class_builds_and_shares_nothing_with_the_first(name: str) -> None:
+    model, built = (build_model(name, 7, classes=3, channels=1, features=784, size=28) for _ in range(2))
+    twin = twin_of(model)
+    assert [type(part) for part in twin.modules()] == [type(part) for part in built.modules()]
+    for part, expected in zip(twin.modules(), built.modules(), strict=True):
+        assert vars(part).keys() == vars(expected).keys()
+        for key, value in vars(part).items():
+            known = key in ("_parameters", "_buffers", "_modules")
+            assert known or value == vars(expected)[key], "an attribute that is neither copied nor a plain value"
+    own, others = twin.state_dict(), built.state_dict()
+    assert own.keys() == others.keys()
+    for key, value in own.items():
+        assert torch.equal(value, others[key])
+        assert value.stride() == others[key].stride()
+    assert trainable_names(twin) == trainable_names(built)
+    for value in (*twin.parameters(), *twin.buffers()):
+        value.detach().zero_()
+    assert all(map(torch.equal, model.state_dict().values(), others.values()))
+
+
+def test_a_twin_ties_what_is_tied_in_the_first() -> None:
+    model = Two()
+    model.again, model.head.weight.requires_grad = model.head, False
+    model.convolution.register_parameter("tied", model.head.bias)
+    twin = twin_of(model)
+    assert isinstance(twin, Two)
+    assert twin.again is twin.head
+    assert twin.head is not model.head
+    assert twin.convolution.tied is twin.head.bias
+    assert not twin.head.weight.requires_grad

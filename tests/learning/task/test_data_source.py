@@ -11,7 +11,7 @@ import torch
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.registry import build_model
+from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.weights import hash_file, head_names
 from fedchain.learning.task.custom import open_data_source
 from fedchain.learning.task.data_source import PartitionedDataSource
@@ -105,3 +105,25 @@ def test_another_file_than_the_one_that_was_agreed_on_is_refused_before_any_exam
     safetensors.torch.save_file(state, tmp_path / "b")
     with pytest.raises(ConfigurationError, match=f"the federation begins with {config.weights_hash}"):
         open_data_source(replace(config, weights=other.weights))
+
+
+def test_clients_that_begin_with_one_model_have_their_own_and_another_seed_has_another() -> None:
+    source = PartitionedDataSource(PLAIN)
+    first, second, third = (source.share(client, 3).model for client in range(3))
+    with torch.no_grad():
+        for model in (first, second):
+            for value in model.parameters():
+                value.zero_()
+    expected = build_model(PLAIN.model_of(0), 3, **PLAIN.dataset_info.model_shape).state_dict()
+    assert all(map(torch.equal, third.state_dict().values(), expected.values()))
+    assert all(map(torch.equal, source.share(4, 3).model.state_dict().values(), expected.values()))
+    other = source.share(0, 4).model.state_dict()
+    assert not all(map(torch.equal, other.values(), expected.values()))
+    assert all(map(torch.equal, source.share(4, 3).model.state_dict().values(), expected.values()))
+
+
+def test_a_model_is_described_and_compared_whenever_it_is_built() -> None:
+    source = PartitionedDataSource(replace(PLAIN, shapes=describe_model("logistic", classes=10, features=64)))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="tensor 0 of the model"):
+            source.share(0, 3)

@@ -10,6 +10,12 @@ from fedchain.learning.client import Client
 from fedchain.learning.worker.clients import Clients
 from tests.support.learning.federation import Federation, config, new_client
 
+SIZE = new_client().size
+"""Bytes of a client that remembers nothing."""
+
+MEMORY = 64
+"""More than any of them remembers here."""
+
 
 class Building:
     """Builds clients and counts them."""
@@ -48,7 +54,7 @@ def test_without_a_limit_each_client_is_built_once(building: Building) -> None:
 
 def test_the_least_recently_used_goes_and_comes_back_with_its_state(building: Building, tmp_path: Path) -> None:
     clients = Clients(building)
-    clients.limit(2, tmp_path)
+    clients.limit(2 * (SIZE + MEMORY), tmp_path)
     remember(clients, 0, 7.0)
     remember(clients, 1, 8.0)
     clients.get(0)
@@ -60,9 +66,23 @@ def test_the_least_recently_used_goes_and_comes_back_with_its_state(building: Bu
     assert building.built == [0, 1, 2, 1]
 
 
+def test_what_a_client_remembers_takes_room(building: Building, tmp_path: Path) -> None:
+    clients = Clients(building)
+    clients.limit(2 * (SIZE + MEMORY), tmp_path)
+    with clients.use(0) as client:
+        client.state(Remembered).value = torch.zeros(2 * SIZE)
+    clients.get(1)
+    assert [path.name for path in tmp_path.iterdir()] == ["client-0.safetensors"]
+    with clients.use(0) as client:
+        client.state(Remembered).value = None
+    clients.get(1)
+    clients.get(0)
+    assert building.built == [0, 1, 0, 1], "the state that was read counted"
+
+
 def test_only_what_changed_is_written(building: Building, tmp_path: Path) -> None:
     clients = Clients(building)
-    clients.limit(1, tmp_path)
+    clients.limit(SIZE + MEMORY, tmp_path)
     clients.get(0)
     with clients.use(1, changes=False):
         pass
@@ -84,7 +104,7 @@ def test_only_what_changed_is_written(building: Building, tmp_path: Path) -> Non
 
 def test_a_client_in_use_is_not_set_aside(building: Building, tmp_path: Path) -> None:
     clients = Clients(building)
-    clients.limit(1, tmp_path)
+    clients.limit(SIZE + MEMORY, tmp_path)
     with clients.use(0) as own:
         clients.get(1)
         clients.get(2)
@@ -98,7 +118,7 @@ def test_a_client_in_use_is_not_set_aside(building: Building, tmp_path: Path) ->
 def test_files_of_somebody_else_are_not_read(building: Building, tmp_path: Path) -> None:
     (tmp_path / "client-0.safetensors").write_bytes(b"junk")
     clients = Clients(building)
-    clients.limit(1, tmp_path)
+    clients.limit(SIZE + MEMORY, tmp_path)
     assert clients.get(0).state(Remembered).value is None
 
 
@@ -107,7 +127,7 @@ def test_files_of_somebody_else_are_not_read(building: Building, tmp_path: Path)
 def test_room_for_two_of_six_changes_no_byte_of_learning(method: str, tmp_path: Path) -> None:
     chosen = replace(config(method), clients=6)
     free, bound = Federation(chosen), Federation(chosen)
-    bound.learner.limit_clients(2, tmp_path)
+    bound.learner.limit_clients(2 * bound.learner.client(0).size, tmp_path)
     for participants in (range(6), (0, 3, 5), (1, 0, 4), range(6)):
         expected = free.play(1, sorted(participants))
         assert bound.play(1, sorted(participants)) == expected
