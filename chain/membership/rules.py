@@ -139,11 +139,11 @@ def room_for_changes(genesis: Genesis, state: State) -> tuple[int, int]:
     the members before shares more than f members with a quorum of those after. None is taken out below the fewest
     members that tolerate a fault, if there were ever as many.
     """
-    due, limit = state.round + ROUNDS_AHEAD, churn_max(state.roster)
+    due, limit = state.round + ROUNDS_AHEAD, churn_max(state.roster.active)
     changing = [record for record in state.records if record.is_changing]
     added = sum(record.next is Standing.ACTIVE and record.round == due for record in changing)
     taken = sum(record.standing is Standing.ACTIVE and record.round == due for record in changing)
-    return max(0, limit - added), max(0, min(limit - taken, spare(genesis, state.roster, state.records)))
+    return max(0, limit - added), max(0, min(limit - taken, spare(genesis, state.roster.active, state.records)))
 
 
 def _validate_newcomer(state: State, kind: ChangeKind, member: PublicKey) -> None:

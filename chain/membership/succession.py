@@ -63,12 +63,12 @@ def succeed(
             after[place] = _changed(after[place], change, block.header.height, round_number)
     if closes_round:
         culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
-        height, next_round = block.header.height, round_number + 1
+        convicted = {record.key for record in after if culprits and record.key_at(block.header.height) in culprits}
         after = [
             record
             if record.is_settled
-            else record.at(next_round, weight, now_ms, is_convicted=record.key_at(height) in culprits)
-            for record in _send_away(genesis, roster, after, round_number, now_ms)
+            else record.at(round_number + 1, weight, now_ms, is_convicted=record.key in convicted)
+            for record in _send_away(genesis, roster, after, convicted, round_number, now_ms)
         ]
     return tuple(after)
 
@@ -106,20 +106,20 @@ def _changed(record: Member, change: Change, height: int, round_number: int) -> 
     return replace(record, key=change.key, former=former)
 
 
-def churn_max(roster: Roster) -> int:
+def churn_max(active: int) -> int:
     """Most members that are added in one round, and most that are taken out: a quarter, and one in any case."""
-    return max(1, roster.active // 4)
+    return max(1, active // 4)
 
 
-def spare(genesis: Genesis, roster: Roster, records: Sequence[Member]) -> int:
-    """Number of active members that may still go, once those have gone that are on their way; it may be negative."""
+def spare(genesis: Genesis, active: int, records: Sequence[Member]) -> int:
+    """Number of ``active`` members that may still go, once those have gone that are on their way; may be negative."""
     leaving = sum(record.is_changing and record.standing is Standing.ACTIVE for record in records)
-    return roster.active - leaving - _members_min(genesis, roster)
+    return active - leaving - _members_min(genesis, len(records))
 
 
-def _members_min(genesis: Genesis, roster: Roster) -> int:
+def _members_min(genesis: Genesis, places: int) -> int:
     """Fewest active members that changes may leave behind: four tolerate a liar, if there were ever as many."""
-    return 4 if genesis.fault_model is FaultModel.BYZANTINE and len(roster) >= 4 else 1
+    return 4 if genesis.fault_model is FaultModel.BYZANTINE and places >= 4 else 1
 
 
 def _count_idle(
@@ -162,10 +162,16 @@ def _is_aggregators(phase: PhaseRule) -> bool:
 
 
 def _send_away(
-    genesis: Genesis, roster: Roster, records: list[Member], round_number: int, now_ms: int
+    genesis: Genesis,
+    roster: Roster,
+    records: list[Member],
+    convicted: Set[PublicKey],
+    round_number: int,
+    now_ms: int,
 ) -> Iterator[Member]:
     """Let members that were silent for too long count no more, the longest silent first, while enough are left.
 
+    ``records`` and ``convicted`` are those behind the block: nobody counts on a member that it convicts.
     Rounds may be shorter than a start takes, so one that just began has time for that, a newcomer and one that is back.
     A fixed or dedicated aggregator that may not go loses its role alone, as if it began to count now.
     """
@@ -177,8 +183,9 @@ def _send_away(
     counting = (record for record in records if record.standing is Standing.ACTIVE and not record.is_changing)
     silent = [record for record in counting if record.idle >= patience and record.since_ms <= begun_ms]
     silent.sort(key=lambda record: -record.idle)
-    room = max(0, min(churn_max(roster), spare(genesis, roster, records)))
-    away = {record.key for record in [item for item in silent if item.key not in roster.culprits][:room]}
+    active = sum(record.standing is Standing.ACTIVE and record.key not in convicted for record in records)
+    room = max(0, min(churn_max(active), spare(genesis, active, records)))
+    away = {record.key for record in [item for item in silent if item.key not in convicted][:room]}
     aggregator = None if roster.holder is None else roster.seats[roster.holder]
     for seat, record in enumerate(records):
         if record.key in away:

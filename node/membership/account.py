@@ -174,7 +174,7 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
         return "the next block can count it; the other key holds from the height after that on"
     adds, takes = room_for_changes(genesis, head)
     comes = change.kind in (ChangeKind.JOIN, ChangeKind.BACK)
-    if not comes and spare(genesis, head.roster, head.records) <= 0:
+    if not comes and spare(genesis, head.roster.active, head.records) <= 0:
         return f"it waits until another member comes: {head.roster.active} count, and at least so many stay"
     if not (adds if comes else takes):
         return "it waits: in this round no more members may " + ("come" if comes else "go")

@@ -368,6 +368,14 @@ def test_nobody_goes_away_below_four() -> None:
     assert chain.state.records[2].idle == 4
 
 
+def test_nobody_goes_away_beside_a_conviction_that_leaves_four() -> None:
+    chain = living(5, away_after=3)
+    silent_for(chain, 4, 2)
+    crime = double_vote(keys(2)[1], chain.genesis, 1, attempt=3)
+    silent_for(chain, 4, 1, evidence=[crime])
+    assert chain.state.roster.active == 4, "the one that is silent stays beside the three that are left"
+
+
 def test_a_state_with_newcomers_survives_being_encoded() -> None:
     chain = living()
     chain.extend(changes=[joining(chain, 5), own(chain, 1)])

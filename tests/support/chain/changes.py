@@ -1,8 +1,10 @@
 """Chains whose members come and go, and their changes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedchain.chain.block import Block
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, propose_amendment, sign_change
@@ -59,8 +61,8 @@ def play(chain: ChainBuilder, count: int) -> list[Block]:
     return blocks
 
 
-def silent_for(chain: ChainBuilder, number: int, blocks: int) -> None:
-    """Extend the chain by blocks that count neither a post nor a vote of a member."""
+def silent_for(chain: ChainBuilder, number: int, blocks: int, evidence: Sequence[Evidence] = ()) -> None:
+    """Extend the chain by blocks that count neither a post nor a vote of a member; each holds the evidence."""
     for _ in range(blocks):
         member = chain.state.roster.members[number]
         others = [item for item in chain.state.roster.contributors if item != member]
@@ -68,7 +70,8 @@ def silent_for(chain: ChainBuilder, number: int, blocks: int) -> None:
         if chain.state.height:
             voters = sorted(item for item in chain.state.deciders if item != member)
             certificate = chain.certificate(chain.tip, voters)
-        chain.extend(posts=chain.posts(members=others), certificate=certificate, miner=keys(1)[0])
+        posts = chain.posts(members=others)
+        chain.extend(posts=posts, certificate=certificate, evidence=evidence, miner=keys(1)[0])
 
 
 def standing(chain: ChainBuilder, number: int) -> str:
