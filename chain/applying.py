@@ -108,7 +108,7 @@ def members_behind(genesis: Genesis, state: State, block: Block) -> MemberSet:
     """The members that count behind ``block``: the member set of the state after it.
 
     A miner's draft names them. All that says nothing of who counts is left out: what is waited for, difficulty, who has
-    an aggregator's role, draws, and the bytes of the state. Whoever judges the block applies it whole.
+    an aggregator's role, draws, and the bytes of the state. The block is applied whole when it is judged.
     """
     time_ms, _, _ = _settle(state, block.certificate)
     members, records = _succeeded(genesis, state, block, time_ms)

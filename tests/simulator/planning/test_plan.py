@@ -103,7 +103,7 @@ def test_a_plan_with_bounds_and_its_search_in_seconds(tiny: str, tmp_path: Path)
     assert "best by loss" in result.stdout
     assert len(list((tmp_path / "out" / "results").glob("*.json"))) == 3
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("results", "table.md", "table.csv", "table.png", "rounds.csv")
+        *("results", "table.md", "table.csv", "table.tex", "table.png", "table.pdf", "rounds.csv")
     }
 
 
