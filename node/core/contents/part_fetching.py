@@ -34,7 +34,7 @@ class PartFetching:
         self._context, self._lookup, self._authors = context, lookup, authors
         self._parts: dict[Hash, TrackedPart] = {}  # those that are wanted stand in the order in which they became so
         self._has_spared = False  # whether the disk was told what to keep
-        self._turns = Turns(FETCHED_AT_ONCE, context.genesis.phase_timeout_ms // 2)
+        self._turns = Turns(FETCHED_AT_ONCE, context.head.rules.phase_timeout_ms // 2)
         self._paused_until_ms = 0  # when the disk may take parts again
 
     def __contains__(self, content_hash: Hash) -> bool:
@@ -126,10 +126,11 @@ class PartFetching:
     # another head
 
     def doubt(self) -> None:
-        """The head moved: the disk is asked again, and no part waits for its turn."""
+        """The head moved: the disk is asked again, no part waits for its turn, and turns are as long as it says."""
         for part in self._parts.values():
             part.doubt()
         self._turns.forget_waiting()
+        self._turns.shared_ms = self._context.head.rules.phase_timeout_ms // 2
 
     def claim_anew(self, claims: dict[Hash, list[Claim]]) -> None:
         """Want the parts of these listings and of posts from the open phase on, and stop all other downloads."""

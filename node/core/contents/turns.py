@@ -43,7 +43,8 @@ class Turns:
     """
 
     def __init__(self, places: int, shared_ms: int) -> None:
-        self._places, self._shared_ms = places, shared_ms
+        self._places, self.shared_ms = places, shared_ms
+        """See the argument; another one may be given at any time."""
         self._waiting: dict[PublicKey, OrderedDict[Hash, None]] = {}  # the next author first; some parts may be done
         self._running: dict[Hash, _Running] = {}
         self._held_ms = Counter[PublicKey]()  # how long finished downloads held a place
@@ -142,7 +143,7 @@ class Turns:
 
     def _turn_ms(self, waiting: list[PublicKey]) -> int:
         """Length of a turn, in milliseconds: an equal share of the places' time for each author."""
-        return max(TURN_MS_MIN, self._places * self._shared_ms // len({*waiting, *self._authors()}))
+        return max(TURN_MS_MIN, self._places * self.shared_ms // len({*waiting, *self._authors()}))
 
     def _end_early(self, part_hash: Hash, now_ms: int) -> None:
         self._ended_early[self._running[part_hash].author] += 1

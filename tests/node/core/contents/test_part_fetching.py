@@ -1,6 +1,7 @@
 """Fetching of parts: who is asked for one, when, and which downloads make way."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -165,3 +166,12 @@ def test_the_disk_is_asked_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -
         send(at, data)
     assert held(at, item)
     assert len(looked) <= 3 * len(parts)
+
+
+def test_turns_are_as_long_as_the_rules_in_force_say() -> None:
+    at = stage()
+    fetching, head = at.node._parts.bulk._fetching, at.node.head
+    assert fetching._turns.shared_ms == head.rules.phase_timeout_ms // 2
+    object.__setattr__(head, "rules", replace(head.rules, phase_timeout_ms=7_000))  # as an amendment does that begins
+    fetching.doubt()
+    assert fetching._turns.shared_ms == 3_500
