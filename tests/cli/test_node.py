@@ -240,7 +240,7 @@ def test_a_data_folder_that_cannot_be_made(here: Path) -> None:
 
 
 def test_more_members_than_there_are_cannot_be_waited_for(here: Path) -> None:
-    assert start("--set", "wait_for=3") == "wait_for is 3, the federation has 2 members"
+    assert start("--set", "wait_for=3") == "wait_for is 3, the federation has 2 founders"
     assert not (here / "data").exists()
 
 
