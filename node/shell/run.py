@@ -90,6 +90,8 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     raise_file_limit(len(genesis.members))
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
     folder = Path(config.data)
+    if not (folder / CHAIN_FOLDER).exists():
+        validate_wait(config, len(genesis.members), height=0)  # before anything is written
     secure_folder(folder)
     path = journal_path(Path(config.key), genesis.chain_id)
     with (
