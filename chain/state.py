@@ -108,8 +108,8 @@ class State:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_encoded", self._written())
         object.__setattr__(self, "root", sha256(self._encoded))
-        weights = [self.records[self.roster.seats[member]].weight for member in self.roster.counting if self.records]
-        object.__setattr__(self, "_shares", shares_of(weights))
+        counting, seats = self.roster.counting if self.records else (), self.roster.seats
+        object.__setattr__(self, "_shares", shares_of(self.records[seats[member]].weight for member in counting))
 
     def owed_to(self, post: PostKey) -> Owed | None:
         """The phase of an earlier round that a post is owed to; None if it is not owed."""

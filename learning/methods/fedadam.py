@@ -89,9 +89,8 @@ class FedAdam(FedAvg):
 
         if known is None:  # nobody posted the initial model in time
             return by_block(now, mean_of) if prefix == PREFIX else np.zeros(now[0].shape, dtype=np.float32)
-        moments = [
-            known[moment + tensor] for moment in (FIRST, SECOND) if moment + tensor in known
-        ]  # none of the setup
+        kept = [moment + tensor for moment in (FIRST, SECOND)]
+        moments = [known[moment] for moment in kept if moment in known]  # none of the setup
 
         def step(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
             before = parts[0].astype(np.float64)

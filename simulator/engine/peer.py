@@ -470,14 +470,15 @@ class SimulatedPeer:
         if state.root != self._expected:
             self._expected = state.root
             self._around.observer.on_expected(self, state)
+        if self.public_key not in state.roster.contributors or _task(state) == self._foreseen:
+            return
         if node.foreseen() is not None and (knowledge := node.content(state.knowledge_root)) is not None:
             self.foresee(state, knowledge)
 
     def foresee(self, state: State, knowledge: bytes) -> None:
         """Have a worker process train for the phase that a state opens, if there is time. Nothing depends on it."""
-        key = state.round, state.phase, state.knowledge_root
-        if key != self._foreseen:
-            self._foreseen = key
+        if _task(state) != self._foreseen:
+            self._foreseen = _task(state)
             name = phase_rule(self._around.genesis, state).name
             self._around.executor.foresee(self._question(name, state.round, knowledge, state))
 
@@ -538,3 +539,8 @@ class SimulatedPeer:
     def search(self, header: Header) -> Header:
         """Seal a header at once, in no virtual time."""
         return self._around.seal(header, self._draw.randrange(NONCE_MAX))
+
+
+def _task(state: State) -> tuple[int, int, Hash]:
+    """The phase that a state opens, and the knowledge from which contributions to it are made."""
+    return state.round, state.phase, state.knowledge_root
