@@ -14,7 +14,7 @@ KEY = keys(1)[0].public_key
 
 def test_a_record_survives_being_encoded() -> None:
     for weight in (WEIGHT_MIN, -1, 0, WEIGHT_MAX):
-        record = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight, since_ms=9)
+        record = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight, owed_ms=7, shortened=8, since_ms=9)
         assert Member.from_record(record.to_record()) == record
 
 
@@ -26,6 +26,7 @@ def test_a_record_survives_being_encoded() -> None:
         (2, 9, "9 found"),
         (3, b"", "int expected"),
         (6, 17, "17 found, at most 16 expected"),
+        (10, 65, "65 found, at most 64 expected"),
     ],
 )
 def test_other_forms_are_refused(place: int, value: Any, message: str) -> None:
