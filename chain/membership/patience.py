@@ -45,7 +45,8 @@ def grant_ms(genesis: Genesis, record: Member, *, is_punctual: bool) -> int:
 
 def longest_ms(timeout_ms: int, shortened: int) -> int:
     """The longest wait for a member, in milliseconds: what is left of the timeout after so many eighths were taken."""
-    return timeout_ms * (FORGETTING - 1) ** shortened // FORGETTING**shortened
+    left_ms: int = timeout_ms * (FORGETTING - 1) ** shortened // FORGETTING**shortened
+    return left_ms
 
 
 def turnout_of(genesis: Genesis, certificate: Certificate | None, electors: int, seats: int) -> Turnout | None:
