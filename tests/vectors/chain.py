@@ -296,7 +296,7 @@ def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:
 
 
 def _waited(had: dict[str, int], seen: tuple[int, int, bool, bool]) -> dict[str, Any]:
-    """What a member owes after a phase, how often the longest wait for it is shortened, and what comes of that."""
+    """A member's debt after a phase, how often the longest wait for it is shortened, and what comes of that."""
     rules, mining_ms, active = small_genesis(), 4_000, 10
     (before,) = (replace(record, **had | {"due": Due(had["due"])}) for record in records_of([0]))  # type: ignore[arg-type]
     quorum_ms, waited_ms, is_punctual, is_awaited = seen
