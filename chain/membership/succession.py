@@ -113,8 +113,8 @@ def _changed(record: Member, change: Change, height: int, round_number: int) -> 
 def place_of(roster: Roster, records: Sequence[Member], change: Change) -> int | None:
     """The place of the member that a change is about; None if it has none.
 
-    A member's own changes name it by the key that it has. What others approve of names it by the key with which it
-    came: otherwise it would get out of their way by taking another one, as often as it likes.
+    A member's own changes name it by the key that it has. Changes that others approve of name it by the key with which
+    it came: otherwise it would get out of their way by taking another one, as often as it likes.
     """
     if not change.kind.needs_approval:
         return roster.seats.get(change.member)
