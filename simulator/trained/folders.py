@@ -138,7 +138,7 @@ class ModelFolder(ABC):
         rules = Application(config, self.genesis.members, self.genesis.chain_id)
         validate_shared(config.method, rules.method)
         with Store.open(self._chain, read_only=True) as store:
-            header, knowledge = Explorer(store).left_behind(round_number)
+            header, knowledge = Explorer(store).kept.left_behind(round_number)
         known = rules.read_knowledge(knowledge) or {}
         state = self._with_frozen(known) if find_residual(known) else state_of_knowledge(known, rules.info)
         origin = origin_of(
@@ -154,7 +154,7 @@ class ModelFolder(ABC):
         rules = Application(self.config, self.genesis.members, self.genesis.chain_id)
         with Store.open(self._chain, read_only=True) as store:
             explorer = Explorer(store)
-            _, knowledge = explorer.left_behind(round_number)
+            _, knowledge = explorer.kept.left_behind(round_number)
             if frozen := find_residual(rules.read_knowledge(knowledge) or {}):
                 raise ConfigurationError(
                     f"no passport proves this model: the chain holds what is added to {frozen}, not these weights"
