@@ -253,7 +253,7 @@ class Chain:
         with self._lighting:
             if (height, gap) not in self._lights:
                 _, explorer = self._apart_for_lights().look()
-                found = explorer.light_block(height, gap=gap)
+                found = explorer.light.light_block(height, gap=gap)
                 while len(self._lights) >= LIGHTS_KEPT:
                     del self._lights[next(iter(self._lights))]
                 self._lights[height, gap] = found
