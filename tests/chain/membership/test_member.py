@@ -14,9 +14,9 @@ KEY = keys(1)[0].public_key
 
 def test_a_record_survives_being_encoded() -> None:
     for weight in (WEIGHT_MIN, -1, 0, WEIGHT_MAX):
-        waits = {"owed_ms": 7, "shortened": 8, "since_ms": 9}
         for first in (b"", keys(2)[1].public_key):
-            record = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight, first=first, decided=2, **waits)
+            begun = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight, first=first, decided=2)
+            record = replace(begun, owed_ms=7, shortened=8, since_ms=9)
             assert Member.from_record(record.to_record()) == record
             assert record.came_with == (first or KEY)
 
