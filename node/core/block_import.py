@@ -91,10 +91,7 @@ class BlockImport:
         """Payloads that candidates are recomputed from."""
         entries = self._context.ledger.entries.values()
         return {
-            item
-            for entry in entries
-            if not (entry.is_valid or entry.is_refuted)
-            for item in entry.block.payload_hashes
+            item for entry in entries if not (entry.is_valid or entry.is_refuted) for item in entry.block.payload_hashes
         }
 
     def on_tick(self) -> None:

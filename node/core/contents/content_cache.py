@@ -95,8 +95,8 @@ class ContentCache:
     def hold(self, content_hash: Hash) -> bytes | None:
         """As :meth:`get`; bytes from the store stay in memory."""
         held = self._held.get(content_hash)
-        if held is None and (held := self._unchecked.get(content_hash)) is None and (stored := self._stored(content_hash)) is not None:
-            held = self._held[content_hash] = self._intern(content_hash, stored)
+        if held is None and (held := self.get(content_hash)) is not None and content_hash not in self._unchecked:
+            held = self._held[content_hash] = self._intern(content_hash, held)
         return held
 
     def put(self, content_hash: Hash, data: bytes) -> None:
