@@ -196,6 +196,7 @@ class Explorer:
     def numbers(self) -> dict[str, int]:
         """Number of each member by its address, newcomers and former keys included."""
         former = {address(item.former.key): place for place, item in enumerate(self.state.records) if item.former}
+        former |= {address(item.first): place for place, item in enumerate(self.state.records) if item.first}
         return former | {address(member): place for member, place in self.state.roster.seats.items()}
 
     def members(self, columns: Columns | None = None) -> tuple[MemberSummary, ...]:
