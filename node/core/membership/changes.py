@@ -11,6 +11,7 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish, Send, Stop
 from fedchain.node.core.membership.change_pool import REPEAT_MS
 
+
 class Changes:
     """Collects changes that are open."""
 
