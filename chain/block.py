@@ -25,7 +25,7 @@ class Header:
     """The part of a block that the proof of work seals. The fields are encoded in this order."""
 
     version: int
-    """Format of the block: the founding document's version."""
+    """Format of the block: the version in force."""
     parent_hash: Hash
     """32 bytes: the block before this one; the chain id for the first block."""
     height: int

@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry, preference
-from fedchain.node.core.membership.change_pool import fits
+from fedchain.node.core.membership.change_pool import REPEAT_MS, fits
 
 
 def deserves_vote(context: Context, entry: Entry) -> bool:
@@ -106,12 +106,15 @@ def _omits_late_posts(context: Context, entry: Entry, before_ms: int) -> bool:
 def omits_changes(context: Context, entry: Entry) -> bool:
     """Whether the block omits a change that we had held complete for long enough, although it had room for it.
 
-    Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is.
+    Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is. A member may
+    show a change of its own to one other alone. No status names changes, so we know that all have it once we have sent
+    it to each peer in its turn; before that nobody could be blamed for a block without it, and few could make another.
     """
-    genesis = context.genesis
+    genesis, spread_ms = context.genesis, REPEAT_MS * len(context.peers)
     if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
-    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - context.head.rules.omission_slack_ms)
+    before_ms = entry.arrived_ms - context.head.rules.omission_slack_ms - spread_ms
+    held = context.changes.for_block(genesis, context.head, before_ms)
     return has_room_for(context, entry, held)
 
 
