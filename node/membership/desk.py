@@ -21,6 +21,7 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.succession import place_of
 from fedchain.chain.state import State
 from fedchain.chain.validation.changes import approvals_required
 from fedchain.crypto.address import address, public_key_from_address
@@ -159,10 +160,10 @@ class Desk:
         self._expect_a_say()
         head, number = self._service.node.head, self._number(member)
         record = head.records[number]
-        self._expect_of_others(ChangeKind.RECOVER, record.key)
+        self._expect_of_others(ChangeKind.RECOVER, number)
         if record.key in head.roster.culprits or record.standing.is_for_good or record.next is Standing.REMOVED:
             raise NodeConfigError(f"peer {number} was convicted, or is gone for good: no key brings it back")
-        made = self._host.invite(name, (record.key, record.sequence))
+        made = self._host.invite(name, (record.came_with, record.decided))
         return self._hand_out(made, ChangeKind.RECOVER, f"peer {number} from the next height on")
 
     def _hand_out(self, made: Invitation, kind: ChangeKind, who: str) -> dict[str, Any]:
@@ -177,16 +178,15 @@ class Desk:
     def _remove(self, member: str, reason: str) -> str:
         self._expect_a_say()
         node, number = self._service.node, self._number(member)
-        key = node.head.roster.members[number]
         if not reason.strip() or len(reason.encode()) > TEXT_SIZE_MAX or not reason.isprintable():
             raise NodeConfigError(f"a reason has 1 to {TEXT_SIZE_MAX} printable bytes")
-        self._expect_of_others(ChangeKind.REMOVE, key)
-        for change in node.open_changes():  # approvals of two removals would not add up
-            if change.kind is ChangeKind.REMOVE and change.member == key:
-                return self._consent(change)
+        self._expect_of_others(ChangeKind.REMOVE, number)
         record = node.head.records[number]
+        for change in node.open_changes():  # approvals of two removals would not add up
+            if change.kind is ChangeKind.REMOVE and change.member == record.came_with:
+                return self._consent(change)
         until = node.head.height + HEIGHTS_VALID
-        return self._consent(propose_removal(key, reason, sequence=record.sequence, until=until))
+        return self._consent(propose_removal(record.came_with, reason, sequence=record.decided, until=until))
 
     def _change_own(self, kind: ChangeKind) -> str:
         """Sign and spread a change of this member itself."""
@@ -242,7 +242,7 @@ class Desk:
     def _consent(self, change: Change) -> str:
         """Approve of a change, unless this member did so before; what follows."""
         genesis, node = self._service.genesis, self._service.node
-        self._expect_of_others(change.kind, change.member)
+        self._expect_of_others(change.kind, place_of(node.head.roster, node.head.records, change))
         if change.amendment is not None:
             _expect_of_use(genesis, node.head, change.amendment)
         if change.kind is ChangeKind.REMOVE:
@@ -256,9 +256,9 @@ class Desk:
         again = "it was approved of here before" if had else "approved"
         return f"{again}, {about}: {approvals_text(shown, numbers)}; {follows_text(genesis, node.head, change)}"
 
-    def _expect_of_others(self, kind: ChangeKind, member: PublicKey) -> None:
-        """Raise NodeConfigError if this member would judge its own case."""
-        if member == self._key.public_key:
+    def _expect_of_others(self, kind: ChangeKind, number: int | None) -> None:
+        """Raise NodeConfigError if a change of the member with this number is this member's own case."""
+        if number is not None and number == self._service.node.head.roster.seats.get(self._key.public_key):
             raise NodeConfigError(f"nobody approves of its own {_OWN_CASES[kind]}")
 
     def _take(self, change: Change, *, approves: bool) -> None:
@@ -268,14 +268,14 @@ class Desk:
     def _find(self, which: str) -> Change:
         """The change that waits for approval with this hash, or its beginning, name, address or number."""
         node, low = self._service.node, which.lower()
-        seats = node.head.roster.seats
+        roster, records = node.head.roster, node.head.records
         waiting = [change for change in (*node.open_changes(), *self._host.waiting()) if change.kind.needs_approval]
         found = [
             change
             for change in waiting
             if (which and change.text == which)  # an amendment has no name
             or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
-            or _is_called(which, change.key_afterwards, seats.get(change.member))
+            or _is_called(which, change.key_afterwards, place_of(roster, records, change))
         ]
         if len(found) != 1:
             if not waiting:

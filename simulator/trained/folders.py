@@ -134,7 +134,7 @@ class ModelFolder(ABC):
         rules = Application(config, self.genesis.members, self.genesis.chain_id)
         validate_shared(config.method, rules.method)
         with Store.open(self._chain, read_only=True) as store:
-            header, knowledge = Explorer(store).left_behind(round_number)
+            header, knowledge = Explorer(store).kept.left_behind(round_number)
         state = state_of_knowledge(rules.read_knowledge(knowledge) or {}, rules.info)
         origin = origin_of(
             config, self.genesis.chain_id, member=None, round=header.round, **self.reported(header.round)

@@ -190,7 +190,7 @@ def test_a_state_with_newcomers_survives_being_encoded() -> None:
 def test_a_state_whose_founders_were_exchanged_is_refused() -> None:
     chain = living()
     other = ChainBuilder(replace(chain.genesis, members=(*chain.genesis.members[:4], keys(9)[8].public_key)))
-    with pytest.raises(InvalidEncoding, match="founder 4 has another key"):
+    with pytest.raises(InvalidEncoding, match="founder 4 came with another key"):
         decode_state(chain.genesis, other.state.encode())
 
 

@@ -183,7 +183,7 @@ def test_a_leave_that_is_taken_back_costs_no_role() -> None:
     chain = followed.chain
     chain_id, member = chain.genesis.chain_id, chain.genesis.members[0]
     followed.extend(own(chain, 0))
-    found = propose_recovery(member, keys(10)[9], chain_id, "a thief signed it", sequence=1, until=UNTIL)
+    found = propose_recovery(member, keys(10)[9], chain_id, "a thief signed it", sequence=0, until=UNTIL)
     followed.extend(approved(chain, found))
     assert followed.rounds(3) == [0, 0, 0]
 

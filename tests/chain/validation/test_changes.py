@@ -147,7 +147,7 @@ def test_who_may_do_what() -> None:
         judge(chain, own(chain, 1))
     assert chain.state.records[1].standing is Standing.LEFT
     with pytest.raises(InvalidChange, match=r"member: .* has a place already"):
-        judge(chain, joining(chain, 1, sequence=1))
+        judge(chain, joining(chain, 1))
 
 
 def test_a_convicted_member_does_not_change_any_more() -> None:

@@ -235,7 +235,7 @@ def light_tip(node: LocalNode, height: int) -> bytes:
     """Hash of a node's block that a light client reaches from the founding document."""
     with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
         explorer = Explorer(store)
-        found = bisect(explorer.genesis, trust_genesis(explorer.genesis), explorer, height, is_valid_signature)
+        found = bisect(explorer.genesis, trust_genesis(explorer.genesis), explorer.light, height, is_valid_signature)
     print(f"node {node.number}: light client at height {height} by {found.certificates} certificates")
     return found.trusted.block_hash
 
