@@ -13,6 +13,9 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
 
+REPEAT_MS = 5_000
+"""Interval at which one more peer is sent what is open here: gossip may be lost."""
+
 OPEN_MAX = 8
 """Open changes that one member may approve at a time, so that a liar cannot fill the pool."""
 

@@ -9,9 +9,7 @@ from fedchain.crypto.address import address
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish, Send, Stop
-
-REPEAT_MS = 5_000
-"""Interval at which one more peer is sent what is open here: gossip may be lost."""
+from fedchain.node.core.membership.change_pool import REPEAT_MS
 
 
 class Changes:
