@@ -10,7 +10,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import genesis_state
-from fedchain.chain.validation.posts import PHASES_AHEAD
+from fedchain.chain.validation import PHASES_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.spool import InMemory, Spools, path_of
