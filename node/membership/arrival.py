@@ -7,7 +7,8 @@ from typing import Any
 
 from fedchain.chain.genesis import Admission
 from fedchain.files.layout import GENESIS_FILE, INVITATION_FILE, KEY_FILE, LOG_FILE, SETTINGS_FILE, START_FILE
-from fedchain.node.config import NodeConfigError
+from fedchain.network.ports import parse_listen
+from fedchain.node.config import NodeConfigError, load_config
 from fedchain.node.membership.invitation import read_invitation
 
 BEFORE = frozenset({KEY_FILE, LOG_FILE, START_FILE})
@@ -26,7 +27,7 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
         The settings file of its node.
 
     Raises:
-        NodeConfigError: the invitation cannot be used, or the folder is another node's.
+        NodeConfigError: the invitation cannot be used, a setting is wrong, or the folder is another node's.
     """
     invitation, path, copy = read_invitation(file), folder / SETTINGS_FILE, folder / INVITATION_FILE
     if invitation.genesis.admission is Admission.CLOSED:
@@ -39,6 +40,9 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
         return path
     own = {"genesis": GENESIS_FILE, "key": KEY_FILE, "data": ""}
     values = {name: str((folder / place).absolute()) for name, place in own.items()} | dict(settings)
+    config = load_config(None, values)  # before they are written down: the command can be given again
+    if parse_listen(config.listen) is None:
+        raise NodeConfigError(f"listen is {config.listen!r}, which is not of the form /ip4/…/tcp/…")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if wrong := [item.name for item in folder.iterdir() if item.name not in BEFORE]:
