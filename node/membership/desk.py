@@ -21,9 +21,9 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.rules import approvals_required
 from fedchain.chain.membership.succession import place_of
 from fedchain.chain.state import State
-from fedchain.chain.validation.changes import approvals_required
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey

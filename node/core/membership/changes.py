@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
 from fedchain.chain.membership.change import Change
-from fedchain.chain.validation.changes import validate_change
+from fedchain.chain.membership.rules import validate_change
 from fedchain.crypto.address import address
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context
