@@ -186,7 +186,7 @@ class Service:
             keep_parts=lambda needed: to_thread.run_sync(self._keep_parts, needed),
             publish=contact.network.publish,
             send=contact.network.send,
-            train=partial(self._start, self._contribute),
+            train=self._ask_for,
             mine=self._mine,
             compute=self._compute,
             wake=partial(self._start, self._tick_at),
@@ -204,6 +204,7 @@ class Service:
         self._guests: dict[str, tuple[PublicKey, ...]] = {}  # let in though no members at our head, by the reason
         self._joining: tuple[PublicKey, ...] = ()  # keys that ask for a place, for each of which a member vouches
         self._training_turn = anyio.Lock()
+        self._asked_for: Contribute | None = None  # what waits for its turn: one holds a whole knowledge
         self._progress: dict[Hash, tuple[int, float]] = {}  # of posts on their way: bytes when logged last, and when
         self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
         self._sightings = Sightings(self.node.head.height + 1, now().ms)
@@ -388,10 +389,19 @@ class Service:
             return run_part(self._checks, self._disk.parts, job)
         return self._checks.run(job)
 
-    async def _contribute(self, effect: Contribute) -> None:
+    def _ask_for(self, effect: Contribute) -> None:
+        """Have a contribution computed in its turn. The newest one alone waits: the node has given up those before."""
+        is_next, self._asked_for = self._asked_for is None, effect
+        if is_next:
+            assert self._tasks is not None, "effects are carried out while the service runs"
+            self._tasks.start_soon(self._contribute)
+
+    async def _contribute(self) -> None:
         async with self._training_turn:
             with suppress(WorkerFailed):  # training will fail for the same reason, and report it
                 await self._training.prepare()
+            effect, self._asked_for = self._asked_for, None
+            assert effect is not None, "this task takes it"
             head = self.node.head  # the process took its time to start; meanwhile the head may have moved
             if (effect.round, effect.phase) == (head.round, head.phase) and not head.finished:
                 await self._train(effect)

@@ -299,6 +299,8 @@ async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has
         for block in blocks:
             shell.receiver(OTHERS[0].public_key, FinalMessage(block, builder.certificate(block.hash)))
         assert service.node.head.round == 7
+        await until(lambda: service._asked_for is not None and service._asked_for.round == 7, "its turn is waited for")
+        assert service._training_turn.statistics().tasks_waiting == 1, "what is given up is held no longer"
         shell.trained.set()
         await until(lambda: ("train", 7) in shell.log, "the open phase is trained for")
     assert [what for how, what in shell.log if how == "train"] == [1, 7]
