@@ -214,4 +214,4 @@ def _due(genesis: Genesis, state: State, block: Block) -> tuple[frozenset[Public
     # A phase that is closed empty says nothing about its contributors, nor does an aggregator's phase about members.
     if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
         return frozenset(), frozenset()
-    return state.roster.contributors, frozenset(post.sender for post in block.transactions if post.round == state.round)
+    return state.roster.contributors, block.senders

@@ -25,7 +25,7 @@ class Header:
     """The part of a block that the proof of work seals. The fields are encoded in this order."""
 
     version: int
-    """Format of the block: the founding document's version."""
+    """Format of the block: the version in force."""
     parent_hash: Hash
     """32 bytes: the block before this one; the chain id for the first block."""
     height: int
@@ -123,6 +123,16 @@ class Block:
     """Crimes that this block proves, in the order of their hashes."""
     changes: tuple[Change, ...] = ()
     """Changes of the membership that this block counts, in the order of their hashes."""
+    payload_hashes: tuple[Hash, ...] = field(init=False, repr=False, compare=False)
+    """Hashes of the posts' payloads, in the order of the posts."""
+    senders: frozenset[PublicKey] = field(init=False, repr=False, compare=False)
+    """Senders of the posts that were made for the block's own round; the other posts are late ones."""
+
+    def __post_init__(self) -> None:
+        made_for = self.header.round
+        object.__setattr__(self, "payload_hashes", tuple([post.payload_hash for post in self.transactions]))
+        senders = frozenset([post.sender for post in self.transactions if post.round == made_for])
+        object.__setattr__(self, "senders", senders)
 
     @property
     def hash(self) -> Hash:

@@ -103,7 +103,7 @@ class MissingPayload(Unready):
 
 
 class OutOfWindow(Unready):
-    """The round, phase, height or attempt is closed, or too far ahead to be kept."""
+    """The round, phase, height or attempt is closed, or not open yet. Nothing follows from it here."""
 
 
 class Equivocation(Unready):
@@ -114,7 +114,7 @@ class Equivocation(Unready):
 
 
 class LimitReached(Unready):
-    """A bounded pool is full; the thing may be asked for again later."""
+    """A bounded pool is full, or does not reach as far; the thing may be asked for again later."""
 
 
 class MethodFailed(Unready):

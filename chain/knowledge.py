@@ -13,7 +13,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
-from fedchain.chain.validation import validate_content
+from fedchain.chain.validation.posts import validate_content
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
@@ -123,7 +123,7 @@ PostCheck = Callable[[Genesis, Rules, State, bytes, Post, bytes], None]
 def needed_contents(state: State, transactions: Sequence[Post]) -> list[Hash]:
     """Hashes of what :func:`recompute` needs: knowledge in force, payloads, and what late posts were made from."""
     roots = {state.knowledge_root: None} | {base_of(state, post): None for post in transactions if state.owed}
-    return [*roots, *(post.payload_hash for post in transactions)]
+    return [*roots, *[post.payload_hash for post in transactions]]
 
 
 def base_of(state: State, post: Post) -> Hash:

@@ -242,11 +242,12 @@ def _read_members(genesis: Genesis, value: Any) -> tuple[tuple[PublicKey, ...], 
     if genesis.version >= CHANGES_VERSION:
         records = tuple(Member.from_record(record) for record in value)
         keys = tuple(record.key for record in records)
-        if len(keys) < len(members) or len(set(keys)) != len(keys):
+        names = {record.came_with for record in records}
+        if len(keys) < len(members) or not len(set(keys)) == len(keys) == len(names):
             raise InvalidEncoding("state", f"its {len(set(keys))} members are fewer than the {len(members)} founders")
         for place, (record, founder) in enumerate(zip(records, members, strict=False)):
-            if record.key != founder and not record.sequence:  # no change has given it another one
-                raise InvalidEncoding("state", f"founder {place} has another key, {record.key.hex()}")
+            if record.came_with != founder:
+                raise InvalidEncoding("state", f"founder {place} came with another key, {record.came_with.hex()}")
         return keys, records
     if value != b"".join(members):
         raise InvalidEncoding("state", f"its {len(value)} bytes of keys are not the {len(members)} members'")

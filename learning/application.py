@@ -19,7 +19,7 @@ from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, raise_told
-from fedchain.learning.knowledge import KnowledgeReader, Written, write_knowledge
+from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX, KnowledgeReader, Written, write_knowledge
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
@@ -68,7 +68,7 @@ class Application:
             process that judges a chain gives them, and then the material is checked; the founder of a chain knows none
             yet. Posts are judged by the members of their occasion.
         chain_id: identifier of the federation, to which proofs are bound.
-        spools: begins the knowledge that an aggregate is written to.
+        spools: begins the knowledge that an aggregate is written to, and what it is computed from.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Application:
             material=MappingProxyType(dict(config.material)),
             chain_id=chain_id,
             info=self.info,
+            spools=spools,
         )
         if members:
             self.method.validate_material(replace(self._public, members=tuple(members)))
@@ -127,7 +128,12 @@ class Application:
         return max(form.size_bytes_max(phase) for form in self.forms)
 
     def knowledge_size_max(self) -> int:
-        """Return the size in bytes that no knowledge exceeds; 0 where posts decide how large it is."""
+        """Return the size in bytes that no knowledge exceeds, which may be far more than posts leave behind."""
+        return min(self.stated_size, KNOWLEDGE_SIZE_MAX)
+
+    @property
+    def stated_size(self) -> int:
+        """Bytes of the largest knowledge that the method's specs allow, whether or not a document can have so many."""
         return self._knowledge.size_bytes_max
 
     def check(self, occasion: Occasion, sender: bytes, knowledge: bytes, payload: bytes) -> None:

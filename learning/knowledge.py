@@ -73,9 +73,7 @@ class KnowledgeReader:
 
     @property
     def size_bytes_max(self) -> int:
-        """Bytes that no knowledge exceeds; 0 where a dimension is free, whose bound may be far beyond what comes."""
-        if any(-1 in spec.shape for specs in self._specs.values() for spec in specs):
-            return 0
+        """Bytes that no knowledge exceeds; where a dimension is free, its bound counts, which posts may never reach."""
         sizes = {name: size_bytes_max(specs) + PART_OVERHEAD_BYTES_MAX for name, specs in self._specs.items()}
         lasting = [name for name, phase in self._phases.items() if phase.lifetime is Lifetime.UNTIL_REPLACED]
         beside = sum(sizes[name] for name in sizes.keys() - set(lasting))

@@ -114,6 +114,9 @@ class Method(ABC):
     implied: ClassVar[frozenset[str]] = frozenset()
     """Names of posted tensors that a packed post leaves out: they follow from it (`complete`)."""
 
+    leaves: ClassVar[str] = ""
+    """Reason for which a phase leaves more than a model behind, if it does; told where that is too large."""
+
     makes_up: ClassVar[bool] = False
     """Whether clients make up for what packed posts leave out by a memory of the method's own (`heard`)."""
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.bulk import PartRef, join_lists
 
@@ -171,6 +172,9 @@ class Round:
 
     bulk: Bulk | None = None
     """Parts that the phase's contributor reads and writes; None where a post is checked or aggregated."""
+
+    spools: Spools = field(default=InMemory, repr=False)
+    """Begins what an aggregate computes once and looks at again."""
 
     late: tuple[LatePost, ...] = ()
     """Late posts that count, in ascending order of sender and round; only `aggregate` sees them. A method that gives

@@ -17,9 +17,9 @@ _SCALARS = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
 
 def write_record(record: Any) -> dict[str, torch.Tensor]:
-    """Return copies of a record's fields as tensors; those that are None, or hold no tensor, are left out.
+    """Return a record's fields as tensors; those that are None, or hold no tensor, are left out.
 
-    Raises `TypeError` for a field of a type that none of them has.
+    Tensors are the record's own. Raises `TypeError` for a field of a type that none of them has.
     """
     written: dict[str, torch.Tensor] = {}
     for name, kind in _kinds(type(record)).items():
@@ -29,10 +29,10 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
         if kind in _SCALARS:
             written[name] = torch.tensor(value, dtype=_SCALARS[kind])
         elif kind is torch.Tensor:
-            written[name] = value.detach().clone()
+            written[name] = value.detach()
         else:
             items = value.items() if kind is dict else enumerate(value)
-            written |= {f"{name}.{key}": item.detach().clone() for key, item in items}
+            written |= {f"{name}.{key}": item.detach() for key, item in items}
     return written
 
 

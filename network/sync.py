@@ -165,7 +165,7 @@ class CatchUp:
 
     def heard(self) -> int:
         """Number of members that have stated their height."""
-        return sum(peer in self._members for peer in self._sources)
+        return len(self._members & self._sources.keys())
 
     def sources(self) -> int:
         """Number of peers that have, members or not."""

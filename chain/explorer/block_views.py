@@ -98,7 +98,7 @@ def _view(
     certificate: CertificateView | None,
     voters: tuple[Voter, ...],
 ) -> BlockView:
-    posted = {post.sender for post in block.transactions if post.round == block.header.round}
+    posted = block.senders
     return BlockView(
         summary=summary,
         is_final=certificate is not None,

@@ -6,38 +6,32 @@ already passes them in. Nothing else holds more of the chain than it shows.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 
-from fedchain.chain.block import Block, Header
+from fedchain.chain.block import Block
 from fedchain.chain.difficulty import work_from_bits
-from fedchain.chain.exceptions import ChainError, InvalidPayload, NotFound
+from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.audit import ChainAudit, audit_chain
 from fedchain.chain.explorer.block_views import (
     phase_name,
     summarize,
     summarize_candidate,
-    view_attending,
     view_block,
     view_candidate,
     view_conviction,
-    view_places,
     view_post,
 )
 from fedchain.chain.explorer.columns import Columns
-from fedchain.chain.explorer.founding import view_rules
 from fedchain.chain.explorer.held import HeldChain
-from fedchain.chain.explorer.history import Entry, follow
-from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
-from fedchain.chain.explorer.lives import Lives, LivesView
+from fedchain.chain.explorer.history import Entry
+from fedchain.chain.explorer.kept import KeptContents
+from fedchain.chain.explorer.light_blocks import LightBlocks
 from fedchain.chain.explorer.member_views import (
-    Attending,
     Conviction,
     MemberSummary,
     PeerView,
-    PlaceView,
-    RulesView,
 )
+from fedchain.chain.explorer.membership import Membership
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
     begins_with,
@@ -52,29 +46,20 @@ from fedchain.chain.explorer.views import (
     BlockSummary,
     BlockView,
     ChainStatus,
-    KnowledgeView,
-    Recomputation,
     RoundView,
     TransactionProof,
     TransactionView,
 )
 from fedchain.chain.knowledge import (
-    EMPTY_ROOT,
     Rules,
-    missing_contents,
-    recompute,
 )
-from fedchain.chain.light.bisection import Gap
-from fedchain.chain.light.held import held_light_block, light_block_between
-from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.state import State, block_time_ms, expected_contributors, votes_required
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import PublicKey
 
 
@@ -85,7 +70,13 @@ class Explorer:
         """Raises StoreCorrupt or InvalidEncoding if the head cannot be read."""
         self.genesis = store.genesis
         self._store = store
-        self._chain = HeldChain(store)
+        self._chain = chain = HeldChain(store)
+        self.membership = Membership(chain)
+        """Answers about the members at each height."""
+        self.kept = KeptContents(chain)
+        """Answers about payloads and knowledge."""
+        self.light = LightBlocks(chain)
+        """The blocks as light clients get them."""
 
     @property
     def held(self) -> range:
@@ -141,12 +132,11 @@ class Explorer:
 
     def block(self, name: str) -> BlockView:
         """A final block by its height, its hash or the beginning of it, or an open candidate. Raises NotFound."""
-        heights = f"the chain has heights {self.held.start} to {self.state.height}"
         number = read_number(name)
         if number is not None and self.held.start <= number <= self.state.height:
             return self._view(self._chain.entry(number))
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
-            raise NotFound(f"no block at height {name}: {heights}")
+            raise NotFound(f"no block at height {name}: the chain has heights {self.held.start} to {self.state.height}")
         known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self.candidates()}
         prefix = read_prefix(name, "block")
         if (between := range_of(prefix)) is not None:
@@ -202,46 +192,11 @@ class Explorer:
             conviction=next(crimes, None),
         )
 
-    def places(self, height: int | None = None) -> tuple[PlaceView, ...]:
-        """All places at a height, or at the open one; none where members are the same for ever. Raises NotFound."""
-        return view_places(self._below(height))
-
-    def lives(self, height: int | None = None, lives: Lives | None = None) -> LivesView:
-        """The lives of all places up to a height, or to the open one. Raises NotFound.
-
-        A caller that has followed the chain already passes that in.
-        """
-        below = self._below(height)
-        if lives is None:
-            lives = Lives(self.genesis)
-            lives.read(self._store, self.state.height)
-        return lives.at(below.height + 1, below.round)
-
-    def rules(self, height: int | None = None) -> RulesView:
-        """The values of amendments in place of founded ones at a height, or at the open one. Raises NotFound."""
-        return view_rules(self.genesis, self._below(height))
-
-    def attending(self, first: int, last: int) -> Iterator[tuple[int, Attending]]:
-        """The places that count at each height from one to another, by height; none where members never change."""
-        state = self._store.state_before(first) if self.state.records else None
-        entries = self._chain.entries(first, last)
-        while state is not None and (entry := next(entries, None)) is not None:
-            yield entry.block.header.height, view_attending(state.roster)
-            state = follow(self.genesis, state, entry.block)
-
-    def _below(self, height: int | None) -> State:
-        """The state that a height, or the open one, stands on. Raises NotFound."""
-        if height is None or height == self.state.height + 1:
-            return self.state
-        before = self._store.state_before(height) if height in self.held else None
-        if before is None:
-            raise NotFound(f"the members at height {height} are not known here")
-        return before
-
     @property
     def numbers(self) -> dict[str, int]:
         """Number of each member by its address, newcomers and former keys included."""
         former = {address(item.former.key): place for place, item in enumerate(self.state.records) if item.former}
+        former |= {address(item.first): place for place, item in enumerate(self.state.records) if item.first}
         return former | {address(member): place for member, place in self.state.roster.seats.items()}
 
     def members(self, columns: Columns | None = None) -> tuple[MemberSummary, ...]:
@@ -289,48 +244,6 @@ class Explorer:
         member = (at or self.state).roster.aggregator_of(round_number)
         return None if member is None else address(member)
 
-    def knowledge(self, rules: KnowledgeRules, round_number: int | None = None) -> KnowledgeView:
-        """The knowledge that a round left behind, by default the newest finished one.
-
-        Raises:
-            NotFound: the round is not finished, or its knowledge is not kept.
-            InvalidPayload: the method cannot read it.
-        """
-        header, data = self._knowledge(round_number)
-        return view_knowledge(self.state.roster, rules, header, data)
-
-    def left_behind(self, round_number: int | None = None) -> tuple[Header, bytes]:
-        """The last header of a round, by default the newest finished one, and the knowledge that it left, as bytes.
-
-        Raises NotFound if the round is not finished, or its knowledge is not kept.
-        """
-        return self._knowledge(round_number)
-
-    def safetensors(self, rules: KnowledgeRules) -> Iterator[bytes | memoryview]:
-        """The knowledge that the newest finished round left behind, as the pieces of a file.
-
-        Raises as :meth:`knowledge` does, before the first piece.
-        """
-        _, data = self._knowledge(None)
-        try:
-            return rules.safetensors(data)
-        except ValueError as error:
-            raise InvalidPayload("knowledge", str(error)) from None
-
-    def payload(self, round_number: int, phase: str, sender: PublicKey) -> bytes:
-        """The payload of a member's post in a phase of a round. Raises NotFound if it is not posted or not kept."""
-        posts = self._chain.phase_block(round_number, phase).transactions
-        found = next((post for post in posts if (post.sender, post.round) == (sender, round_number)), None)
-        if found is None:
-            raise NotFound(f"{address(sender)} has no post in {phase} of round {round_number}")
-        return self._chain.kept(found.payload_hash, f"the payload of post {found.hash.hex()}")
-
-    def known_before(self, round_number: int, phase: str) -> bytes:
-        """The knowledge with which members did their work of a phase. Raises NotFound if it is not kept."""
-        height = self._chain.phase_block(round_number, phase).header.height
-        root = EMPTY_ROOT if height == 1 else self._chain.block(height - 1).header.knowledge_root
-        return self._chain.kept(root, f"the knowledge before {phase} of round {round_number}, {root.hex()},")
-
     def views(self) -> Iterator[BlockView]:
         """The final blocks in full, oldest first."""
         return map(self._view, self._chain.entries(self.held.start, self.state.height))
@@ -342,58 +255,9 @@ class Explorer:
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
 
-    def light_block(self, height: int, *, with_proof: bool = True, gap: Gap | None = None) -> LightBlock:
-        """A final block for light clients, with what proves its electors, if that is asked for.
-
-        Where members change, the chain of a node that joined begins at its head, and below it has the blocks that led
-        there: one of them is given in place of a height that is not held, if it lies in ``gap``. Raises NotFound.
-        """
-        if self.genesis.version >= CHANGES_VERSION:
-            near = (height - 1, height + 1) if gap is None else gap
-            found = light_block_between(self.genesis, height, near, self._store.final, self._store)
-            if found is not None:
-                return found if with_proof or found.header.height != height else found.alone()
-        if height not in self.held:
-            raise NotFound(
-                f"no block at height {height}: the chain has heights {self.held.start} to {self.state.height}"
-            )
-        return self._light(self._chain.entry(height), with_proof=with_proof)
-
-    def light_blocks(self, first: int, last: int) -> Iterator[LightBlock]:
-        """The final blocks from one height to another, as a light client walks over them. Raises NotFound."""
-        return map(self._light, self._chain.entries(max(first, self.held.start), min(last, self.state.height)))
-
-    def _light(self, entry: Entry, *, with_proof: bool = False) -> LightBlock:
-        block, height = entry.block, entry.block.header.height
-        light = LightBlock(self.genesis.chain_id, block.header, entry.certificate)
-        changes = self.genesis.version >= CHANGES_VERSION
-        if changes and (held := held_light_block(self.genesis, height, self._store.final, self._store)) is not None:
-            return held if with_proof else held.alone()
-        state = self._store.state_before(height) if changes or with_proof else None
-        if state is None and (changes or with_proof):
-            raise NotFound(f"the state below height {height} is not held")
-        if state is None or not changes:
-            return replace(light, evidence=block.evidence, state=b"" if state is None else state.encode())
-        below = self._chain.block(height - 1).header if with_proof and height > 1 else None
-        return replace(light, members=state.member_set, below=below)
-
     def verify(self, rules: Rules) -> ChainAudit:
         """Judge every final block again, as a member that sees it for the first time would."""
         return audit_chain(self._store, self.held.start, self.state.height, rules, self._chain.content)
-
-    def recompute(self, rules: Rules, height: int) -> Recomputation:
-        """Recompute the knowledge of a final block from its posts. Raises NotFound if the block is not held."""
-        block, before = self._chain.block(height), self._store.state_before(height)
-        said = block.header.knowledge_root
-        if before is None:
-            return Recomputation(height, said, None, (), "the state that it stands on is not held")
-        if missing := missing_contents(before, block.transactions, self._chain.content):
-            return Recomputation(height, said, None, tuple(missing), "")
-        try:
-            made = recompute(self.genesis, rules, before, block.transactions, self._chain.content)
-        except ChainError as error:
-            return Recomputation(height, said, None, (), f"{type(error).__name__}: {error}")
-        return Recomputation(height, said, sha256(made), (), "")
 
     @cached_property
     def _expected(self) -> frozenset[PublicKey]:
@@ -421,13 +285,3 @@ class Explorer:
                 posts = self._chain.block(height).transactions
                 found |= {post.hash: (post, height) for post in posts if begins_with(post.hash, prefix)}
         return found[find_hash(name, found, "transaction")]
-
-    def _knowledge(self, round_number: int | None) -> tuple[Header, bytes]:
-        # The setup prepares the learning and teaches nothing, so round 0 is used only if it is asked for.
-        wanted = max(1, self.state.round - 1) if round_number is None else round_number
-        heights = self._chain.heights_of(wanted) if wanted < self.state.round else ()
-        if not heights:
-            raise NotFound(f"no knowledge of round {wanted}: {self._chain.progress()}")
-        header = self._chain.block(heights[-1]).header
-        root = header.knowledge_root
-        return header, self._chain.kept(root, f"the knowledge of round {wanted}, {root.hex()},")

@@ -100,7 +100,16 @@ class Member:
     since_ms: int = 0
     """Time of the chain at which it began to count, in milliseconds since the Unix epoch; 0: it is a founder that was
     never away."""
+    first: PublicKey = b""
+    """32 bytes: the key with which it came; empty if it has that one."""
+    decided: int = 0
+    """Number of its changes that others approved of, its joining included."""
     _encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
+
+    @property
+    def came_with(self) -> PublicKey:
+        """32 bytes: the key with which it came, by which others name it for ever."""
+        return self.first or self.key
 
     @property
     def is_changing(self) -> bool:
@@ -146,13 +155,14 @@ class Member:
         """The canonical fields. The weight is counted from the lowest, since numbers have no sign."""
         weight, former = self.weight - WEIGHT_MIN, [] if self.former is None else [self.former.to_record()]
         said = int(self.standing), int(self.next), self.round, self.sequence, self.idle
-        return [self.key, *said, weight, former, int(self.due), self.owed_ms, self.since_ms]
+        came = [self.first] if self.first else []
+        return [self.key, *said, weight, former, int(self.due), self.owed_ms, self.since_ms, came, self.decided]
 
     @classmethod
     def from_record(cls, value: Any) -> "Member":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (bytes, int, int, int, int, int, int, list, int, int, int)
-        key, standing, following, *counts, weight, former, due, owed_ms, since_ms = expect_record(
+        kinds = (bytes, int, int, int, int, int, int, list, int, int, int, list, int)
+        key, standing, following, *counts, weight, former, due, owed_ms, since_ms, came, decided = expect_record(
             value, "member", kinds
         )
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
@@ -165,6 +175,9 @@ class Member:
             raise InvalidEncoding("member due", f"{due} found, 0 to {Due.IN_VAIN} expected")
         (had,) = expect_record(former, "member former", (list,)) if former else (None,)
         known = None if had is None else FormerKey.from_record(had)
-        first, sequence, idle = counts
-        said = first, sequence, idle, weight + WEIGHT_MIN, known, Due(due), owed_ms, since_ms
+        (first,) = expect_record(came, "member came", (bytes,)) if came else (b"",)
+        if came and expect_size(first, PUBLIC_KEY_SIZE, "member came") == key:
+            raise InvalidEncoding("member came", "the key that it has is not written twice")
+        begin, sequence, idle = counts
+        said = begin, sequence, idle, weight + WEIGHT_MIN, known, Due(due), owed_ms, since_ms, first, decided
         return cls(key, Standing(standing), Standing(following), *said)

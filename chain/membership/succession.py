@@ -57,9 +57,11 @@ def succeed(
         if change.kind is ChangeKind.AMEND:
             continue  # it is about no member
         if change.kind is ChangeKind.JOIN:
-            after.append(Member(change.member, Standing.COMING, Standing.ACTIVE, round_number + ROUNDS_AHEAD, 1))
+            due = round_number + ROUNDS_AHEAD
+            after.append(Member(change.member, Standing.COMING, Standing.ACTIVE, due, 1, decided=1))
         else:
-            place = roster.seats[change.member]
+            place = place_of(roster, records, change)
+            assert place is not None, "the change is valid"
             after[place] = _changed(after[place], change, block.header.height, round_number)
     if closes_round:
         culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
@@ -97,13 +99,26 @@ def role_after(roster: Roster, records: Sequence[Member], block: Block) -> int |
 
 def _changed(record: Member, change: Change, height: int, round_number: int) -> Member:
     """A member's record once a block counts a change of it: another key holds at once, all else later."""
-    record, due = replace(record, sequence=record.sequence + 1), round_number + ROUNDS_AHEAD
+    due, decided = round_number + ROUNDS_AHEAD, record.decided + change.kind.needs_approval
+    record = replace(record, sequence=record.sequence + 1, decided=decided)
     if not change.kind.gives_key:
         return replace(record, next=_STANDING_AFTER[change.kind], round=due)
     former = FormerKey(record.key, height, due, is_liable=change.kind is ChangeKind.REKEY)
     if change.kind is ChangeKind.RECOVER and record.next is Standing.LEFT:
         record = replace(record, next=record.standing, round=round_number)  # whoever stole the key may have signed that
-    return replace(record, key=change.key, former=former)
+    first = b"" if change.key == record.came_with else record.came_with
+    return replace(record, key=change.key, former=former, first=first)
+
+
+def place_of(roster: Roster, records: Sequence[Member], change: Change) -> int | None:
+    """The place of the member that a change is about; None if it has none.
+
+    A member's own changes name it by the key that it has. Changes that others approve of name it by the key with which
+    it came: otherwise it would get out of their way by taking another one, as often as it likes.
+    """
+    if not change.kind.needs_approval:
+        return roster.seats.get(change.member)
+    return next((place for place, record in enumerate(records) if record.came_with == change.member), None)
 
 
 def churn_max(active: int) -> int:

@@ -6,6 +6,8 @@ A minority cannot move what a certificate says: numbers are medians, and marks a
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
 from typing import Any
 
 from fedchain.chain.encoding import expect_record
@@ -88,8 +90,15 @@ def agree(turnouts: Collection[Turnout], faulty: int, seats: int) -> Turnout | N
 
 
 def _agreed_marks(said: Sequence[bytes], seats: int) -> bytes:
-    """The seats that most have marked. Most say the same, so each set of marks is read once."""
-    counted = Counter(said).items()
-    return mark_seats(
-        seat for seat in range(seats) if 2 * sum(times * is_marked(marks, seat) for marks, times in counted) > len(said)
-    )
+    """The seats that most have marked. Most say the same, so each set of marks is read once, and only disputed seats
+    are counted."""
+    counted = [(int.from_bytes(marks, "little"), times) for marks, times in Counter(said).items()]
+    among = (1 << seats) - 1
+    agreed = reduce(and_, (marks for marks, _ in counted)) & among
+    disputed = (reduce(or_, (marks for marks, _ in counted)) & among) ^ agreed
+    while disputed:
+        mark = disputed & -disputed
+        if 2 * sum(times for marks, times in counted if marks & mark) > len(said):
+            agreed |= mark
+        disputed ^= mark
+    return agreed.to_bytes((agreed.bit_length() + 7) // 8, "little")

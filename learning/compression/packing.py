@@ -79,8 +79,8 @@ class Packing:
 
     def missed(
         self, posted: Tensors, plain: Tensors, known: Tensors, owed: NDArray[np.float32] | None = None
-    ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """Yield how far a packed post misses what was to be said, part by part: which of N numbers, and by what.
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield by how much a packed post misses each of N numbers that were to be said, part by part.
 
         `plain` is what others unpack, and all else as in `pack`.
         """
@@ -90,24 +90,28 @@ class Packing:
             for part in _parts(base.size):
                 here = slice(before + part.start, before + part.stop)
                 to_say = self._change(flat[part], base[part], None if owed is None else owed[here])
-                yield here, to_say - self._change(heard[part], base[part])
+                yield to_say - self._change(heard[part], base[part])
             before += base.size
 
     def unpack(self, payload: Buffer, known: Tensors, spools: Spools = InMemory) -> Tensors:
         """Return the tensors of a plain post, read-only, within the bounds of their specs. Raises `InvalidPayload`.
 
-        Large ones are put together by `spools`, tensor by tensor. A method that completes posts looks at all of one.
+        Large ones are put together by `spools`, tensor by tensor, and then those that follow from them.
         """
         packed = decode(payload, self.specs)
         found = {spec.name: packed[spec.name] for spec in self.whole}
         moved = self._moved(packed, self._bases(known, found))
-        if 4 * self.count > MAPPED_SIZE and not self.implied:
+        is_large = 4 * self.count > MAPPED_SIZE
+        if is_large:
             names = sorted([*found, *(spec.name for spec in self.changed)])
             entries = ((name, found[name]) if name in found else next(moved) for name in names)
-            return decode(write_pieces(entry_pieces(len(names), entries), spools), (*self.whole, *self.changed))
-        found |= dict(moved)
-        followed = self.method.complete(known, found, self.info) if self.implied else {}
-        found |= {spec.name: _within(spec, followed[spec.name]) for spec in self.implied}
+            found = decode(write_pieces(entry_pieces(len(names), entries), spools), (*self.whole, *self.changed))
+        else:
+            found |= dict(moved)
+        if self.implied:
+            followed = self.method.complete(known, found, self.info)
+            within = {spec.name: _within(spec, followed[spec.name]) for spec in self.implied}
+            found |= decode(write_pieces(pieces(within), spools), self.implied) if is_large else within
         return {name: found[name] for name in sorted(found)}
 
     @property

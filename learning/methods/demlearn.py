@@ -84,6 +84,7 @@ class DemLearn(FedAvg):
     """Groups are averaged by the number of their clients."""
 
     personalizes: ClassVar[bool] = True
+    leaves: ClassVar[str] = "a model of each group, of which there may be 2^(levels + 1): set fewer levels"
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""

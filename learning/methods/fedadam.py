@@ -19,7 +19,7 @@ from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX, combine_parameters, parameter_spec
-from fedchain.learning.payload.lazy import LazyTensors
+from fedchain.learning.payload.lazy import LazyTensors, computed_once
 from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 from fedchain.learning.round import Round, Tensors
 
@@ -47,6 +47,7 @@ class FedAdam(FedAvg):
     tau: float = 1e-3
     """Degree of adaptivity: the number added to the root of the second moment."""
 
+    leaves: ClassVar[str] = "the model and two moments as large as it"
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its server takes one round's mean for a gradient"
     beyond_fedex: ClassVar[str] = "its server takes a step from the last model instead of the mean"
@@ -69,6 +70,8 @@ class FedAdam(FedAvg):
         if phase == INITIAL_MODEL:
             return combine_parameters(self.robust_rule, round, lambda post: 1)
         mean = combine_parameters(self.robust_rule, round, self.weight)
+        if self.robust_rule is not None:
+            mean = computed_once(mean, round.spools)  # the model and both moments begin with it
         trained = [name for name in mean if name.startswith(PREFIX)]
         steps = {
             prefix + name.removeprefix(PREFIX): partial(self._step, name, prefix, round, mean)

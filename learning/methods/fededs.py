@@ -24,24 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.exceptions import ConfigurationError, PartMissing, TrainingDiverged
+from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
+from fedchain.learning.families.encrypted_data import Draws, encrypted_spec
+from fedchain.learning.families.encryptor import encrypt_images
 from fedchain.learning.method import Lifetime, Phase, validate_range
 from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
 from fedchain.learning.methods.fednova import FedNova
 from fedchain.learning.methods.fedprox import FedProx
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.payload.bulk import EVERYBODY, PartRef
-from fedchain.learning.payload.pixels import pack_images, unpack_images
+from fedchain.learning.payload.bulk import EVERYBODY
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors, bulk_of, left_behind
-from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec, images_in_part
 from fedchain.learning.training.schedule import Schedule, adamw_schedule, batches_per_pass
 
 if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
-    from fedchain.learning.models.plain import PooledModel
+    from fedchain.learning.models.base import Model
     from fedchain.learning.models.stochastic import StochasticLayer
     from fedchain.learning.training.loop import Given
 
@@ -188,7 +188,9 @@ class FedEds(FedAvg):
         bulk, common = bulk_of(round), read_state(client.model)
         schedule = replace(self.schedule_in(round.number), epochs=self.extractor_epochs)
         train(Training(client, super().loss, schedule, round.number))  # Eq. 2
-        for rows in self._encrypted(client, round.number):
+        layer = self._layer_of(client.index, client.model)
+        longer = adamw_schedule(self.encryptor_rate, self.encryptor_epochs, self.batch_size)
+        for rows in encrypt_images(client, layer, self.encryptor_width, longer, self.pixel_type, round.number):
             bulk.write("encrypted", rows, EVERYBODY)
         write_state(client.model, common)
         return bulk.manifest()
@@ -278,46 +280,6 @@ class FedEds(FedAvg):
             return (self.extractor_epochs + self.encryptor_epochs) * batches_per_pass(examples, self.batch_size)
         return self.epochs_in(round_number) * super().planned_steps(phase, examples, round_number)
 
-    def _encrypted(self, client: Client, number: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Train the encryptor (Eq. 3) and yield D_k^F (Eq. 4) in parts.
-
-        The teacher looks at what the others will see. Raises `TrainingDiverged` where it sees no numbers.
-        """
-        import torch
-        import torch.nn.functional as F
-
-        from fedchain.learning.models.plain import PooledModel
-        from fedchain.learning.models.prototypes import EVALUATION_BATCH
-        from fedchain.learning.models.unet import build_unet
-        from fedchain.learning.seeding import derive
-        from fedchain.learning.training.loop import train_network
-
-        model, images, labels = client.model, client.train_images, client.train_labels
-        assert isinstance(model, PooledModel), "the configuration was validated"
-        layer = self._layer_of(client.index, model)
-        encryptor = build_unet(
-            tuple(images.shape[1:]), self.encryptor_width, derive(client.generator.initial_seed(), "encryptor")
-        )
-        model.eval()
-
-        def loss(batch: torch.Tensor) -> torch.Tensor:
-            return F.cross_entropy(model.forward_through(layer, encryptor(images[batch])), labels[batch])  # Eq. 3
-
-        schedule = adamw_schedule(self.encryptor_rate, self.encryptor_epochs, self.batch_size)
-        train_network(list(encryptor.parameters()), loss, schedule, len(labels), client.generator)
-        client.steps += schedule.epochs * batches_per_pass(len(labels), schedule.batch_size)
-        encryptor.eval()
-        with torch.inference_mode():
-            for part in torch.split(images, images_in_part(images[0].numel(), client.info.classes)):
-                made = torch.cat([encryptor(batch) for batch in torch.split(part, EVALUATION_BATCH)])
-                rows = pack_images(made.numpy(), self.pixel_type)
-                seen = torch.from_numpy(unpack_images(rows, tuple(images.shape[1:])))
-                logits = [model.forward_through(layer, batch) for batch in torch.split(seen, EVALUATION_BATCH)]
-                teacher = torch.softmax(torch.cat(logits), dim=1)
-                if not bool(torch.isfinite(teacher).all()):
-                    raise TrainingDiverged(client.index, number, client.steps, math.nan)
-                yield rows | {"teacher": teacher.numpy()}
-
     def _others(self, client: Client, round: Round, learned_from: list[int]) -> Given | None:
         """Return what gives each step a batch of client i*'s encrypted data, drawn anew for every local epoch.
 
@@ -327,36 +289,20 @@ class FedEds(FedAvg):
         """
         import torch
 
-        from fedchain.learning.models.plain import PooledModel
         from fedchain.learning.seeding import derive
         from fedchain.learning.training.loop import draw_batches
 
         local_weight, shared_weight = self.weights_in(round.number)
         if shared_weight == 0 or round.bulk is None:
             return None
-        left: dict[int, list[PartRef]] = {}
-        for ref in round.bulk.parts(ENCRYPT.name):
-            if ref.sender != client.index:
-                left.setdefault(ref.sender, []).append(ref)
-        model, bulk, shape = client.model, round.bulk, tuple(client.train_images.shape[1:])
-        assert isinstance(model, PooledModel), "the configuration was validated"
         generator = torch.Generator().manual_seed(derive(client.generator.initial_seed(), "encrypted data"))
-
-        def draw() -> tuple[int, EncryptedData] | None:
-            while left:
-                place = sorted(left)[int(torch.randint(len(left), (), generator=generator))]
-                try:
-                    return place, EncryptedData([bulk.read(ref) for ref in left[place]], shape)
-                except PartMissing as error:
-                    client.skipped[place] = str(error)
-                    del left[place]
-            return None
+        draws = Draws(client, round.bulk, ENCRYPT.name, generator)
 
         def steps() -> Iterator[Shared | None]:
-            while (drawn := draw()) is not None:
+            while (drawn := draws.draw()) is not None:
                 place, data = drawn
                 learned_from.append(place)
-                layer = self._layer_of(place, model)
+                layer = self._layer_of(place, client.model)
                 batches = draw_batches(len(data), self.batch_size, generator)
                 for _ in range(batches_per_pass(len(client.train_labels), self.batch_size)):
                     yield Shared(*data.rows(next(batches)), layer, local_weight, shared_weight)
@@ -365,7 +311,7 @@ class FedEds(FedAvg):
         in_order = steps()
         return lambda batch: next(in_order)
 
-    def _layer_of(self, place: int, model: PooledModel) -> StochasticLayer:
+    def _layer_of(self, place: int, model: Model) -> StochasticLayer:
         from fedchain.learning.models.stochastic import stochastic_layer
 
         return stochastic_layer(place, model.embedding_size, self.stochastic_layer)

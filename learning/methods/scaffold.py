@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation.mean import by_block, round_once, weighted_sum
+from fedchain.learning.aggregation.mean import by_block, weighted_sum
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.parameters import join_parameters, split_parameters
+from fedchain.learning.models.parameters import places_in_vector
 from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
@@ -82,8 +82,8 @@ class Scaffold(FedAvg):
         own = torch.zeros_like(common) if state.control is None else state.control  # c_i, (P,)
         self.train(client, round, correct=Correction(_corrected, (own, server)))
         length = client.steps * self.schedule_in(round.number).learning_rate  # S eta_l
-        drift = (common - read_vector(client.model)) / length
-        renewed = own - server + drift  # line 12, (ii)
+        drift = common.sub_(read_vector(client.model)).div_(length)
+        renewed = (own - server).add_(drift)  # line 12, (ii)
         state.control = renewed
         posted = self.post_model(client) | {"control_change": (renewed - own).numpy()}  # line 13
         if self.compression == "none":
@@ -99,25 +99,43 @@ class Scaffold(FedAvg):
 
     def expected(self, known: Tensors, stated: Tensors, info: ModelInfo) -> Tensors:
         """x - S eta_l c: the model of a client whose c_i does not change."""
-        moved = join_parameters(known, info) - _length(stated) * known["control"].astype(np.float64)
-        return split_parameters(round_once(moved), info)
+        length, control = _length(stated), known["control"]
+
+        def moved(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+            x, c = (part.astype(np.float64) for part in parts)
+            return np.asarray(x - length * c)
+
+        def expected(name: str, place: slice) -> NDArray[np.float32]:
+            return by_block([known[name].reshape(-1), control[place]], moved).reshape(known[name].shape)
+
+        return LazyTensors({name: partial(expected, name, place) for name, place in places_in_vector(info).items()})
 
     def complete(self, known: Tensors, plain: Tensors, info: ModelInfo) -> Tensors:
         """c_i+ - c_i = -c + (x - y_i) / (S eta_l), by lines 12 and 13."""
-        drift = (join_parameters(known, info) - join_parameters(plain, info)) / _length(plain)
-        return {"control_change": round_once(drift - known["control"].astype(np.float64))}
+        length, control = _length(plain), known["control"]
+
+        def moved(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+            x, y, c = (part.astype(np.float64) for part in parts)
+            return np.asarray((x - y) / length - c)
+
+        change = np.empty(info.parameter_count, dtype=np.float32)
+        for name, place in places_in_vector(info).items():
+            change[place] = by_block([known[name].reshape(-1), plain[name].reshape(-1), control[place]], moved)
+        return {"control_change": change}
 
     def heard(self, client: Client, round: Round, plain: Tensors) -> None:
         """Renew c_i (line 12) with the model that others heard, in place of the client's own."""
         import torch
 
-        from fedchain.learning.models.vectors import read_vector
+        from fedchain.learning.models.vectors import trained_parameters
 
-        state = client.state(ScaffoldState)
-        assert state.control is not None, "the client has just trained"
-        heard = torch.from_numpy(join_parameters(plain, client.info))
-        missed = (read_vector(client.model).double() - heard) / _length(plain)
-        state.control = (state.control.double() + missed).float()
+        control, length = client.state(ScaffoldState).control, _length(plain)
+        assert control is not None, "the client has just trained"
+        places = places_in_vector(client.info).items()
+        for (name, place), value in zip(places, trained_parameters(client.model), strict=True):
+            heard = torch.from_numpy(plain[name].reshape(-1).astype(np.float64))
+            missed = (value.detach().reshape(-1).double() - heard) / length
+            control[place] = (control[place].double() + missed).float()
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors, n_k and the change of c_i; with `compression`, S eta_l (1,), too."""

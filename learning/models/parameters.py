@@ -44,18 +44,14 @@ def parameter_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
     return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters if name not in info.frozen)
 
 
-def join_parameters(tensors: Tensors, info: ModelInfo) -> NDArray[np.float64]:
-    """Return a model's trainable parameters as one vector in the model's order, (P,)."""
-    return np.concatenate([tensors[PREFIX + name].reshape(-1) for name, _ in _trained(info)]).astype(np.float64)
-
-
-def split_parameters(vector: NDArray[np.float32], info: ModelInfo) -> dict[str, NDArray[np.float32]]:
-    """Return the tensors of such a vector (P,), views of it."""
-    named = _trained(info)
-    ends = np.cumsum([math.prod(shape) for _, shape in named])[:-1]
-    return {
-        PREFIX + name: part.reshape(shape) for (name, shape), part in zip(named, np.split(vector, ends), strict=True)
-    }
+def places_in_vector(info: ModelInfo) -> dict[str, slice]:
+    """Return which elements each trainable parameter is of the vector of all, (P,), in the model's order."""
+    found, end = {}, 0
+    for name, shape in info.parameters:
+        if name in info.trainable:
+            begin, end = end, end + math.prod(shape)
+            found[PREFIX + name] = slice(begin, end)
+    return found
 
 
 def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
@@ -77,19 +73,22 @@ def load_parameters(model: Model, tensors: Tensors) -> None:
 def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[Any]]:
     """Return the model that the knowledge is, float32, under the names that the module itself gives its tensors.
 
-    They are all tensors of the module's state, in its order, but for the frozen ones that members have; their memory is
-    the knowledge's. Raises `ConfigurationError` where the knowledge is no whole model: prototypes, parameters of which
-    some are every member's own, or residuals of frozen ones.
+    They are all tensors of the module's state, in its order, but for the frozen ones that members have, to which
+    residuals may have to be added (`find_residual`); their memory is the knowledge's. Raises `ConfigurationError` where
+    the knowledge is no whole model: prototypes, or parameters of which some are every member's own.
     """
-    if residual := next((name for name in knowledge if name.startswith(RESIDUAL_PREFIX)), ""):
-        frozen = residual.removeprefix(RESIDUAL_PREFIX)
-        raise ConfigurationError(f"the knowledge holds what members add to their {frozen}; ask for a member's model")
     wire = {name: wire_name(name, name in info.trainable) for name, _ in info.parameters if name not in info.frozen}
     missing = [name for name in wire if wire[name] not in knowledge]
     if missing:
         found = f"{len(wire) - len(missing)} of the model's {len(wire)} tensors, without {missing[0]}"
         raise ConfigurationError(f"the knowledge holds {found}: members share no whole model; ask for a member's")
     return {name: knowledge[wire[name]] for name in wire}
+
+
+def find_residual(knowledge: Tensors) -> str:
+    """Return the name of a frozen tensor to which members add what the knowledge holds of it; empty: there is none."""
+    names = (name.removeprefix(RESIDUAL_PREFIX) for name in knowledge if name.startswith(RESIDUAL_PREFIX))
+    return next(names, "")
 
 
 def average_parameters(posts: Sequence[ReadPost], weights: Sequence[int]) -> LazyTensors:
@@ -141,10 +140,6 @@ def _move_parameters(round: Round, count: Callable[[ReadPost], int]) -> LazyTens
 def wire_name(name: str, is_trainable: bool) -> str:
     """Return the name under which one of the model's tensors is posted."""
     return (PREFIX if is_trainable else BUFFER_PREFIX) + name
-
-
-def _trained(info: ModelInfo) -> list[tuple[str, tuple[int, ...]]]:
-    return [(name, shape) for name, shape in info.parameters if name in info.trainable]
 
 
 def _tensor_spec(name: str, shape: tuple[int, ...], info: ModelInfo) -> TensorSpec:

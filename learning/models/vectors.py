@@ -4,9 +4,12 @@ Frozen parameters are left out. The order is that of `model.parameters()`, each 
 in memory.
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from fedchain.learning.models.base import exchanged_state
@@ -39,6 +42,13 @@ def write_vector(model: nn.Module, vector: torch.Tensor) -> None:
     parameters = trained_parameters(model)
     for value, part in zip(parameters, unflatten(vector, parameters), strict=True):
         value.copy_(part)
+
+
+def tensor_on(array: NDArray[Any]) -> torch.Tensor:
+    """Return a tensor whose memory is that of an array, such as a part of a file. Nobody may change it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
 
 
 def read_state(model: nn.Module) -> torch.Tensor:

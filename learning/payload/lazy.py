@@ -1,10 +1,14 @@
 """Tensors that are computed when they are looked at, so that a large aggregate is never in memory as a whole."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+
+from fedchain.files.spool import Spools
 
 
 class LazyTensors(Mapping[str, NDArray[Any]]):
@@ -44,3 +48,22 @@ class LazyTensors(Mapping[str, NDArray[Any]]):
 
 def _looked_up(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Callable[[], NDArray[Any]]]:
     return {name: partial(tensors.__getitem__, name) for name in tensors}
+
+
+def computed_once(tensors: Mapping[str, NDArray[Any]], spools: Spools) -> LazyTensors:
+    """Compute tensors that are asked for several times, one after the other, and keep what came of them, read-only.
+
+    `spools` keeps it: of large ones, the pages of a file. Raises OSError if the disk refuses.
+    """
+    spool, places, end = spools(), dict[str, tuple[np.dtype[Any], tuple[int, ...], int]](), 0
+    for name, tensor in tensors.items():
+        flat = np.ascontiguousarray(tensor).reshape(-1)
+        spool.write(flat.view(np.uint8).data)
+        places[name] = flat.dtype, tensor.shape, end
+        end += flat.nbytes
+    data = spool.content(b"")
+
+    def view(dtype: np.dtype[Any], shape: tuple[int, ...], begin: int) -> NDArray[Any]:
+        return np.frombuffer(data, dtype, math.prod(shape), begin).reshape(shape)
+
+    return LazyTensors({name: partial(view, *place) for name, place in places.items()})

@@ -45,13 +45,22 @@ def _state(client: Client) -> ClientState:
 
 def restore_state(client: Client, state: ClientState) -> None:
     """Put the client back to a state set aside."""
+    _restore_model(client, state)
+    _take_records(client, {name: value.clone() for name, value in state.items() if name.startswith(_STATE)})
+
+
+def _restore_model(client: Client, state: ClientState) -> None:
     own = client.model.state_dict()  # whose tensors are the model's
     for name, value in _part(state, MODEL_PREFIX).items():
         own[name].copy_(value)
+
+
+def _take_records(client: Client, state: ClientState) -> None:
+    """Make the methods' records of a state the client's own; nobody else changes these tensors."""
     client.states, client.saved = {}, {}
     for name, value in _part(state, _STATE).items():
         record, _, field = name.partition(".")
-        client.saved.setdefault(record, {})[field] = value.clone()
+        client.saved.setdefault(record, {})[field] = value
 
 
 def set_aside(client: Client, spools: Spools) -> Callable[[], None]:
@@ -67,8 +76,16 @@ def save_state(client: Client, spools: Spools = InMemory) -> bytes:
     return write_pieces(state_pieces(_state(client)), spools)
 
 
+def go_on_from(client: Client, data: bytes) -> None:
+    """Have a client that was saved go on from its file, if the state is a large one: its records lie there, and take no
+    memory until they are changed."""
+    if path_of(data) is not None:
+        _take_records(client, load_tensors(data))
+
+
 def load_tensors(data: bytes) -> ClientState:
-    """Read the tensors of a safetensors file. Raises `safetensors.SafetensorError`."""
+    """Read the tensors of a safetensors file, which no change of theirs reaches. Those of a file that is read in place
+    take no memory of their own until they are changed. Raises `safetensors.SafetensorError`."""
     path = path_of(data)
     return safetensors.torch.load(data) if path is None else safetensors.torch.load_file(path)
 
@@ -83,7 +100,8 @@ def load_state(client: Client, data: bytes) -> None:
     expected = {name: shape for name, shape in client.info.parameters if name in client.info.stored}
     if shapes != expected:
         raise ConfigurationError(f"checkpoint of client {client.index} must hold {expected}, not {shapes}")
-    restore_state(client, state)
+    _restore_model(client, state)
+    _take_records(client, state)
 
 
 def state_pieces(state: ClientState, metadata: Mapping[str, str] = MappingProxyType({})) -> Iterator[Buffer]:

@@ -12,6 +12,7 @@ import torch
 from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.client import Client
 from fedchain.learning.compression.packing import Packing
+from fedchain.learning.models.vectors import tensor_on
 from fedchain.learning.round import Round, Tensors
 
 
@@ -20,7 +21,7 @@ class CompressionState:
     """The state that a client keeps between rounds; a newcomer owes nothing."""
 
     residuals: dict[str, torch.Tensor] = field(default_factory=dict)
-    """By phase: what posts have left out, (N,)."""
+    """By phase: what posts have left out, (N,). Each post leaves another tensor, so that none is ever changed."""
 
 
 def compress(
@@ -35,7 +36,7 @@ def compress(
     """Return the packed form of a plain post of the client's, made from the knowledge of the round.
 
     Changes that a compressor leaves out stay with the client, for its next post, unless the method makes up for them.
-    `spools` begins the post, and what others unpack of it.
+    `spools` begins the post, what others unpack of it, and what the client still owes.
     """
     known = round.knowledge
     assert known is not None, "packed posts count from what is known"
@@ -49,8 +50,8 @@ def compress(
     owed = residuals[phase].numpy() if phase in residuals else None
     payload = packing.pack(posted, known, generator, owed, spools)
     plain = packing.unpack(payload, known, spools)  # what the members get, with their rounding
-    missed = np.empty(packing.count, dtype=np.float32) if owed is None else owed
-    for part, left_out in packing.missed(posted, plain, known, owed):
-        missed[part] = left_out  # of a tensor, nobody asks again what was owed to it
-    residuals[phase] = torch.from_numpy(missed)
+    missed = spools()
+    for part in packing.missed(posted, plain, known, owed):
+        missed.write(part.data)
+    residuals[phase] = tensor_on(np.frombuffer(missed.content(b""), dtype=np.float32))
     return payload

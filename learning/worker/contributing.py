@@ -92,11 +92,10 @@ class Contributing:
             bulk = self.bulk(client, phase, round)
             round = replace(round, bulk=bulk)
             received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
-            posted = self._method.work(phase)(client, round)
-            payload = self._encode(posted, phase, client, round)
+            payload, scalars = self._encode(self._method.work(phase)(client, round), phase, client, round)
             local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if phase.trains else None
             epsilon = self._epsilon(client)
-        written, scalars = () if bulk is None else tuple(bulk.written), _count_scalars(posted)
+        written = () if bulk is None else tuple(bulk.written)
         parts, addressed = tuple(ref.hash for ref in written), address_bytes(payload, written)
         skipped = tuple(sorted(client.skipped.items()))
         return Contribution(payload, client.steps, local, received, scalars, epsilon, parts, addressed, skipped)
@@ -147,8 +146,11 @@ class Contributing:
         main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
         return PartAccess(self._parts_of(client.index), self._kinds, phase.name, main | dict(round.beside))
 
-    def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> bytes:
-        """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
+    def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> tuple[bytes, int]:
+        """Encode a post, and count its floating-point numbers.
+
+        They show the last step's damage, which no later loss shows: peers would refuse it.
+        """
         validate_arrays(f"the post of phase {phase.name}", posted)
         payload = write_pieces(pieces(canonical(posted)), self._spools)
         form = self._forms[self._place.architecture_of(client.index)]
@@ -156,11 +158,12 @@ class Contributing:
             tensors = decode(payload, form.specs[phase.name])
         except UnsoundNumbers as error:
             raise TrainingDiverged(client.index, round.number, client.steps, math.nan, str(error)) from None
-        packing = form.packing(phase.name, round.knowledge)
+        del posted  # which may be as large as the model, and lies in the payload now
+        packing, scalars = form.packing(phase.name, round.knowledge), _count_scalars(tensors)
         if packing is None or round.knowledge is None:
-            return payload
+            return payload, scalars
         generator = self.rounding(client, phase, round.number)
-        return compress(client, phase.name, packing, tensors, round, generator, self._spools)
+        return compress(client, phase.name, packing, tensors, round, generator, self._spools), scalars
 
     def rounding(self, client: Client, phase: Phase, round_number: int) -> np.random.Generator:
         """Return the randomness of a packed post, which others can repeat: it hides nothing."""

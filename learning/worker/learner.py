@@ -22,17 +22,25 @@ from fedchain.learning.device import DEVICE, as_training, find_device
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import common_parameters, load_parameters
 from fedchain.learning.models.registry import describe
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.part_folder import PartStore
 from fedchain.learning.privacy.ledger import PrivacyLedger
 from fedchain.learning.registry import build_method
-from fedchain.learning.round import NO_CHAIN
+from fedchain.learning.round import NO_CHAIN, Tensors
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import open_data_source
 from fedchain.learning.task.data_source import DataSource
 from fedchain.learning.training.measured import IN_EVERY_ROUND, Evaluation, Measurements
-from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state, state_pieces
+from fedchain.learning.worker.checkpoint import (
+    copy_state,
+    go_on_from,
+    load_state,
+    restore_state,
+    save_state,
+    state_pieces,
+)
 from fedchain.learning.worker.client_examples import ClientExamples, client_of
 from fedchain.learning.worker.clients import Clients
 from fedchain.learning.worker.cohorts import work_side_by_side
@@ -277,6 +285,14 @@ class Learner:
         with as_training(self._device):
             return self._measuring.on_all(self._lent(state, owner).model)
 
+    def common_state(self, known: Tensors, owner: int) -> ModelState:
+        """Return the common model as a member has it that has just received the knowledge: with what is added to frozen
+        tensors. Raises `ConfigurationError` where the knowledge is no whole model."""
+        client = self._build_client(owner)
+        common_parameters(known, client.info)
+        load_parameters(client.model, known)
+        return state_of(client.model, client.info)
+
     def _lent(self, state: ModelState, owner: int) -> Client:
         """A client like the owner with another model. The owner itself need not be copied, to be put back later."""
         client = self._build_client(owner)
@@ -329,8 +345,11 @@ class Learner:
             yield client
 
     def checkpoint(self, index: int) -> bytes:
-        """Return a client's model and state as a safetensors file."""
-        return save_state(self._clients.get(index), self._spools)
+        """Return a client's model and state as a safetensors file; from a large one the client itself goes on."""
+        client = self._clients.get(index)
+        saved = save_state(client, self._spools)
+        go_on_from(client, saved)
+        return saved
 
     def restore(self, index: int, data: bytes) -> None:
         """Put a client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""

@@ -4,8 +4,6 @@ A member's last model is in its training process, or in the checkpoint that a no
 parameters, the model that all members share is the knowledge (`models/parameters.py`).
 """
 
-import warnings
-
 import safetensors
 import torch
 from torch import nn
@@ -13,7 +11,8 @@ from torch import nn
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.parameters import common_parameters
+from fedchain.learning.models.parameters import common_parameters, find_residual
+from fedchain.learning.models.vectors import tensor_on
 from fedchain.learning.models.weights import find_misfit
 from fedchain.learning.round import Tensors
 from fedchain.learning.worker.checkpoint import MODEL_PREFIX, load_tensors
@@ -43,11 +42,12 @@ def state_of_checkpoint(data: bytes) -> ModelState:
 def state_of_knowledge(knowledge: Tensors, info: ModelInfo) -> ModelState:
     """Return the model that all members share, whose tensors are the knowledge's own memory: nobody may change them.
 
-    Raises `ConfigurationError` where the knowledge is no whole model.
+    Raises `ConfigurationError` where the knowledge is no whole model; if that is because it holds what members add to
+    their frozen tensors, `Learner.common_state` has it.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return {name: torch.from_numpy(value) for name, value in common_parameters(knowledge, info).items()}
+    if frozen := find_residual(knowledge):
+        raise ConfigurationError(f"the knowledge holds what members add to their {frozen}, and not the whole of it")
+    return {name: tensor_on(value) for name, value in common_parameters(knowledge, info).items()}
 
 
 def read_model(data: bytes) -> ModelState:

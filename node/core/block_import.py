@@ -14,13 +14,13 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents, needed_contents
+from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, needed_contents
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transition import judge_final, judge_joined
-from fedchain.chain.validation import validate_knowledge
+from fedchain.chain.validation.header import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.contents.bulk import BulkParts
@@ -78,9 +78,9 @@ class BlockImport:
         except Invalid as error:
             context.emit(Blame(block.header.miner, error))
             raise UnknownParent("candidate", str(error)) from None
-        gone = ledger.entries[replaced].block.transactions if replaced else ()
+        gone = ledger.entries[replaced].block.payload_hashes if replaced else ()
         ledger.add(Entry(block, after, context.now.ms), replaced)
-        context.contents.release(*(post.payload_hash for post in gone))
+        context.contents.release(*gone)
         for post in block.transactions:  # its miner may have received another post than we did
             held = context.mempool.get((post.round, post.phase), post.sender)
             if held is not None and held.hash != post.hash:
@@ -91,10 +91,7 @@ class BlockImport:
         """Payloads that candidates are recomputed from."""
         entries = self._context.ledger.entries.values()
         return {
-            post.payload_hash
-            for entry in entries
-            if not (entry.is_valid or entry.is_refuted)
-            for post in entry.block.transactions
+            item for entry in entries if not (entry.is_valid or entry.is_refuted) for item in entry.block.payload_hashes
         }
 
     def on_tick(self) -> None:
@@ -122,9 +119,9 @@ class BlockImport:
             posts = entry.block.transactions
             if entry.is_valid:
                 entry.lacks_parts = entry.lacks_parts and not self._has_parts(posts)
-            elif not missing_contents(context.head, posts, context.content):
+            elif (job := recompute_job(context.head, context.content, posts)).is_possible:
                 entry.is_computing = True
-                context.emit(Compute(recompute_job(context.head, context.content, posts)))
+                context.emit(Compute(job))
 
     def _has_parts(self, posts: Sequence[Post]) -> bool:
         """Whether all parts of a block's posts that this peer reads and waits for are here; the others are fetched."""
@@ -275,6 +272,6 @@ class BlockImport:
 
 
 def recompute_job(head: State, content: ContentLookup, posts: tuple[Post, ...]) -> Recompute:
-    """The job that aggregates ``posts`` at ``head``; the contents that they name must be here."""
+    """The job that aggregates ``posts`` at ``head``, with the contents that they name, as far as they are here."""
     contents = {item: data for item in needed_contents(head, posts) if (data := content(item)) is not None}
     return Recompute(head, posts, contents)

@@ -17,7 +17,8 @@ from fedchain.chain.post import Post
 from fedchain.chain.signatures import count_valid
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation import validate_content, validate_vote
+from fedchain.chain.validation.posts import validate_content
+from fedchain.chain.validation.votes import validate_vote
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey

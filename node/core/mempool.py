@@ -61,15 +61,15 @@ class Mempool:
         """Posts of one phase by sender; do not change it."""
         return self._posts.get(phase, {})
 
-    def held_before(self, phase: PhaseKey, time_ms: int) -> Iterator[PublicKey]:
+    def held_before(self, phase: PhaseKey, time_ms: int) -> Set[PublicKey]:
         """Senders whose posts of a phase are demanded and have been held since before ``time_ms``."""
         since = self._held_since_ms.get(phase, {})
-        return (sender for sender, arrived_ms in since.items() if arrived_ms < time_ms)
+        return {sender for sender, arrived_ms in since.items() if arrived_ms < time_ms}
 
-    def held_by(self, phase: PhaseKey, time_ms: int) -> Iterator[PublicKey]:
+    def held_by(self, phase: PhaseKey, time_ms: int) -> Set[PublicKey]:
         """Senders whose posts of a phase were held at ``time_ms``; if they are not demanded, since any time."""
         since = self._held_since_ms.get(phase, {})
-        return (sender for sender in self.posts(phase) if since.get(sender, time_ms) <= time_ms)
+        return self.posts(phase).keys() - {sender for sender, arrived_ms in since.items() if arrived_ms > time_ms}
 
     def demanded(self, phase: PhaseKey) -> Set[PublicKey]:
         """Senders whose posts of a phase this peer insists on."""

@@ -257,20 +257,6 @@ class Node:
             self._advance()
         return context.effects
 
-    def take_known(self, post: Post, payload: bytes, now: Moment) -> list[Effect] | None:
-        """Take a post of another peer in fewer steps than :meth:`handle`, with the same effects.
-
-        Returns None if the post is not known to be good at this head, or if other work is pending. Then
-        nothing has happened, and the caller passes the post to ``handle``.
-        """
-        context = self._context
-        if not self._has_begun or post.sender == context.me or not self._parts.posts.take_known(post, payload, now.ms):
-            return None
-        context.now, context.effects = now, []
-        if not self._parts.attendance.waits_for_more():
-            self._advance()
-        return context.effects
-
     def _begin(self) -> None:
         """Prepare for the first event: from here on the time is known."""
         self._has_begun = True

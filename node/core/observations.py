@@ -44,7 +44,7 @@ class Observations:
         context, header = self._context, settled.block.header
         if context.me not in settled.before.roster.contributors:
             return
-        if any((post.sender, post.round) == (context.me, header.round) for post in settled.block.transactions):
+        if context.me in settled.block.senders:
             self.not_counted = None
             return
         if context.journal.post(header.round, header.phase) is None:

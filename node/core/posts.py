@@ -22,7 +22,7 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content
-from fedchain.chain.validation import validate_content, validate_post, validate_window
+from fedchain.chain.validation.posts import validate_content, validate_post, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk
@@ -93,17 +93,20 @@ class Posts:
         held = context.mempool.get((post.round, post.phase), post.sender)
         if held is None and context.mempool.useless:
             held = context.mempool.useless.get(post.key)
-        under_way = self._under_way.get(post.key)
+        under_way = self._under_way.get(post.key) if self._under_way else None
         pending = None if under_way is None else under_way.post
         if post in (held, pending):
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
+        first = held or context.contents.waiting(post) or pending
+        if first is None and payload is not None and self._is_known(post, payload):
+            self._keep(post, payload)
+            return True
         validate_window(head, post)
         try:
             validate_post(context.genesis, head, post, context.signatures)
         except InvalidPost as error:  # its author signed it, and others may know less
             context.emit(Blame(post.sender, error))
             raise OutOfWindow("post", str(error)) from None
-        first = held or context.contents.waiting(post) or pending
         if first is not None and first != post:  # the first post counts; both together are a crime
             self._crimes.accuse(first, post)
             raise Equivocation("one post per phase", f"{post.hash.hex()} found, {first.hash.hex()} is held")
@@ -122,17 +125,9 @@ class Posts:
         context.send(requests)
         return False
 
-    def take_known(self, post: Post, payload: bytes, now_ms: int) -> bool:
-        """Take a post that is known to be good at this head, if nothing else is pending; returns whether it did."""
-        context = self._context
-        if self._under_way or self._bulk.is_used or context.mempool.useless or context.contents.is_waiting():
-            return False
-        if not self._good.knows(context.ledger.head, post, payload) or context.knowledge() is None:
-            return False
-        if not context.mempool.add(post, now_ms):
-            return False
-        context.contents.put(post.payload_hash, payload)
-        return True
+    def _is_known(self, post: Post, payload: bytes) -> bool:
+        """Whether a peer of this process has found a post good at our head, and what it was made from is here, too."""
+        return self._good.knows(self._context.head, post, payload) and self._context.base_of(post.key) is not None
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
         """Take a part of a content; returns whether it completes something. Raises InvalidPayload."""
@@ -206,16 +201,17 @@ class Posts:
 
     def _check(self, post: Post, payload: bytes) -> bool:
         """Have the method check a payload, once the knowledge for that is here; returns whether it passed before."""
-        context, is_countable = self._context, self._context.is_countable(post.key)
-        knowledge = context.base_of(post.key) if is_countable else None
+        context, key = self._context, post.key
+        is_countable = context.is_countable(key)
+        knowledge = context.base_of(key) if is_countable else None
         if knowledge is None:
-            self._under_way[post.key] = _UnderWay(post, payload, _Stage.EARLY)
+            self._under_way[key] = _UnderWay(post, payload, _Stage.EARLY)
             self._awaits_knowledge |= is_countable
             return False
         if context.checks.has_passed(context.head, post):
             self._keep(post, payload)
             return True
-        self._under_way[post.key] = _UnderWay(post, payload, _Stage.CHECKING)
+        self._under_way[key] = _UnderWay(post, payload, _Stage.CHECKING)
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
         return False
 
@@ -226,7 +222,8 @@ class Posts:
         if standing is Standing.WAITS:
             self._under_way[post.key] = _UnderWay(post, payload, _Stage.GATHERING)
             return
-        self._forget(post)
+        if self._under_way:
+            self._forget(post)
         is_demanded = standing is Standing.IS_WHOLE
         if self._context.mempool.add(post, self._context.now.ms, is_demanded=is_demanded):
             self._context.contents.put(post.payload_hash, payload)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from fedchain.chain.exceptions import AlreadyKnown, Refused
+from fedchain.chain.exceptions import AlreadyKnown, OutOfWindow, Refused
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.downloads import Request
 from fedchain.network.messages import (
@@ -109,7 +109,7 @@ class Reception:
             return self._messages.get(type(event.message), self._on_question)(event.peer, event.message)
         except Refused as error:
             self._context.emit(Refuse(event.peer, error))
-            return _advance_if(not isinstance(error, AlreadyKnown))
+            return _advance_if(not isinstance(error, AlreadyKnown | OutOfWindow))  # those two change nothing here
 
     # peers, own work and time
 

@@ -267,9 +267,10 @@ def found_federation(
         raise ConfigurationError(
             f"late_rounds is {consensus['late_rounds']}, but {config.method} uses no late posts: {reason}"
         )
-    if (most := rules.knowledge_size_max()) > KNOWLEDGE_SIZE_MAX:
+    if (most := rules.stated_size) > KNOWLEDGE_SIZE_MAX:
+        why = f" ({rules.method.leaves})" if rules.method.leaves else ""
         raise ConfigurationError(
-            f"{config.method} leaves {most} bytes behind, at most {KNOWLEDGE_SIZE_MAX} can be written"
+            f"{config.method} leaves up to {most} bytes behind{why}, at most {KNOWLEDGE_SIZE_MAX} can be written"
         )
     sizes = [rules.payload_size_bytes_max(phase) for phase, _, _ in (*rules.setup_phases, *rules.phases)]
     consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, *sizes))

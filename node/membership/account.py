@@ -9,9 +9,9 @@ from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
-from fedchain.chain.membership.rules import approvals_required, room_for_changes
-from fedchain.chain.membership.succession import spare
+from fedchain.chain.membership.succession import place_of, spare
 from fedchain.chain.state import State
+from fedchain.chain.validation.changes import approvals_required, room_for_changes
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.wording import counted, printable
@@ -84,12 +84,14 @@ def plain_change(genesis: Genesis, head: State, change: Change) -> dict[str, Any
     roster = head.roster
     approvers = {approval.approver for approval in change.approvals}
     required = approvals_required(genesis, head, change.kind)
-    missing = (key for key in roster.members if roster.is_active(key) and key not in {*approvers, change.member})
+    place = place_of(roster, head.records, change)
+    member = change.member if place is None else roster.members[place]
+    missing = (key for key in roster.members if roster.is_active(key) and key not in {*approvers, member})
     return {
         "hash": change.hash.hex(),
         "kind": change.kind.name.lower(),
-        "number": roster.seats.get(change.member),
-        "address": address(change.member) if change.member else "parameters",
+        "number": place,
+        "address": address(member) if member else "parameters",
         "key": address(change.key) if change.key else "",
         "text": change.text if change.amendment is None else _amended(change.amendment, change.text),
         "until": change.until,

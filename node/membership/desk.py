@@ -21,8 +21,9 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
-from fedchain.chain.membership.rules import approvals_required
+from fedchain.chain.membership.succession import place_of
 from fedchain.chain.state import State
+from fedchain.chain.validation.changes import approvals_required
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -147,7 +148,7 @@ class Desk:
             raise NodeConfigError("nobody approves of its own recovery; a member that has its key says: rekey")
         if record.key in head.roster.culprits or record.standing.is_for_good or record.next is Standing.REMOVED:
             raise NodeConfigError(f"peer {number} was convicted, or is gone for good: no key brings it back")
-        made = self._host.invite(name, (record.key, record.sequence))
+        made = self._host.invite(name, (record.came_with, record.decided))
         return self._hand_out(made, ChangeKind.RECOVER, f"peer {number} from the next height on")
 
     def _hand_out(self, made: Invitation, kind: ChangeKind, who: str) -> dict[str, Any]:
@@ -169,12 +170,12 @@ class Desk:
             raise NodeConfigError(
                 "nobody approves of its own removal; a member leaves with: fedchain node leave FOLDER"
             )
-        for change in node.open_changes():  # approvals of two removals would not add up
-            if change.kind is ChangeKind.REMOVE and change.member == key:
-                return self._consent(change)
         record = node.head.records[number]
+        for change in node.open_changes():  # approvals of two removals would not add up
+            if change.kind is ChangeKind.REMOVE and change.member == record.came_with:
+                return self._consent(change)
         until = node.head.height + HEIGHTS_VALID
-        return self._consent(propose_removal(key, reason, sequence=record.sequence, until=until))
+        return self._consent(propose_removal(record.came_with, reason, sequence=record.decided, until=until))
 
     def _change_own(self, kind: ChangeKind) -> str:
         """Sign and spread a change of this member itself."""
@@ -244,14 +245,14 @@ class Desk:
     def _find(self, which: str) -> Change:
         """The change that waits for approval with this hash, or its beginning, name, address or number."""
         node, low = self._service.node, which.lower()
-        seats = node.head.roster.seats
+        roster, records = node.head.roster, node.head.records
         waiting = [change for change in (*node.open_changes(), *self._host.waiting()) if change.kind.needs_approval]
         found = [
             change
             for change in waiting
             if change.text == which
             or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
-            or _is_called(which, change.key_afterwards, seats.get(change.member))
+            or _is_called(which, change.key_afterwards, place_of(roster, records, change))
         ]
         if len(found) != 1:
             kinds = {change.hash.hex()[:8]: printable(change.text) for change in found or waiting}

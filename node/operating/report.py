@@ -3,12 +3,11 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol, assert_never
 
 import fedchain
-from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.state import phase_rule
 from fedchain.chain.vote import VoteKind
@@ -33,7 +32,7 @@ from fedchain.node.core.notices import (
     TwinHeard,
 )
 from fedchain.node.core.observations import CLOCK_OFF_MS
-from fedchain.node.operating.standing import by_number, plain_standstill, standstill
+from fedchain.node.operating.standing import Connected, by_number, plain_standstill, standstill
 from fedchain.node.operating.status import FINISHED
 from fedchain.node.shell.activity import Activity
 from fedchain.wording import counted, some_of
@@ -54,28 +53,12 @@ class Links(Protocol):
         """The measurements of the connection to a peer; None if there are none."""
 
 
-class Reported(Protocol):
+class Reported(Connected, Protocol):
     """The part of a service that a report reads."""
-
-    @property
-    def node(self) -> Node:
-        """The state machine."""
 
     @property
     def activity(self) -> Activity:
         """The service's counters and notices."""
-
-    @property
-    def genesis(self) -> Genesis:
-        """The rules that the federation agreed on."""
-
-    @property
-    def me(self) -> PublicKey:
-        """Public key of this peer."""
-
-    @property
-    def peers(self) -> Set[PublicKey]:
-        """The connected peers."""
 
     @property
     def asks(self) -> Callable[[], str]:

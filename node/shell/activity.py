@@ -55,6 +55,13 @@ class Activity:
         """Remember a notice to the operator."""
         self.notices.append(notice)
 
+    def train(self, round_number: int, accuracy: float | None, epsilon: float | None) -> None:
+        """Note that a contribution was computed; a measurement that is None leaves the one before."""
+        self.failure, self.is_failing = "", False
+        self.accuracy = self.accuracy if accuracy is None else accuracy
+        self.epsilon = self.epsilon if epsilon is None else epsilon
+        self.trained_round = round_number
+
     def fail(self, reason: str, *, is_fault: bool) -> None:
         """Note that there is no contribution."""
         self.failure, self.is_failing = reason, is_fault

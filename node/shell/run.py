@@ -49,9 +49,10 @@ from fedchain.node.operating.metrics import answer_metrics
 from fedchain.node.operating.preflight import raise_file_limit, secure_folder
 from fedchain.node.operating.service_manager import ServiceManager
 from fedchain.node.operating.status import answer_status
+from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.failures import LoggedFailures
-from fedchain.node.shell.service import Contact, Disk, NodeStopped, Service
+from fedchain.node.shell.service import Contact, NodeStopped, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.local import Local
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed

@@ -48,14 +48,15 @@ class ChangeLiar(Adversary):
         """A change that another member or key never signed, approved by all traitors."""
         head, chain_id = self.node.head, self.genesis.chain_id
         victim = self.member(self.draw.choice([item for item in self.coalition.honest if item < len(head.roster)]))
-        said: dict[str, Any] = {"sequence": head.records[head.roster.seats[victim]].sequence, "until": self.height + 50}
+        record, until = head.records[head.roster.seats[victim]], self.height + 50
+        said: dict[str, Any] = {"sequence": record.sequence, "until": until}
         thief = PrivateKey(sha256(self.key.seed + b"thief"))
         forged = (
             replace(sign_change(self.key, chain_id, ChangeKind.LEAVE, **said), member=victim),
-            replace(sign_change(thief, chain_id, ChangeKind.JOIN, until=self.height + 50), member=victim),
+            replace(sign_change(thief, chain_id, ChangeKind.JOIN, until=until), member=victim),
             replace(sign_rekey(self.key, thief, chain_id, **said), member=victim),
             replace(sign_rekey(self.key, thief, chain_id, **said), key=victim),
-            propose_recovery(victim, thief, chain_id, "stolen", **said),
+            propose_recovery(record.came_with, thief, chain_id, "stolen", sequence=record.decided, until=until),
         )
         change = self.draw.choice(forged)
         if change.kind.needs_approval:

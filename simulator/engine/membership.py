@@ -82,18 +82,20 @@ class MembershipChanges:
         """Have the members' operators submit one change: the member itself, or all that approve of it."""
         until = head.height + HEIGHTS_VALID
         key, chain_id = subject.key, self._genesis.chain_id
-        seat = head.roster.seats.get(subject.public_key)
-        sequence = 0 if seat is None else head.records[seat].sequence
-        kind = ChangeKind[row.kind.upper()]
+        seat, kind = head.roster.seats.get(subject.public_key), ChangeKind[row.kind.upper()]
+        member, sequence = subject.public_key, 0
+        if seat is not None:
+            record = head.records[seat]
+            member, sequence = record.came_with, record.decided if kind.needs_approval else record.sequence
         said = {"sequence": sequence, "until": until}
         if kind.gives_key:
             following = self._following[subject.number] = PrivateKey(sha256(key.seed + b"next"))
         if kind is ChangeKind.REMOVE:
-            change = propose_removal(subject.public_key, row.reason, **said)
+            change = propose_removal(member, row.reason, **said)
         elif kind is ChangeKind.REKEY:
             change = sign_rekey(key, following, chain_id, text=row.reason, **said)
         elif kind is ChangeKind.RECOVER:
-            change = propose_recovery(subject.public_key, following, chain_id, row.reason, **said)
+            change = propose_recovery(member, following, chain_id, row.reason, **said)
         elif kind is ChangeKind.JOIN:
             change = self._join(row, subject, said["until"])
             subject.start()

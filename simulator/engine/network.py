@@ -16,7 +16,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.links import Link
 from fedchain.network.membership import Membership
-from fedchain.network.messages import Chunk, GossipMessage, Message, PostMessage, decode_message, encode_message
+from fedchain.network.messages import Chunk, GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -34,9 +34,6 @@ LABELS_MAX = 8_192
 
 LINKED_MAX = 256
 """Most members whose traffic is counted link by link: the links of full connection grow with the square."""
-
-STORM = 1
-"""Mean number of arrivals per peer in one millisecond from which they are handled receiver by receiver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +59,6 @@ Share = Callable[[Hash, int, bytes], bytes]
 
 OnLink = Callable[[int, int, bool], None]
 """Called with (peer number, neighbour, whether they are connected now)."""
-
-
-Follow = Callable[[], Verdict]
-"""Carries out the consequences of a message that was taken."""
-
-Taker = Callable[[PublicKey, PostMessage], Follow | bool]
-"""Called with (sender, message) before the message's turn. True if the message is taken and nothing follows, False if
-nothing was done, otherwise the function to call in its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +136,6 @@ class SimulatedNetwork:
         self.attached: set[int] = set()
         """Peers that are up."""
         self._receivers: list[Receiver | None] = [None] * len(members)
-        self._takers: list[Taker | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
         self._present: Sequence[int] = range(len(members))
         self._side = [0] * len(members)
@@ -184,12 +172,9 @@ class SimulatedNetwork:
         """One peer's side of the network."""
         return Endpoint(self, number)
 
-    def attach(self, number: int, receiver: Receiver | None, taker: Taker | None = None) -> None:
-        """Hand a peer's messages to ``receiver``; None if the peer is down, and they are lost.
-
-        If many parcels arrive in one millisecond, ``taker`` is called first with the posts.
-        """
-        self._receivers[number], self._takers[number] = receiver, taker
+    def attach(self, number: int, receiver: Receiver | None) -> None:
+        """Hand a peer's messages to ``receiver``; None if the peer is down, and they are lost."""
+        self._receivers[number] = receiver
         (self.attached.discard if receiver is None else self.attached.add)(number)
 
     def track(self, number: int, height: int, members: Collection[PublicKey]) -> None:
@@ -361,9 +346,6 @@ class SimulatedNetwork:
         now_ms, received = self._loop.now_ms(), self.received_bytes
         while self._times_ms and self._times_ms[0] <= now_ms:
             arrived = self._arrivals.pop(heapq.heappop(self._times_ms))
-            if len(arrived) >= STORM * len(self._members):
-                self._deliver_storm(arrived)
-                continue
             for receiver, sender, parcel in arrived:
                 side = self._side  # a delivery may change it
                 if side[sender] == side[receiver]:
@@ -372,53 +354,6 @@ class SimulatedNetwork:
         self._timer = None
         self._set_timer()
 
-    def _deliver_storm(self, arrived: Sequence[tuple[int, int, Parcel]]) -> None:
-        """Deliver so many parcels that each peer gets several: its memory is in the cache after the first of them.
-
-        Each peer takes its posts in their order, up to the first parcel that may have consequences. Effects that
-        others can observe happen in the order of arrival.
-        """
-        received, turns = self.received_bytes, self._take_posts(arrived)
-        for turn, (receiver, sender, parcel) in zip(turns, arrived, strict=True):
-            if turn is True:
-                received[receiver] += parcel.size_bytes
-                self._on_delivery(receiver, sender, parcel)
-            elif turn is not False:
-                received[receiver] += parcel.size_bytes
-                turn()
-            elif self._side[sender] == self._side[receiver]:
-                received[receiver] += parcel.size_bytes
-                self._deliver(receiver, sender, parcel)
-
-    def _take_posts(self, arrived: Sequence[tuple[int, int, Parcel]]) -> list[Callable[[], None] | bool]:
-        """Have posts taken before their turn, peer by peer.
-
-        Returns for each arrival: True if it is taken and nothing follows, False if nothing was done, otherwise the
-        function that does the rest.
-        """
-        turns: list[Callable[[], None] | bool] = [False] * len(arrived)
-        places: list[list[int]] = [[] for _ in self._members]
-        for place, (receiver, _, _) in enumerate(arrived):
-            places[receiver].append(place)
-        side, pays = self._side, self.gates.pays
-        for number, take in enumerate(self._takers):
-            if take is None:
-                continue
-            for place in places[number]:
-                _, sender, parcel = arrived[place]
-                message = parcel.message
-                is_open = side[sender] == side[number] and not self._broken and not parcel.gossip
-                if not is_open or not isinstance(message, PostMessage):
-                    break
-                if not pays(number, sender):
-                    turns[place] = _drop
-                elif (follow := take(self._members[sender], message)) is True:
-                    turns[place] = True
-                else:
-                    turns[place] = partial(self._hand_over, number, sender, parcel, follow or None)
-                    break
-        return turns
-
     def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
         receiver = self._receivers[number]
         if receiver is None or (self._broken and (number, sender) in self._broken):
@@ -426,13 +361,13 @@ class SimulatedNetwork:
         if self.gates.pays(number, sender):
             self._hand_over(number, sender, parcel)
 
-    def _hand_over(self, number: int, sender: int, parcel: Parcel, follow: Follow | None = None) -> None:
-        """Hand a peer a paid parcel; if ``follow`` is given, the peer has taken it, and ``follow`` does the rest."""
+    def _hand_over(self, number: int, sender: int, parcel: Parcel) -> None:
+        """Hand a peer a paid parcel."""
         receiver = self._receivers[number]
         if receiver is None or (parcel.gossip and not self._remember(number, parcel.identity)):
             return
         self._on_delivery(number, sender, parcel)
-        verdict = follow() if follow is not None else receiver(self._members[sender], parcel.message)
+        verdict = receiver(self._members[sender], parcel.message)
         if verdict is Verdict.REJECT:
             self.gates.rejected(number, sender)
         if parcel.gossip:
@@ -461,10 +396,6 @@ class Endpoint:
         self.publish = partial(network.publish, number)
         self.send = partial(network.send, number)
         self.blame = partial(network.blame, number)
-
-
-def _drop() -> None:
-    """Drop a parcel whose sender has no budget left for it."""
 
 
 @lru_cache(maxsize=PARCELS_MAX)

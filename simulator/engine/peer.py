@@ -17,7 +17,6 @@ from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Content, Final, Record, Storage
@@ -27,7 +26,7 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Executor, Job, Question
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.network.messages import Message, PostMessage
+from fedchain.network.messages import Message
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
@@ -54,7 +53,7 @@ from fedchain.node.core.voting.twins import KeyGuard
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.verbs import Verbs
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
-from fedchain.simulator.engine.network import Follow, SimulatedNetwork
+from fedchain.simulator.engine.network import SimulatedNetwork
 from fedchain.simulator.engine.sealing import Seal
 
 TICK_S = 1.0
@@ -69,9 +68,6 @@ class Observer(Protocol):
 
     def on_event(self, peer: "SimulatedPeer", event: Event, effects: Sequence[Effect]) -> None:
         """A node has handled an event; its ``effects`` are not carried out yet."""
-
-    def on_post(self, peer: "SimulatedPeer", post: Post) -> None:
-        """An honest peer's node took a post from another peer, without any effect."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
@@ -239,7 +235,7 @@ class SimulatedPeer:
             session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
         )
         self._track(self.node)
-        self._endpoint.attach(self._receive, self._take)
+        self._endpoint.attach(self._receive)
         if self.behaviour is not None:
             self.behaviour.begin(self)
         neighbours = tuple(map(around.network.key_of, around.network.neighbours(self.number)))
@@ -401,25 +397,7 @@ class SimulatedPeer:
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
         """Take a message as :meth:`handle` does."""
-        if isinstance(message, PostMessage) and (follow := self._take(sender, message)):
-            return Verdict.ACCEPT if follow is True else follow()
         return self.handle(MessageReceived(sender, message))
-
-    def _take(self, sender: PublicKey, message: PostMessage) -> Follow | bool:
-        """Take a post that others have found good, on a short path.
-
-        Returns a function that does the rest; True if there is none; False if the post needs the long path.
-        """
-        node, payload = self.node, message.payload
-        if node is None or payload is None or self._is_busy or not self.is_honest:
-            return False
-        old, effects = node.head, node.take_known(message.post, payload, self._now())
-        if effects is None:
-            return False
-        if effects:
-            return partial(self._handle, partial(self._follow, MessageReceived(sender, message), old, effects))
-        self._around.observer.on_post(self, message.post)
-        return True
 
     def _compute(self, job: jobs.Job) -> None:
         if isinstance(job, jobs.KeepPart):

@@ -17,7 +17,6 @@ from typing import Any
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
-from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
@@ -223,13 +222,6 @@ class Simulation:
             self.checker.on_event(peer, event, effects)
             if effects:
                 self.recorder.on_effects(peer, effects)
-
-    def on_post(self, peer: SimulatedPeer, post: Post) -> None:
-        """An honest peer took a post without any effect, as it takes most."""
-        self._events += 1
-        if self._stop is not None:
-            self._look_whether_to_stop(self._stop)
-        self.checker.inclusion.on_post(peer, post, self.loop.now_ms())
 
     def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.families.encrypted_data import EncryptedData, encrypted_spec
 from fedchain.learning.leakage.image_decoder import decode_images, stretch, train_decoder
 from fedchain.learning.methods.fededs import ENCRYPT, FedEds
 from fedchain.learning.payload.bulk import decode_part
 from fedchain.learning.seeding import derive
-from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec
 from fedchain.learning.training.schedule import adamw_schedule
 from fedchain.simulator.leakage.attack import Finding, view_of
 from fedchain.simulator.leakage.federation import Federation

@@ -55,8 +55,8 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
         victim = members.index(find_member(options.sender, members))
         reader = members.index(find_member(options.attacker, members)) if options.attacker else int(victim == 0)
         round_number = options.round
-        payload = explorer.payload(round_number, PHASE, members[victim])
-        knowledge = explorer.known_before(round_number, PHASE) if learner.method.shares_model else b""
+        payload = explorer.kept.payload(round_number, PHASE, members[victim])
+        knowledge = explorer.kept.known_before(round_number, PHASE) if learner.method.shares_model else b""
         post = _see(learner, victim, round_number, read_post(rules, payload, knowledge))
         generator = torch.Generator().manual_seed(derive(config.seed, "attack", victim))
         method, name = learner.method, f"{config.method}, round {round_number}"
@@ -102,5 +102,5 @@ def _train(explorer: Explorer, learner: Learner, reader: int, number: int) -> Mo
     who = address(explorer.genesis.members[reader])
     for past in range(1, number + 1):
         if any(post.sender == who and post.phase == PHASE for post in explorer.round(past).transactions):
-            learner.contribute(reader, PHASE, past, explorer.known_before(past, PHASE))
+            learner.contribute(reader, PHASE, past, explorer.kept.known_before(past, PHASE))
     return own_encoder(learner, reader)

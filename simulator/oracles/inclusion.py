@@ -80,10 +80,6 @@ class Inclusion:
         elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
             self._arrivals[peer.number].candidates.setdefault(message.block.hash, now_ms)
 
-    def on_post(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
-        """An honest peer holds a post from now on."""
-        self._arrivals[peer.number].note(post, now_ms)
-
     def _note_held(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
         node = peer.node
         if node is not None and node.holds(post):

@@ -23,8 +23,10 @@ from fedchain.files.spool import MAPPED_SIZE
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.parameters import find_residual
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.registry import use_current_folder
+from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import validate_choice
 from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.learning.worker.learner import Learner
@@ -128,23 +130,43 @@ class ModelFolder(ABC):
     def aggregate(self, round_number: int | None = None) -> TrainedModel:
         """The common model after a round, by default the newest finished one.
 
-        Raises `ConfigurationError` if the method has none, and NotFound if the chain does not keep it.
+        Where it is more than the chain holds, because members add to their frozen weights, it is built as a member
+        builds it. Raises `ConfigurationError` if the method has none, or its weights are not here, and NotFound if the
+        chain does not keep it.
         """
         config = self.config
         rules = Application(config, self.genesis.members, self.genesis.chain_id)
         validate_shared(config.method, rules.method)
         with Store.open(self._chain, read_only=True) as store:
-            header, knowledge = Explorer(store).left_behind(round_number)
-        state = state_of_knowledge(rules.read_knowledge(knowledge) or {}, rules.info)
+            header, knowledge = Explorer(store).kept.left_behind(round_number)
+        known = rules.read_knowledge(knowledge) or {}
+        state = self._with_frozen(known) if find_residual(known) else state_of_knowledge(known, rules.info)
         origin = origin_of(
             config, self.genesis.chain_id, member=None, round=header.round, **self.reported(header.round)
         )
         return TrainedModel(state, origin)
 
     def passport(self, round_number: int | None, name: str, file: bytes) -> bytes:
-        """The passport of the common model's file, of this name and these bytes; see :func:`write_passport`."""
+        """The passport of the common model's file, of this name and these bytes; see :func:`write_passport`.
+
+        Raises `ConfigurationError` for a model that is more than the chain holds.
+        """
+        rules = Application(self.config, self.genesis.members, self.genesis.chain_id)
         with Store.open(self._chain, read_only=True) as store:
-            return write_passport(Explorer(store), round_number, name, file)
+            explorer = Explorer(store)
+            _, knowledge = explorer.kept.left_behind(round_number)
+            if frozen := find_residual(rules.read_knowledge(knowledge) or {}):
+                raise ConfigurationError(
+                    f"no passport proves this model: the chain holds what is added to {frozen}, not these weights"
+                )
+            return write_passport(explorer, round_number, name, file)
+
+    def _with_frozen(self, known: Tensors) -> ModelState:
+        """The common model where the knowledge holds what is added to frozen weights, which a member's task has."""
+        if not self.sites:
+            added = f"the chain holds what members add to their {find_residual(known)}"
+            raise ConfigurationError(f"{added}, and {self._why_none(0)}")
+        return self.learner().common_state(known, self.sites[0])
 
     @property
     def _last_member(self) -> int:

@@ -128,7 +128,7 @@ def write_passport(explorer: Explorer, round_number: int | None, name: str, file
         InvalidPassport: the file does not hold what the chain does.
     """
     genesis = explorer.genesis
-    header, knowledge = explorer.left_behind(round_number)
+    header, knowledge = explorer.kept.left_behind(round_number)
     statement: Json = {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": sha256(file).hex()}}],
@@ -169,7 +169,7 @@ def _proof(explorer: Explorer, height: int) -> Sequence[LightBlock]:
     """Light blocks that lead from the founding document to a height, as few as possible."""
     genesis, start = explorer.genesis, explorer.held.start
     try:
-        return bisect(genesis, trust_genesis(genesis), explorer, height, is_valid_signature).path
+        return bisect(genesis, trust_genesis(genesis), explorer.light, height, is_valid_signature).path
     except NotFound:
         if start == 1:
             raise

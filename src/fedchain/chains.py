@@ -100,11 +100,11 @@ class Chain:
 
         Raises NotFound if no such round is closed.
         """
-        return self._explorer.knowledge(self.rules, round_number)
+        return self._explorer.kept.knowledge(self.rules, round_number)
 
     def tensors(self, round_number: int | None = None) -> Tensors:
         """The knowledge itself, as numpy arrays by name. Raises NotFound also if it is not kept."""
-        _, data = self._explorer.left_behind(round_number)
+        _, data = self._explorer.kept.left_behind(round_number)
         return self.rules.read_knowledge(data) or {}
 
     def verify(self) -> ChainAudit:

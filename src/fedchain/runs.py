@@ -31,8 +31,7 @@ from fedchain.learning.executors.executor import Backend
 from fedchain.learning.method import Method
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.low_rank import keep_originals
-from fedchain.learning.models.model_info import RESIDUAL_PREFIX
-from fedchain.learning.models.parameters import load_parameters
+from fedchain.learning.models.parameters import find_residual, load_parameters
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import (
@@ -46,7 +45,7 @@ from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
 from fedchain.learning.worker.building import PlannedLearner
-from fedchain.learning.worker.model_file import ModelState, load_model, read_model, state_of_knowledge
+from fedchain.learning.worker.model_file import ModelState, load_model, read_model, state_of, state_of_knowledge
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.choices import PROCESSES, Training
@@ -154,6 +153,8 @@ class Run:
 
     def state(self, member: int | None = None) -> ModelState:
         """The parameters and buffers of :meth:`model`, as tensors by the names that the module gives them."""
+        if member is None and find_residual(self.knowledge):
+            return state_of(self.model(), infos_of(self._config)[0])
         if member is None:
             shared = state_of_knowledge(self.knowledge, infos_of(self._config)[0])
             return {name: value.clone() for name, value in shared.items()}
@@ -175,7 +176,7 @@ class Run:
             ConfigurationError: there is no such member, or the method shares no whole model.
         """
         config, who = self._config, self._config.part_of(member or 0)
-        state = None if member is None and self._has_residuals else self.state(member)
+        state = None if member is None and find_residual(self.knowledge) else self.state(member)
         if config.dataset == OWN:
             module = build_own_module(config, self._task or load_task(config.task), who)
         else:
@@ -188,11 +189,6 @@ class Run:
         else:
             load_model(module, state, f"member {member}'s", info.frozen)
         return module.eval()
-
-    @property
-    def _has_residuals(self) -> bool:
-        """Whether the shared model is more than its file can hold: what is added to frozen weights."""
-        return any(name.startswith(RESIDUAL_PREFIX) for name in self.knowledge)
 
 
 def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None) -> Run:

@@ -35,7 +35,7 @@ from fedchain.chain.state import (
     posts_required,
     votes_required,
 )
-from fedchain.chain.validation import CLOCK_MS_MAX
+from fedchain.chain.validation.votes import CLOCK_MS_MAX
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import (
@@ -582,6 +582,8 @@ def test_every_field_of_a_member_s_record_is_in_the_root() -> None:
         "since_ms": 9,
         "weight": 9,
         "former": FormerKey(bytes(32), 1, 3, is_liable=True),
+        "first": bytes(32),
+        "decided": 9,
     }
     assert set(changes) == {item.name for item in fields(Member) if item.init}
     records = [(replace(first, **{name: value}), *others) for name, value in changes.items()]

@@ -1,4 +1,5 @@
 import gc
+import math
 import re
 import sys
 import sysconfig
@@ -17,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import sha256
-from fedchain.files.spool import SpoolFolder, path_of, write_pieces
+from fedchain.files.spool import Spool, SpoolFolder, path_of, write_pieces
 from fedchain.learning.application import Application, _Context
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import CLIENTS_MAX, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed
-from fedchain.learning.knowledge import KnowledgeReader
+from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX, KnowledgeReader
 from fedchain.learning.method import Lifetime, Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.parameters import PREFIX
@@ -45,8 +46,11 @@ def random_payload(method: str, rng: np.random.Generator) -> bytes:
         prototypes = rng.normal(size=(len(labels), INFO.embedding_size)).astype(np.float32)
         return encode({"labels": labels, "counts": rng.integers(1, 99, size=len(labels)), "prototypes": prototypes})
     tensors = {PREFIX + name: rng.normal(size=shape).astype(np.float32) for name, shape in INFO.parameters}
-    examples = {"examples": rng.integers(1, 500, size=1)} if method == "fedavg" else {}
-    return encode(tensors | examples)
+    examples = {"examples": rng.integers(1, 500, size=1)} if method in ("fedavg", "scaffold") else {}
+    if method != "scaffold":
+        return encode(tensors | examples)
+    change = rng.normal(size=INFO.parameter_count).astype(np.float32)
+    return encode(tensors | examples | {"control_change": change, "length": np.array([0.4], np.float32)})
 
 
 def random_posts(method: str, count: int, seed: int = 0) -> list[tuple[bytes, bytes]]:
@@ -93,8 +97,15 @@ def test_what_stands_beside_the_knowledge_is_reckoned_with() -> None:
     assert both == 2 * alone
 
 
-def test_rules_do_not_say_what_posts_decide() -> None:
-    assert Application(LearningConfig(method="dfpl")).knowledge_size_max() == 0
+def test_what_posts_decide_is_reckoned_at_its_largest() -> None:
+    """DemLearn leaves a model for each group. Nobody expects more than a document can hold."""
+    rules = Application(LearningConfig(method="demlearn", hyperparameters={"levels": 2}))
+    groups = 8 * sum(4 * math.prod(shape) for _, shape in INFO.parameters)
+    assert groups < rules.knowledge_size_max() < groups + 17 * CLIENTS_MAX
+    assert 10 * 4 * INFO.embedding_size < Application(LearningConfig(method="dfpl")).knowledge_size_max() < 5_000
+    large = replace(INFO, parameters=(("fc.weight", (100_000_000,)),), trainable=frozenset({"fc.weight"}))
+    rules = Application(LearningConfig(method="demlearn", dataset="own", shapes=large, clients=4))
+    assert rules.knowledge_size_max() == KNOWLEDGE_SIZE_MAX < 16 * 400_000_000 < rules.stated_size
 
 
 def test_a_machine_s_own_error_while_aggregating_is_itself_and_not_its_own_cause(
@@ -226,9 +237,13 @@ def test_large_posts_are_let_go_when_their_phase_closes_or_another_one_fills(mon
     assert left == [False, True, True], "three of them are too many, and the open phase goes on"
 
 
-def test_large_posts_that_are_unpacked_wait_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = LearningConfig(method="fedavg", hyperparameters={"compression": "int8"})
-    whole, in_memory = random_posts("fedavg", 3), Application(settings)
+@pytest.mark.parametrize(("method", "files"), [("fedavg", 1), ("scaffold", 2)])
+def test_large_posts_that_are_unpacked_wait_in_files(
+    method: str, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change of c_i, which follows from SCAFFOLD's packed posts, has a file of its own."""
+    settings = LearningConfig(method=method, hyperparameters={"compression": "int8"})
+    whole, in_memory = random_posts(method, 3), Application(settings)
     known = in_memory.aggregate(OffChain("update", 1), b"", whole)
     form, base = in_memory.forms[0], in_memory.read_knowledge(known)
     plain = [form.decode("update", payload, None) for _, payload in whole]
@@ -240,12 +255,28 @@ def test_large_posts_that_are_unpacked_wait_in_files(tmp_path: Path, monkeypatch
     rules = Application(settings, spools=SpoolFolder(tmp_path / "spool", size_min=1000))
     for number, (sender, payload) in enumerate(posts, start=1):
         rules.check(OffChain("update", 2), sender, known, payload)
-        assert len(list((tmp_path / "spool").iterdir())) == number, "they are unpacked once"
+        assert len(list((tmp_path / "spool").iterdir())) == number * files, "they are unpacked once"
     found = rules.aggregate(OffChain("update", 2), known, posts)
     assert found[:] == expected
     del found
     gc.collect()
     assert not list((tmp_path / "spool").iterdir()), "and go with their phase"
+
+
+def test_what_a_large_aggregate_computes_once_lies_in_a_file(tmp_path: Path) -> None:
+    settings = LearningConfig(method="fedadam", hyperparameters={"aggregation_rule": "median"})
+    posts, folder, begun = random_posts("fedavg", 3), SpoolFolder(tmp_path / "spool", size_min=1000), list[Spool]()
+
+    def spools() -> Spool:
+        begun.append(folder())
+        return begun[-1]
+
+    rules = Application(settings, spools=spools)
+    known = rules.aggregate(OffChain("update", 1), b"", posts)
+    found = rules.aggregate(OffChain("update", 2), known, posts)
+    assert len(begun) == 4, "in each round, the models' median and what Adam makes of it"
+    assert path_of(found) is not None
+    assert found[:] == Application(settings).aggregate(OffChain("update", 2), known[:], posts)
 
 
 def test_the_summary_describes_the_prototypes() -> None:

@@ -4,12 +4,14 @@ import hashlib
 import math
 import tracemalloc
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedchain.files.spool import SpoolFolder
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.models.model_info import ModelInfo
@@ -123,7 +125,7 @@ def test_an_aggregate_has_the_bytes_that_it_had_when_it_was_computed_whole(metho
 
 
 @pytest.mark.parametrize(("method", "rule"), CASES)
-def test_an_aggregate_takes_the_memory_of_two_tensors_and_of_blocks(method: str, rule: str) -> None:
+def test_an_aggregate_takes_the_memory_of_two_tensors_and_of_blocks(method: str, rule: str, tmp_path: Path) -> None:
     """Some methods leave vectors as long as the model, each of which is one tensor."""
     info, model = INFO, build_method(method, dict(METHODS.get(method, {})) | dict(RULES[rule]))
     phase = model.phases[-1]
@@ -133,7 +135,8 @@ def test_an_aggregate_takes_the_memory_of_two_tensors_and_of_blocks(method: str,
         ReadPost(bytes([member]), {spec.name: tensor_of(spec, member) for spec in specs}, info)
         for member in range(MEMBERS)
     )
-    round = Round(3, known, posts=posts, clients=MEMBERS, info=info)
+    spools = SpoolFolder(tmp_path, size_min=BLOCKS // 8)
+    round = Round(3, known, posts=posts, clients=MEMBERS, info=info, spools=spools)
     largest = max(tensor.nbytes for tensor in known.values())
     whole = sum(tensor.nbytes for tensor in known.values())
     tracemalloc.start()

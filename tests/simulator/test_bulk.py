@@ -103,7 +103,7 @@ def test_the_explorer_counts_parts_by_sender_and_reader(tmp_path: Path) -> None:
     run(SCENARIO, folder)
     with Store.open(folder, read_only=True) as store:
         rules = rules_of(store.genesis)
-        parts = Explorer(store).knowledge(rules).parts
+        parts = Explorer(store).kept.knowledge(rules).parts
     members = [address(member) for member in store.genesis.members]
     shown = [(0, member, "everybody", 1) for member in members]
     answered = [(3, members[0], reader, 1) for reader in ("next aggregator", *members)]

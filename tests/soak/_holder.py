@@ -13,7 +13,8 @@ from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.libp2p.network import open_network
 from fedchain.node.core.checks import Checks
-from fedchain.node.shell.service import Contact, Disk, Service
+from fedchain.node.shell.disk import Disk
+from fedchain.node.shell.service import Contact, Service
 from tests.soak._processes import answer, told
 from tests.support.chain.builders import genesis, keys
 from tests.support.node.driver import BlobRules

@@ -30,8 +30,8 @@ def test_the_interface_says_what_the_commands_say(client: TestClient, run: Path,
             f"tx/{post}": explorer.transaction(post),
             "members": explorer.members(),
             "round/3": explorer.round(3),
-            "knowledge": explorer.knowledge(rules),
-            "knowledge/2": explorer.knowledge(rules, 2),
+            "knowledge": explorer.kept.knowledge(rules),
+            "knowledge/2": explorer.kept.knowledge(rules, 2),
         }
         peer, proof = explorer.peer(member), explorer.proof(post)
     numbers = numbers_of(document())

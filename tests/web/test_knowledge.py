@@ -142,7 +142,7 @@ def test_prototypes_move_as_numpy_says(tmp_path: Path) -> None:
     with chain.reading() as reading:
         rows = []
         for number in (4, 5):
-            tensors = rules.read_knowledge(reading.explorer.left_behind(number)[1])
+            tensors = rules.read_knowledge(reading.explorer.kept.left_behind(number)[1])
             assert tensors is not None
             found = rules.method.prototypes(tensors)
             assert found is not None

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, InvalidEncoding, NotFound, OutOfWindow
-from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.light_blocks import LightBlocks
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.bisection import ConflictingBlocks, Gap
 from fedchain.chain.light.light_block import LightBlock
@@ -348,13 +348,13 @@ def test_light_blocks_are_computed_once_and_few_are_kept(
     tmp_path: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed = list[int]()
-    compute = Explorer.light_block
+    compute = LightBlocks.light_block
 
-    def counted(self: Explorer, height: int, gap: Gap | None = None) -> LightBlock:
+    def counted(self: LightBlocks, height: int, gap: Gap | None = None) -> LightBlock:
         computed.append(height)
         return compute(self, height, gap=gap)
 
-    monkeypatch.setattr(Explorer, "light_block", counted)
+    monkeypatch.setattr(LightBlocks, "light_block", counted)
     monkeypatch.setattr("fedchain.web.chains.LIGHTS_KEPT", 2)
     with pages(write_chain(tmp_path / "run", chain)) as client:
         for height in (1, 2, 1, 2, 3, 2, 1):

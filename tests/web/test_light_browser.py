@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Route, expect
 
+from fedchain.chain.block import Block
 from fedchain.chain.certificate import certify
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
+from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.vote import sign_vote
+from fedchain.chain.vote import Vote, sign_vote
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
-from tests.support.chain.changes import approved, joining, living, own
+from tests.support.chain.changes import approved, joining, living, living_genesis, own
 from tests.support.chain.explored import FakeRules, write, write_joined
 from tests.support.chain.light import light, renewed_chain
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
@@ -49,6 +53,22 @@ AMENDED.extend(
     changes=[approved(AMENDED, propose_amendment(amendment_of({"committee_size": 5}), "", sequence=0, until=9))]
 )
 AMENDED.extend_many(4)
+
+
+class _Seeing(ChainBuilder):
+    """A chain whose precommits say what their voters saw, as those of nodes do."""
+
+    def vote(self, voter: PublicKey, block: Hash | Block, **fields: Any) -> Vote:
+        said = super().vote(voter, block, **fields)
+        measured = {"clock_ms": said.clock_ms, "mining_ms": said.mining_ms}
+        turnout = Turnout(1_000, 20, mark_seats((0, 1)), b"")
+        return sign_vote(
+            self.key(voter), self.genesis.chain_id, said.slot, said.block_hash, turnout=turnout, **measured
+        )
+
+
+SEEN = _Seeing(living_genesis(8, name="seen"))
+SEEN.extend_many(2)
 LIVE = ChainBuilder(genesis(4, name="live"))
 LIVE.extend()
 
@@ -60,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    for chain in (PLAIN, DRAWN, FEW, GUILTY, CRASH, RENEWED, MOVED, AMENDED, LIVE):
+    for chain in (PLAIN, DRAWN, FEW, GUILTY, CRASH, RENEWED, MOVED, AMENDED, SEEN, LIVE):
         with Store.create(folder / chain.genesis.name / "chain", chain.genesis) as store:
             write(store, chain)
     with served(folder, lambda document: FakeRules()) as address:
@@ -110,6 +130,7 @@ def test_the_votes_for_a_block_are_checked_in_the_browser(
         (RENEWED, 1, f"6 of 8 {QUORUM} 6 were needed", ""),
         (RENEWED, 3, f"6 of 8 {QUORUM} 6 were needed", ""),
         (RENEWED, 8, f"6 of 8 {QUORUM} 6 were needed", " blocks between the founders and these electors were checked"),
+        (SEEN, 2, f"6 of 8 {QUORUM} 6 were needed", ""),
         (AMENDED, 2, f"6 of 8 {QUORUM} 6 were needed", ""),
         (AMENDED, 5, f"4 of 5 {QUORUM} 4 were needed", ""),
         (MOVED, 5, f"2 of 3 {QUORUM} 2 were needed", "4 blocks between the founders and these electors were checked"),

@@ -11,10 +11,12 @@ from starlette.testclient import TestClient
 
 from fedchain.web import proof_check
 from tests.support.chain.builders import ChainBuilder
+from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
 from tests.support.web.pages import run as run
 from tests.support.web.pages import text_of
+from tests.support.web.site import HOME, site
 
 
 def test_a_proof_can_be_checked_with_nothing_but_python(
@@ -30,6 +32,24 @@ def test_a_proof_can_be_checked_with_nothing_but_python(
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     block = f"block   {chain.tip.hex()}\nheight  5\nround   5\npost    {post}\n"
     assert done.stdout == f"The proof holds.\n{block}"
+
+
+def test_the_header_of_a_federation_whose_members_may_change_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = learning_chain(document("living", version=3), 1)
+    post = chain.blocks[chain.tip].transactions[2].hash.hex()
+    with TestClient(site(write_run(tmp_path / "run", chain)).app, base_url=HOME) as client:
+        assert "the proof holds" in text_of(client, f"/run/proof/{post}")
+        proof = client.get(f"/run/proof/{post}/proof.json").json()
+    path = tmp_path / "proof.json"
+    path.write_text(json.dumps(proof))
+    assert proof_check.main([str(path)]) == 0
+    assert f"block   {chain.tip.hex()}\nheight  1\nround   1\npost    {post}\n" in capsys.readouterr().out
+    proof["header"]["members_root"] = "11" * 32
+    path.write_text(json.dumps(proof))
+    assert proof_check.main([str(path)]) == 1
+    assert "does not say what its bytes say: members_root." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import genesis_state
-from fedchain.chain.validation import PHASES_AHEAD
+from fedchain.chain.validation.posts import PHASES_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.spool import InMemory, Spools, path_of
@@ -87,14 +87,16 @@ class ContentCache:
 
     def get(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, from memory or from the store."""
-        held = self._in_memory(content_hash)
-        return self._stored(content_hash) if held is None else held
+        held = self._held.get(content_hash)  # as a rule it is there, and each event reads some
+        if held is None and (held := self._unchecked.get(content_hash)) is None:
+            held = self._stored(content_hash)
+        return held
 
     def hold(self, content_hash: Hash) -> bytes | None:
         """As :meth:`get`; bytes from the store stay in memory."""
-        held = self._in_memory(content_hash)
-        if held is None and (stored := self._stored(content_hash)) is not None:
-            held = self._held[content_hash] = self._intern(content_hash, stored)
+        held = self._held.get(content_hash)
+        if held is None and (held := self.get(content_hash)) is not None and content_hash not in self._unchecked:
+            held = self._held[content_hash] = self._intern(content_hash, held)
         return held
 
     def put(self, content_hash: Hash, data: bytes) -> None:
@@ -115,10 +117,6 @@ class ContentCache:
     def is_public(self, content_hash: Hash) -> bool:
         """Whether a content that any peer may have is held or stored."""
         return content_hash in self._held or self._stored(content_hash) is not None
-
-    def _in_memory(self, content_hash: Hash) -> bytes | None:
-        held = self._held.get(content_hash)
-        return self._unchecked.get(content_hash) if held is None else held
 
     def is_waiting(self) -> bool:
         """Whether any post waits for its payload."""
@@ -202,7 +200,7 @@ class ContentCache:
         """
         requests: list[Request] = []
         for post in posts:
-            if self.get(post.payload_hash) is None:
+            if post.payload_hash not in self._held and self.get(post.payload_hash) is None:
                 size, size_max = post.payload_size, self._payload_size_max
                 requests += self._fetch(post.payload_hash, size, size_max, provider, now_ms, is_ahead=is_ahead)
         return requests
@@ -283,9 +281,10 @@ class ContentCache:
         kept = {item: data for item, data in self._held.items() if item in needed}
         room = self._recent_size_max
         for item in recent:
-            data = self._held.get(item)
-            size = 0 if data is None or path_of(data) is not None else len(data)
-            if data is not None and item not in kept and size <= room:
+            if item in kept or (data := self._held.get(item)) is None:
+                continue
+            size = 0 if path_of(data) is not None else len(data)
+            if size <= room:
                 kept[item] = data
                 room -= size
         self._held = kept

@@ -11,7 +11,7 @@ def contents_of(blocks: Iterable[Block]) -> set[Hash]:
     needed: set[Hash] = set()
     for block in blocks:
         needed.add(block.header.knowledge_root)
-        needed.update(post.payload_hash for post in block.transactions)
+        needed.update(block.payload_hashes)
     return needed
 
 
@@ -23,5 +23,5 @@ def contents_in_order(blocks: Iterable[Block]) -> list[Hash]:
     """
     ordered: dict[Hash, None] = {}
     for block in reversed([*blocks]):
-        ordered |= dict.fromkeys((block.header.knowledge_root, *(post.payload_hash for post in block.transactions)))
+        ordered |= dict.fromkeys((block.header.knowledge_root, *block.payload_hashes))
     return list(ordered)

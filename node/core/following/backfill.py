@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidBlock, InvalidSignature, Refused
 from fedchain.chain.storage.store import Final
-from fedchain.chain.validation import validate_miner_signature, validate_roots
+from fedchain.chain.validation.body import validate_roots
+from fedchain.chain.validation.header import validate_miner_signature
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FINALS_MAX, GetFinal
 from fedchain.network.sync import STALL_MS

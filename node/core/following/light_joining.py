@@ -20,7 +20,8 @@ from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import Trusted, trust_block, trust_genesis, validate_period
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import state_size_max
-from fedchain.chain.validation import validate_certificate, validate_claim, validate_roots
+from fedchain.chain.validation.body import validate_roots
+from fedchain.chain.validation.certificates import validate_certificate, validate_claim
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

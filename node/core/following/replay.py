@@ -87,7 +87,7 @@ class Replay:
         if self._asked.get(found.block.hash, (b"", 0))[0] != peer:
             return
         del self._asked[found.block.hash]
-        expected = {post.payload_hash for post in found.block.transactions}
+        expected = {*found.block.payload_hashes}
         for payload in message.payloads:
             if (content_hash := sha256(payload)) in expected:
                 context.contents.put(content_hash, payload)
@@ -166,7 +166,7 @@ class Replay:
 
     def contents_wanted(self) -> set[Hash]:
         """Payloads of the blocks that wait."""
-        return {post.payload_hash for found, _ in self._judged for post in found.block.transactions}
+        return {item for found, _ in self._judged for item in found.block.payload_hashes}
 
     def on_head(self) -> None:
         """Our head moved: drop the blocks up to its height."""

@@ -7,11 +7,14 @@ from operator import itemgetter
 from fedchain.chain.exceptions import LimitReached, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Approval, Change
-from fedchain.chain.membership.rules import approvals_required, validate_change, validate_room
 from fedchain.chain.state import State
+from fedchain.chain.validation.changes import approvals_required, validate_change, validate_room
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
+
+REPEAT_MS = 5_000
+"""Interval at which one more peer is sent what is open here: gossip may be lost."""
 
 OPEN_MAX = 8
 """Open changes that one member may approve at a time, so that a liar cannot fill the pool."""

@@ -4,14 +4,12 @@ from collections.abc import Callable
 
 from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
 from fedchain.chain.membership.change import Change
-from fedchain.chain.membership.rules import validate_change
+from fedchain.chain.validation.changes import validate_change
 from fedchain.crypto.address import address
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish, Send, Stop
-
-REPEAT_MS = 5_000
-"""Interval at which one more peer is sent what is open here: gossip may be lost."""
+from fedchain.node.core.membership.change_pool import REPEAT_MS
 
 
 class Changes:

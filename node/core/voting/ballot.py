@@ -106,14 +106,16 @@ class Ballots:
 
         Raises:
             AlreadyKnown: the vote is held.
-            LimitReached: its voter has voted twice in this slot already.
-            OutOfWindow: its attempt is too far from ours; the voter's attempt is noted nevertheless.
+            LimitReached: its voter has voted twice in this slot already, or its attempt is too far ahead to be kept;
+                the voter's attempt is noted nevertheless.
+            OutOfWindow: its attempt is too far behind ours.
         """
         low, high = attempt_now - ATTEMPTS_BEHIND, attempt_now + ATTEMPTS_AHEAD
         if attempt_now < vote.attempt <= max(high, ATTEMPT_NOTED_MAX):
             self._ahead[vote.voter] = max(vote.attempt, self._ahead.get(vote.voter, 0))
         if not low <= vote.attempt <= high:
-            raise OutOfWindow("vote's attempt", f"{vote.attempt} found, {low} to {high} are kept")
+            far = LimitReached if vote.attempt > high else OutOfWindow
+            raise far("vote's attempt", f"{vote.attempt} found, {low} to {high} are kept")
         ballot = self._ballots.setdefault((vote.attempt, vote.kind), Ballot())
         first, second = ballot.first.get(vote.voter), ballot.second.get(vote.voter)
         if first is not None and not excludes(first, vote):

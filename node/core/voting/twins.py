@@ -123,15 +123,15 @@ class Twins:
 
     def reads(self, block: Block, certificate: Certificate) -> None:
         """A block became final: look for our statements in it, and write down those about the next height."""
-        context = self._context
+        context, me = self._context, self._context.me
         ahead, self._ahead = self._ahead, []
         for statement in ahead:
             self._write_down(statement)
         for vote in certificate.votes:
-            if vote.voter == context.me and not context.journal.vouches_for(vote):
+            if vote.voter == me and not context.journal.vouches_for(vote):
                 self._raise_alarm(vote)
         for post in block.transactions:
-            if post.sender == context.me and not context.journal.vouches_for(post):
+            if post.sender == me and not context.journal.vouches_for(post):
                 self._raise_alarm(post)
 
     def _raise_alarm(self, statement: Statement) -> None:

@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry, preference
-from fedchain.node.core.membership.change_pool import fits
+from fedchain.node.core.membership.change_pool import REPEAT_MS, fits
 
 
 def deserves_vote(context: Context, entry: Entry) -> bool:
@@ -43,8 +43,8 @@ def _counted_in_time(context: Context, entry: Entry) -> Set[PublicKey]:
     In version 3 none is counted whose post is not held here. Otherwise a miner could withhold its own post, and alone
     have a block that counts everybody.
     """
-    senders = {post.sender for post in entry.block.transactions if post.round == context.head.round}
-    return senders & context.mempool.posts(context.phase).keys() if context.head.records else senders
+    senders = entry.block.senders
+    return senders.intersection(context.mempool.posts(context.phase)) if context.head.records else senders
 
 
 def rank(context: Context, entry: Entry) -> tuple[int, Hash]:
@@ -56,10 +56,10 @@ def rank(context: Context, entry: Entry) -> tuple[int, Hash]:
     count, block_hash = preference(entry.block)
     if context.head.records:
         mempool, before_ms = context.mempool, entry.arrived_ms - context.head.rules.omission_slack_ms
-        shown = {*mempool.held_by(context.phase, before_ms)}
-        posts = entry.block.transactions
-        in_time = sum(post.sender in shown for post in posts if post.round == context.head.round)
-        count = -in_time - sum(mempool.holds(post) for post in posts if post.round != context.head.round)
+        block, shown = entry.block, mempool.held_by(context.phase, before_ms)
+        count = -len(block.senders & shown)
+        if len(block.senders) < len(block.transactions):
+            count -= sum(mempool.holds(post) for post in block.transactions if post.round != context.head.round)
     return count, block_hash
 
 
@@ -83,7 +83,7 @@ def omits_posts(context: Context, entry: Entry) -> bool:
     genesis, head = context.genesis, context.head
     if context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
-    counted = {post.sender for post in entry.block.transactions if post.round == head.round}
+    counted = entry.block.senders
     before_ms = entry.arrived_ms - head.rules.omission_slack_ms
     if head.records and context.clock.mining_ms is not None:
         # A block that was mined while others still waited is judged as one that was mined after that: a miner with
@@ -106,12 +106,15 @@ def _omits_late_posts(context: Context, entry: Entry, before_ms: int) -> bool:
 def omits_changes(context: Context, entry: Entry) -> bool:
     """Whether the block omits a change that we had held complete for long enough, although it had room for it.
 
-    Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is.
+    Otherwise a miner could keep members out, or in, for ever. It is forgiven as the omission of a post is. A member may
+    show a change of its own to one other alone. No status names changes, so we know that all have it once we have sent
+    it to each peer in its turn; before that nobody could be blamed for a block without it, and few could make another.
     """
-    genesis = context.genesis
+    genesis, spread_ms = context.genesis, REPEAT_MS * len(context.peers)
     if not len(context.changes) or context.now.ms - entry.arrived_ms >= forgiven_after_ms(context.head.rules):
         return False
-    held = context.changes.for_block(genesis, context.head, entry.arrived_ms - context.head.rules.omission_slack_ms)
+    before_ms = entry.arrived_ms - context.head.rules.omission_slack_ms - spread_ms
+    held = context.changes.for_block(genesis, context.head, before_ms)
     return has_room_for(context, entry, held)
 
 
@@ -162,8 +165,7 @@ def turnout(context: Context, entry: Entry) -> Turnout | None:
     quorum_ms = stopped_ms if clock.quorum_ms is None else clock.quorum_ms
     waited_ms = max(0, stopped_ms - quorum_ms)
     in_time_ms = max(stopped_ms, entry.arrived_ms - context.head.rules.omission_slack_ms)
-    sure = {post.sender for post in entry.block.transactions if post.round == head.round}
-    sure |= mempool.demanded(context.phase)
+    sure = entry.block.senders | mempool.demanded(context.phase)
     early = sure.intersection(mempool.held_by(context.phase, quorum_ms + waited_ms // 2))
     awaited = expected_contributors(head) - early if waited_ms else ()
     opened_ms = clock.since_ms + opens_after_ms(head)

@@ -106,7 +106,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
     ) -> None:
         """Show the knowledge that a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
-            answer = explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number)
+            answer = explorer.kept.knowledge(rules_with(method or ())(explorer.genesis), round_number)
             _show(answer, as_json, explorer.genesis, explorer.numbers, folder)
 
     @app.command()
@@ -358,7 +358,7 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     for path in files:
         if path.exists():
             raise StoreError(f"{path} exists already; nothing is overwritten")
-    knowledge = explorer.safetensors(rules)
+    knowledge = explorer.kept.safetensors(rules)
     out.mkdir(parents=True, exist_ok=True)
     # A chain may not fit into memory, nor may its knowledge: they are written block by block and tensor by tensor.
     numbers = explorer.numbers

@@ -251,7 +251,7 @@ class Chain:
         with self._lighting:
             if (height, gap) not in self._lights:
                 with self.apart() as store:
-                    found = Explorer(store).light_block(height, gap=gap)
+                    found = Explorer(store).light.light_block(height, gap=gap)
                 while len(self._lights) >= LIGHTS_KEPT:
                     del self._lights[next(iter(self._lights))]
                 self._lights[height, gap] = found

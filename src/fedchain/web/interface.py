@@ -46,7 +46,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "rules": _rules,
         "member/{name}": _member,
         "round/{name}": _round,
-        "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
+        "knowledge": lambda chain, reading, request: reading.explorer.kept.knowledge(chain.rules()),
         "knowledge/{name}": _knowledge,
         "proof/{name}": _proof,
         "light": _light_blocks,
@@ -110,19 +110,19 @@ def _members(chain: Chain, reading: Reading, request: Request) -> Any:
 
 def _places(chain: Chain, reading: Reading, request: Request) -> Any:
     height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
-    return reading.explorer.places(height)
+    return reading.explorer.membership.places(height)
 
 
 def _lives(chain: Chain, reading: Reading, request: Request) -> Any:
     height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
     if reading.lives.height < height - 1 <= reading.explorer.state.height:
-        return reading.explorer.lives(height)
-    return reading.explorer.lives(height, reading.lives)
+        return reading.explorer.membership.lives(height)
+    return reading.explorer.membership.lives(height, reading.lives)
 
 
 def _rules(chain: Chain, reading: Reading, request: Request) -> Any:
     height = asked.number_in(request.query_params, "height", reading.explorer.state.height + 1)
-    return reading.explorer.rules(height)
+    return reading.explorer.membership.rules(height)
 
 
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:
@@ -136,7 +136,7 @@ def _round(chain: Chain, reading: Reading, request: Request) -> Any:
 
 def _knowledge(chain: Chain, reading: Reading, request: Request) -> Any:
     number = asked.number_named(request.path_params["name"], "round")
-    return reading.explorer.knowledge(chain.rules(), number)
+    return reading.explorer.kept.knowledge(chain.rules(), number)
 
 
 def _proof(chain: Chain, reading: Reading, request: Request) -> Any:
@@ -153,7 +153,7 @@ def _light_blocks(chain: Chain, reading: Reading, request: Request) -> Any:
     first = asked.number_in(request.query_params, "from", reading.explorer.held.start)
     limit = max(1, min(LIGHT_MAX, asked.number_in(request.query_params, "limit", LIGHT_MAX)))
     answer, size = list[dict[str, Any]](), 0
-    for block in reading.explorer.light_blocks(first, first + limit - 1):
+    for block in reading.explorer.light.between(first, first + limit - 1):
         answer.append(_plain_light(block))
         size += len(answer[-1]["bytes"]) // 2
         if size > LIGHT_BYTES_MAX:

@@ -93,7 +93,7 @@ class KnowledgeReader:
             if key is not None and key in self._views and round_number < reading.explorer.state.round:
                 self._views.move_to_end(key)
                 return self._views[key]
-        found = reading.explorer.knowledge(rules, round_number)
+        found = reading.explorer.kept.knowledge(rules, round_number)
         with self._lock:
             _remember(self._views, (round_number, found.knowledge_root), found, VIEWS_KEPT)
         return found

@@ -16,6 +16,9 @@ HEADER = (
 )
 """The fields of a header in the order of its bytes."""
 
+CHANGES = "changes_root", "members_root"
+"""Two more, before the nonce, where members may change: from version 3 on."""
+
 
 def main(arguments: list[str]) -> int:
     """Check the proof in a file, and print what it proves."""
@@ -68,7 +71,8 @@ def header_of(proof: dict[str, Any]) -> dict[str, Any]:
     """The fields of the header and its hash, read from its bytes: MessagePack of integers and byte strings."""
     data = bytes.fromhex(proof["header_bytes"])
     header, place = dict[str, Any](), 1
-    for name in HEADER:
+    fields = HEADER if data[0] == 0x90 + len(HEADER) else (*HEADER[:-1], *CHANGES, HEADER[-1])
+    for name in fields:
         kind, place = data[place], place + 1
         if kind < 0x80:  # an integer in the byte itself
             header[name], size = kind, 0
@@ -81,8 +85,8 @@ def header_of(proof: dict[str, Any]) -> dict[str, Any]:
         else:
             raise ValueError(f"its header has {kind:#x} where {name} begins")
         place += size
-    if data[0] != 0x90 + len(HEADER) or place != len(data):
-        raise ValueError(f"its header is {len(data)} bytes long, and its {len(HEADER)} fields end at {place}")
+    if data[0] != 0x90 + len(fields) or place != len(data):
+        raise ValueError(f"its header is {len(data)} bytes long, and its {len(fields)} fields end at {place}")
     return header | {"hash": hashlib.sha256(data).hexdigest()}
 
 

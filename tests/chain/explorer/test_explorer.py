@@ -6,7 +6,7 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.difficulty import bits_from_attempts, work_from_bits
-from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
+from fedchain.chain.exceptions import NotFound, StoreCorrupt
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Admission, AggregatorRule, FaultModel, Genesis
@@ -89,7 +89,7 @@ def test_a_finished_federation_is_in_its_last_round(explore: Explore) -> None:
     status = explorer.status()
     assert (status.round, status.phase, status.finished) == (2, None, True)
     assert explorer.round(2).finished
-    assert explorer.knowledge(FakeRules()).round == 2
+    assert explorer.kept.knowledge(FakeRules()).round == 2
     with pytest.raises(NotFound, match="no block of round 3: the chain ended with round 2"):
         explorer.round(3)
 
@@ -255,10 +255,10 @@ def test_a_round_of_two_phases_is_finished_by_the_second(explore: Explore) -> No
     assert [block.phase for block in explorer.round(1).blocks] == ["update", "global"]
     assert [(explorer.round(number).finished) for number in (0, 1, 2)] == [True, True, False]
     assert explorer.status().phase == "global"
-    assert explorer.knowledge(FakeRules()).round == 1
-    assert explorer.knowledge(FakeRules(), 0).round == 0
+    assert explorer.kept.knowledge(FakeRules()).round == 1
+    assert explorer.kept.knowledge(FakeRules(), 0).round == 0
     with pytest.raises(NotFound, match="no knowledge of round 2: the chain is in round 2"):
-        explorer.knowledge(FakeRules(), 2)
+        explorer.kept.knowledge(FakeRules(), 2)
 
 
 def test_the_aggregator_of_a_round_is_named(explore: Explore) -> None:
@@ -286,9 +286,6 @@ def test_a_role_that_passed_on_is_named_for_each_round(explore: Explore) -> None
     explorer, names = explore(chain), [address(member) for member in chain.genesis.members]
     assert [explorer.round(number).aggregator for number in (1, 2, 3)] == [names[5], names[5], names[2]]
     assert explorer.status().aggregator == names[2]
-    (amended,) = explorer.rules().amended
-    assert (amended.name, amended.founded, amended.value) == ("aggregator", 5, 2)
-    assert [(height, sorted(there.idle)) for height, there in explorer.attending(4, 5)] == [(4, [5]), (5, [2, 5])]
 
 
 # --- who joined late
@@ -316,40 +313,6 @@ def test_blocks_below_the_first_state_are_shown_as_well(explore: Explore, chain:
     assert explorer._store.state_before(2) is None
     assert explorer.block("2") == explore(chain).block("2")
     assert [block.height for block in explorer.blocks(9)] == [4, 3, 2]
-
-
-# --- knowledge
-
-
-def test_knowledge_is_the_newest_rounds_or_any(explorer: Explorer, chain: ChainBuilder) -> None:
-    newest, second = explorer.knowledge(FakeRules()), explorer.knowledge(FakeRules(), 2)
-    assert (newest.round, newest.height, newest.size_bytes) == (4, 4, 64)
-    assert newest.knowledge_root == chain.states[chain.tip].knowledge_root
-    assert second.knowledge_root == main_chain(chain)[1].header.knowledge_root
-    assert newest.prototypes is not None
-    assert [(item.label, item.holders, item.norm, item.cosines) for item in newest.prototypes] == [
-        (2, 4, 1.5, (1.0, 0.25)),
-        (5, 1, 2.0, (0.25, 1.0)),
-    ]
-    assert explorer.knowledge(FakeRules(None)).prototypes is None
-    assert b"".join(explorer.safetensors(FakeRules())) == b"tensors:" + chain.contents[newest.knowledge_root]
-
-
-def test_knowledge_that_is_not_there_is_not_found(chain: ChainBuilder, explore: Explore) -> None:
-    root = chain.states[chain.tip].knowledge_root
-    with pytest.raises(NotFound, match=f"knowledge of round 4, {root.hex()}, is not kept"):
-        explore(chain, without=[root]).knowledge(FakeRules())
-    with pytest.raises(NotFound, match="no knowledge of round 1"):
-        explore(ChainBuilder(GENESIS)).knowledge(FakeRules())
-
-
-def test_knowledge_that_the_method_cannot_read_is_named(explore: Explore) -> None:
-    chain = ChainBuilder(GENESIS)
-    chain.extend(posts=())
-    explorer = explore(chain)
-    for ask in (explorer.knowledge, explorer.safetensors):
-        with pytest.raises(InvalidPayload, match="0 bytes are not a sum"):
-            ask(FakeRules())
 
 
 # --- verification
@@ -395,12 +358,3 @@ def test_newcomers_and_leavers_are_among_the_members(tmp_path: Path) -> None:
         assert (changes["leave"].member, changes["leave"].text, changes["leave"].approvals) == (leaver, "", ())
         assert explorer.block("2").changes == ()
         assert explorer.numbers[newcomer] == 5
-        standings = {height: [item.standing for item in explorer.places(height)] for height in (1, 2, 3)}
-        assert standings[1] == ["active"] * 5
-        assert standings[2] == [*["active"] * 5, "coming"]
-        assert standings[3] == ["active", "left", *["active"] * 4]
-        assert [item.following for item in explorer.places(2)] == ["", "left", "", "", "", "active"]
-        assert explorer.places() == explorer.places(6)
-        for height in (0, 7):
-            with pytest.raises(NotFound, match=f"the members at height {height} are not known here"):
-                explorer.places(height)

@@ -49,7 +49,7 @@ def followed(chain: ChainBuilder, folder: Path) -> Explorer:
 
 def test_each_place_has_its_life(tmp_path: Path) -> None:
     chain = eventful()
-    found = followed(chain, tmp_path / "chain").lives()
+    found = followed(chain, tmp_path / "chain").membership.lives()
     members = chain.genesis.members
     first, second = (key.public_key for key in keys(13)[11:])
     assert (found.height, found.round) == (7, 7)
@@ -69,7 +69,7 @@ def test_each_place_has_its_life(tmp_path: Path) -> None:
 def test_at_a_height_only_what_held_there_is_known(tmp_path: Path) -> None:
     chain = eventful()
     explorer = followed(chain, tmp_path / "chain")
-    first, second, fourth = (explorer.lives(height) for height in (1, 2, 4))
+    first, second, fourth = (explorer.membership.lives(height) for height in (1, 2, 4))
     assert [item.number for item in first.lives] == [*range(7)]
     assert [item.address for item in first.lives] == [address(member) for member in chain.genesis.members]
     assert (second.lives[7].spans, second.rules) == ((Span("coming", 2, None),), ())
@@ -84,7 +84,7 @@ def test_a_chain_is_followed_in_steps_and_anew_when_it_was_cut_back(tmp_path: Pa
     with Store.open(tmp_path / "whole", read_only=True) as store:
         assert (lives.height, lives.read(store, 6, 2), lives.height) == (-1, False, 2)
         assert (lives.read(store, 6, 9), lives.height) == (True, 6)
-    assert whole.lives(lives=lives) == whole.lives()
+    assert whole.membership.lives(lives=lives) == whole.membership.lives()
     other = living(7, away_after=1, phase_timeout_ms=10_000)
     other.extend_many(7)
     with Store.create(tmp_path / "other", other.genesis) as store:
@@ -96,4 +96,4 @@ def test_a_chain_is_followed_in_steps_and_anew_when_it_was_cut_back(tmp_path: Pa
 def test_members_that_are_the_same_for_ever_have_no_lives(tmp_path: Path) -> None:
     chain = ChainBuilder(genesis(4))
     chain.extend_many(2)
-    assert followed(chain, tmp_path / "chain").lives().lives == ()
+    assert followed(chain, tmp_path / "chain").membership.lives().lives == ()

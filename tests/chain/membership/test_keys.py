@@ -5,12 +5,20 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.exceptions import InvalidChange, InvalidSignature, OutOfWindow
-from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, propose_removal, sign_rekey
+from fedchain.chain.membership.change import (
+    Change,
+    ChangeKind,
+    propose_recovery,
+    propose_removal,
+    sign_change,
+    sign_rekey,
+)
 from fedchain.chain.membership.member import FormerKey, Standing
-from fedchain.chain.membership.rules import validate_approvals, validate_change, validate_room
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block, judge_final
-from fedchain.chain.validation import validate_evidence, validate_post, validate_state
+from fedchain.chain.validation.changes import validate_approvals, validate_change, validate_room
+from fedchain.chain.validation.evidence import validate_evidence, validate_state
+from fedchain.chain.validation.posts import validate_post
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import UPDATE, ChainBuilder, double_vote, keys, payload, post
 from tests.support.chain.changes import UNTIL, approved, joining, living, own
@@ -30,8 +38,8 @@ def rekey(chain: ChainBuilder, number: int = 1, following: int = 11) -> Change:
 
 
 def recover(chain: ChainBuilder, number: int = 1, following: int = 12, approvers: int | None = None) -> Change:
-    had, sequence = chain.state.roster.members[number], chain.state.records[number].sequence
-    chain_id = chain.genesis.chain_id
+    record, chain_id = chain.state.records[number], chain.genesis.chain_id
+    had, sequence = record.came_with, record.decided
     change = propose_recovery(had, keys(13)[following], chain_id, "stolen", sequence=sequence, until=UNTIL)
     return approved(chain, change, approvers)
 
@@ -119,7 +127,7 @@ def test_a_key_has_one_member() -> None:
     with pytest.raises(InvalidChange, match="has a place already"):
         judge(chain, rekey(chain, 2, 1))
     with pytest.raises(InvalidChange, match="has a place already"):
-        judge(chain, joining(chain, 11, sequence=1))
+        judge(chain, joining(chain, 11))
 
 
 def test_one_of_two_changes_of_a_key_fits_into_a_block() -> None:
@@ -128,8 +136,13 @@ def test_one_of_two_changes_of_a_key_fits_into_a_block() -> None:
         validate_room(chain.genesis, chain.state, [rekey(chain), recover(chain)])
     other = recover(chain)
     play(chain, changes=[rekey(chain)])
-    with pytest.raises(OutOfWindow, match="was replaced"):
-        judge(chain, other)
+    judge(chain, other)
+    leave = sign_change(NEXT, chain.genesis.chain_id, ChangeKind.LEAVE, sequence=1, until=UNTIL)
+    with pytest.raises(InvalidChange, match="2 changes of 1 members"):
+        validate_room(chain.genesis, chain.state, [other, leave])
+    removal = propose_removal(chain.genesis.members[1], "a liar", sequence=0, until=UNTIL)
+    with pytest.raises(InvalidChange, match="0 members come and 2 go"):
+        validate_room(chain.genesis, chain.state, [removal, own(chain, 2)])
 
 
 def test_what_a_former_key_signed_is_refused_but_blames_nobody() -> None:
@@ -199,6 +212,52 @@ def test_a_thief_that_replaces_the_key_first_loses_it_again_at_once() -> None:
     assert chain.state.roster.members[1] == OTHER.public_key
     assert chain.state.records[1].former == FormerKey(NEXT.public_key, 2, 4, is_liable=False)
     play(chain, 3)
+
+
+def test_no_change_of_its_own_makes_approvals_of_its_removal_or_recovery_worthless() -> None:
+    for others in (("away", "back"), ("rekey", "rekey")):
+        chain = living(6)
+        removal = approved(chain, propose_removal(chain.genesis.members[1], "a liar", sequence=0, until=UNTIL))
+        recovery = recover(chain, following=9)
+        for number, kind in enumerate(others):
+            change = rekey(chain, following=11 + number) if kind == "rekey" else own(chain, 1, ChangeKind[kind.upper()])
+            play(chain, changes=[change])
+            judge(chain, removal)
+            judge(chain, recovery)
+            with pytest.raises(InvalidChange, match="2 changes of 1 members"):
+                validate_room(chain.genesis, chain.state, [removal, recovery])
+            play(chain, 3)
+            judge(chain, recovery)
+        play(chain, changes=[removal])
+        play(chain, 2)
+        assert chain.state.records[1].standing is Standing.REMOVED
+        assert decode_state(chain.genesis, chain.state.encode()) == chain.state
+
+
+def test_approvals_admit_one_member_and_give_one_key() -> None:
+    chain = living(8)
+    came = joining(chain, 8, approvers=8)
+    play(chain, changes=[came])
+    play(chain, 2)
+    recovery = recover(chain, 2, 10)
+    play(chain, changes=[rekey(chain, 8), recovery])
+    play(chain, 3)
+    for again in (came, recovery):
+        with pytest.raises(OutOfWindow, match="0 found, 1 were counted"):
+            judge(chain, again)
+    with pytest.raises(InvalidChange, match="is the one with which another member came"):
+        judge(chain, rekey(chain, 3, 8))
+    play(chain, changes=[rekey(chain, 8, 8)])
+    assert chain.state.records[8].first == b"", "a member may have its first key again"
+    assert decode_state(chain.genesis, chain.state.encode()) == chain.state
+
+
+def test_nobody_judges_its_own_case_with_another_key() -> None:
+    chain = living()
+    removal = propose_removal(chain.genesis.members[1], "a liar", sequence=0, until=UNTIL)
+    play(chain, changes=[rekey(chain)])
+    with pytest.raises(InvalidChange, match="approves of its own change"):
+        judge(chain, removal.approved(NEXT, chain.genesis.chain_id))
 
 
 def test_a_recovery_takes_back_a_thief_s_leave_but_not_a_removal() -> None:

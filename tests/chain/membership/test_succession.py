@@ -8,10 +8,10 @@ from fedchain.chain.exceptions import InvalidChange, InvalidEncoding, InvalidPos
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, FaultModel, PhaseRule
 from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, sign_rekey
 from fedchain.chain.membership.member import Standing
-from fedchain.chain.membership.rules import validate_change
 from fedchain.chain.state import decode_state, may_close_empty
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation import validate_post
+from fedchain.chain.validation.changes import validate_change
+from fedchain.chain.validation.posts import validate_post
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.simulator.oracles.sets import Sets
 from tests.support.chain.builders import double_vote, keys, payload, post
@@ -183,7 +183,7 @@ def test_a_leave_that_is_taken_back_costs_no_role() -> None:
     chain = followed.chain
     chain_id, member = chain.genesis.chain_id, chain.genesis.members[0]
     followed.extend(own(chain, 0))
-    found = propose_recovery(member, keys(10)[9], chain_id, "a thief signed it", sequence=1, until=UNTIL)
+    found = propose_recovery(member, keys(10)[9], chain_id, "a thief signed it", sequence=0, until=UNTIL)
     followed.extend(approved(chain, found))
     assert followed.rounds(3) == [0, 0, 0]
 

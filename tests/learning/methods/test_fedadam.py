@@ -1,10 +1,17 @@
 """FedAdam against its formulas."""
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from fedchain.learning.aggregation.robust import RobustRule, RuleName
 from fedchain.learning.methods.fedadam import FedAdam
 from fedchain.learning.methods.fedavg import INITIAL_MODEL
+from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.round import Round, Tensors
 from tests.support.learning.federation import aggregate, examples, model_of, posts
 
@@ -44,3 +51,26 @@ def test_fedadams_moments_start_at_zero_after_the_setup() -> None:
     assert initial.keys() == {"model.w"}
     found = aggregate(FedAdam(), [model_of([2.0]) | examples(1)], initial)
     assert found["first_moment.w"][0] == pytest.approx(0.1 * (1 - 2))
+
+
+@pytest.mark.parametrize("rule", ["median", "clipping"])
+def test_a_robust_rule_combines_each_tensor_once(rule: RuleName, monkeypatch: pytest.MonkeyPatch) -> None:
+    combined, combine = list[str](), RobustRule.combine
+
+    def counted(self: RobustRule, posted: Sequence[Tensors], before: Tensors | None = None) -> LazyTensors:
+        found = combine(self, posted, before)
+
+        def compute(name: str) -> NDArray[Any]:
+            combined.append(name)
+            return found[name]
+
+        return LazyTensors({name: partial(compute, name) for name in found})
+
+    monkeypatch.setattr(RobustRule, "combine", counted)
+    method, known = FedAdam(aggregation_rule=rule), model_of([1.0, -2.0]) | {"model.b": np.ones(3, np.float32)}
+    payloads = [{name: value + np.float32(number) for name, value in known.items()} for number in range(3)]
+    found = aggregate(method, [payload | examples(1) for payload in payloads], known, 2)
+    assert sorted(found) == [f"{kind}.{name}" for kind in ("first_moment", "model", "second_moment") for name in "bw"]
+    for name in (*found, *found):
+        assert found[name].shape == known[f"model.{name[-1]}"].shape
+    assert combined == ["model.w", "model.b"]

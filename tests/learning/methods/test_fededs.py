@@ -1,7 +1,7 @@
 """FedEDS against its formulas, and what its clients show each other."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, PartMissing, TrainingDiverged
+from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
 from fedchain.learning.families.distillation_terms import divergence
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.fededs import (
@@ -27,12 +27,13 @@ from fedchain.learning.methods.fedprox import FedProx
 from fedchain.learning.models.plain import PlainCnn, PooledModel
 from fedchain.learning.models.stochastic import stochastic_layer
 from fedchain.learning.models.vectors import read_state
-from fedchain.learning.payload.bulk import EVERYBODY, PartRef, manifest
+from fedchain.learning.payload.bulk import EVERYBODY
 from fedchain.learning.payload.pixels import pack_images, unpack_images
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning.federation import Federation, aggregate, config, examples, model_of, new_client
+from tests.support.learning.shown import Parts, shown
 
 EXAMPLES = 12
 FEW: Mapping[str, HyperparameterValue] = {"extractor_epochs": 2, "encryptor_epochs": 3, "encryptor_width": 2}
@@ -41,49 +42,12 @@ SGD = ("learning_rate", "batch_size", "momentum", "weight_decay")
 """Fields of local SGD whose defaults are FedEDS's own."""
 
 
-class Parts:
-    """Parts in memory, in place of those that a federation keeps."""
-
-    def __init__(self) -> None:
-        self.held: dict[PartRef, Tensors] = {}
-        self.read_from: list[int] = []
-
-    def show(self, sender: int, *parts: Tensors) -> None:
-        for part in parts:
-            self.held[PartRef(bytes([len(self.held)]), 1, "encrypted", EVERYBODY, sender)] = part
-
-    def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
-        ref = PartRef(bytes([len(self.held)]) * 32, 1, kind, reader)
-        self.held[ref] = tensors
-        return ref
-
-    def read(self, ref: PartRef) -> Tensors:
-        self.read_from.append(ref.sender)
-        if not self.held[ref]:
-            raise PartMissing("it is not here")
-        return self.held[ref]
-
-    def parts(self, phase: str) -> tuple[PartRef, ...]:
-        assert phase == ENCRYPT.name
-        return tuple(self.held)
-
-    def manifest(self, refs: Sequence[PartRef] | None = None) -> Tensors:
-        return manifest(tuple(self.held), {"encrypted": ()})
-
-
 def client_of(examples_count: int = EXAMPLES, *, double: bool = False) -> Client:
     client = new_client(examples_count, "plain-cnn")
     if double:
         client.model.double()
         client.train_images = client.train_images.double()
     return client
-
-
-def shown(images: int, seed: int) -> dict[str, Any]:
-    """One part: random images and probabilities."""
-    draw = np.random.default_rng(seed)
-    teacher = draw.dirichlet(np.ones(10), images).astype(np.float32)
-    return pack_images(draw.standard_normal((images, 1, 8, 8)).astype(np.float32), "uint8") | {"teacher": teacher}
 
 
 def round_of(number: int, parts: Parts | None = None) -> Round:
@@ -330,26 +294,6 @@ def test_the_setup_shows_encrypted_images_with_what_the_model_says_of_them(pixel
     with torch.no_grad():
         said = torch.softmax(again.model.forward_through(stochastic_layer(0, 64), images), dim=1)
     torch.testing.assert_close(torch.from_numpy(part["teacher"]), said)
-
-
-def test_an_encryptor_learns_to_say_the_label_through_the_layer() -> None:
-    """Eq. 3: what the frozen model says of encrypted images gets likelier to be the label."""
-    found = []
-    for passes in (1, 8):
-        method = FedEds(
-            learning_rate=0.05,
-            batch_size=8,
-            encryptor_epochs=passes,
-            encryptor_rate=0.01,
-            encryptor_width=2,
-            stochastic_layer="linear",
-        )
-        client, parts = client_of(48), Parts()
-        client.train_images = 0.3 * client.train_images + 2 * client.train_labels.float()[:, None, None, None] - 2
-        method.encrypt(client, round_of(0, parts))
-        (part,) = parts.held.values()
-        found.append(float(np.log(part["teacher"][np.arange(48), client.train_labels.numpy()]).mean()))
-    assert found[1] > found[0] + 0.2
 
 
 def nova_post(values: Any, norm: float) -> dict[str, Any]:

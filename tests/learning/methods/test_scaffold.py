@@ -1,18 +1,24 @@
 """SCAFFOLD against its formulas."""
 
 import math
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fedchain.files.spool import SpoolFolder
+from fedchain.learning.aggregation.mean import round_once
+from fedchain.learning.compression.packing import find_packing
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.scaffold import Scaffold, ScaffoldState
-from fedchain.learning.models.parameters import join_parameters, split_parameters
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import places_in_vector
 from fedchain.learning.models.vectors import read_vector
-from fedchain.learning.payload.codec import decode, encode
-from fedchain.learning.round import OffChain, Round
+from fedchain.learning.payload.codec import decode, encode, lie_in_file
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.training.loop import draw_batches
 from tests.support.learning.federation import (
     Federation,
@@ -108,25 +114,76 @@ def test_packed_posts_follow_scallion() -> None:
     own = [control_of(federation, client) for client in range(3)]
     for _ in range(3):
         known = federation.known()
-        start, server = join_parameters(known, info), known["control"].astype(float)
+        start, server = joined(known, info), known["control"].astype(float)
         federation.play(1)
         said = []
         for client in range(3):
             drift = (start - read_vector(federation.client(client).model).numpy().astype(float)) / length
-            delta = split_parameters((drift - server).astype(np.float32), info)
+            delta = {name: (drift - server).astype(np.float32)[at] for name, at in places_in_vector(info).items()}
             kept = {name: np.zeros_like(value) for name, value in delta.items()}
             for name, value in delta.items():
                 for begin in range(0, value.size, 4096):
                     chunk = value.reshape(-1)[begin : begin + 4096]
                     most = np.argsort(-np.abs(chunk))[: math.ceil(200 * len(chunk) / 4096)]
                     kept[name].reshape(-1)[begin + most] = chunk[most]
-            said.append(join_parameters(kept, info))
+            said.append(joined(kept, info))
             own[client] += said[-1]
             np.testing.assert_allclose(control_of(federation, client), own[client], atol=2e-5)
         assert np.count_nonzero(said[0]) < size / 10
         expected = start - length * (server + np.mean(said, axis=0))
-        np.testing.assert_allclose(join_parameters(federation.known(), info), expected, atol=1e-6)
+        np.testing.assert_allclose(joined(federation.known(), info), expected, atol=1e-6)
         np.testing.assert_allclose(federation.known()["control"], server + np.mean(said, axis=0), atol=1e-5)
+
+
+def test_what_follows_from_packed_posts_has_the_bits_of_whole_vectors() -> None:
+    federation = Federation(config("scaffold", compression="int8"))
+    federation.play(2)
+    info, known, method = federation.client(0).info, federation.known(), federation.rules.method
+    drawn = np.random.default_rng(1).standard_normal(info.parameter_count)
+    plain = {
+        name: drawn[at].astype(np.float32).reshape(known[name].shape) for name, at in places_in_vector(info).items()
+    }
+    post = plain | {"length": np.array([0.3], np.float32)}
+    length, control, start = float(post["length"][0]), known["control"].astype(np.float64), joined(known, info)
+    expected = method.expected(known, post, info)
+    assert joined(expected, info).astype(np.float32).tobytes() == round_once(start - length * control).tobytes()
+    assert all(expected[name].shape == known[name].shape for name in plain)
+    change = method.complete(known, post, info)["control_change"]
+    assert change.tobytes() == round_once((start - joined(plain, info)) / length - control).tobytes()
+    client = federation.client(0)
+    own, mine = control_of(federation, 0), read_vector(client.model).numpy().astype(float)
+    method.heard(client, Round(3, known), post)
+    heard = (own + (mine - joined(plain, info)) / length).astype(np.float32)
+    assert control_of(federation, 0).astype(np.float32).tobytes() == heard.tobytes()
+
+
+def test_large_packed_posts_take_the_memory_of_a_vector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change of c_i is one tensor, as long as the model; beside it there are single tensors of the model."""
+    monkeypatch.setattr("fedchain.learning.compression.packing.MAPPED_SIZE", 2**16)
+    names = [f"layer{number:02}.weight" for number in range(16)]
+    info = ModelInfo(tuple((name, (256, 256)) for name in names), 256, 10, frozenset(names), frozenset())
+    method, size = Scaffold(compression="int8"), 4 * info.parameter_count
+    specs, left = method.payload_spec(method.phases[0], info), method.knowledge_spec(method.phases[0], info)
+    packing = find_packing(method, info, specs, left)
+    assert packing is not None
+    drawn = np.random.default_rng(2)
+    known = {spec.name: drawn.standard_normal(spec.shape, dtype=np.float32) for spec in left}
+    post = {name: value + np.float32(0.1) for name, value in known.items() if name != "control"}
+    post |= {"examples": np.array([3]), "length": np.array([0.4], np.float32)}
+    spools = SpoolFolder(tmp_path, size_min=2**16)
+    tracemalloc.start()
+    try:
+        payload = packing.pack(post, known, drawn, None, spools)
+        packed_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        plain = packing.unpack(payload, known, spools)
+        unpacked_bytes, left_bytes = tracemalloc.get_traced_memory()[1], tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert lie_in_file(plain)
+    assert left_bytes < size / 10
+    assert packed_bytes < size / 2, f"{packed_bytes / size:.2f} models"
+    assert unpacked_bytes < 1.7 * size, f"{unpacked_bytes / size:.2f} models"
 
 
 def test_a_liar_s_length_is_no_division_by_zero() -> None:
@@ -145,6 +202,11 @@ def test_a_liar_s_length_is_no_division_by_zero() -> None:
 def test_error_feedback_beside_c_i_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="error_decay is not of SCAFFOLD"):
         Scaffold(compression="sparse", error_decay=0.9).validate()
+
+
+def joined(tensors: Tensors, info: ModelInfo) -> np.ndarray[Any, Any]:
+    """A model's trainable parameters as one vector, (P,)."""
+    return np.concatenate([tensors[name].reshape(-1) for name in places_in_vector(info)]).astype(np.float64)
 
 
 def control_of(federation: Federation, client: int) -> np.ndarray[Any, Any]:

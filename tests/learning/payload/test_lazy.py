@@ -1,9 +1,16 @@
 """Tensors that are computed when they are looked at."""
 
-import numpy as np
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from fedchain.learning.payload.codec import canonical, encode
-from fedchain.learning.payload.lazy import LazyTensors
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedchain.files.spool import SpoolFolder
+from fedchain.learning.payload.codec import canonical, encode, lie_in_file
+from fedchain.learning.payload.lazy import LazyTensors, computed_once
 
 
 def test_a_tensor_is_computed_when_it_is_looked_at_and_kept_by_nobody() -> None:
@@ -24,3 +31,22 @@ def test_a_tensor_is_computed_when_it_is_looked_at_and_kept_by_nobody() -> None:
     assert np.signbit(lazy["a"]).all()
     assert computed == ["b", "a", "a"]
     assert encode(left) == encode({name: np.array(left[name]) for name in left})
+
+
+@pytest.mark.parametrize("size_min", [2**20, 10])
+def test_what_is_computed_once_is_kept_where_it_has_room(size_min: int, tmp_path: Path) -> None:
+    computed = list[str]()
+
+    def compute(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        computed.append(name)
+        return array
+
+    arrays = {"b": np.arange(6, dtype=np.float32).reshape(2, 3).T, "a": np.array([7]), "c": np.zeros((0,), np.float32)}
+    lazy = LazyTensors({name: partial(compute, name, array) for name, array in arrays.items()})
+    kept = computed_once(lazy, SpoolFolder(tmp_path, size_min=size_min))
+    for name in (*kept, *kept):
+        found = kept[name]
+        assert (found.dtype, found.tolist()) == (arrays[name].dtype, arrays[name].tolist())
+        assert not found.flags.writeable
+    assert computed == list(arrays)
+    assert lie_in_file(kept) == (size_min == 10)

@@ -91,18 +91,23 @@ def test_a_member_s_model_is_measured_without_the_frozen_tensors_that_all_have(a
         learner.measure(state, 1, [1])
 
 
-@pytest.mark.parametrize("adapters", ["mean", "ffa"])
+@pytest.mark.parametrize("adapters", ["mean", "ffa", "fedex"])
 def test_the_common_adapters_are_measured_on_a_member_s_frozen_model(adapters: str) -> None:
     federation = Federation(own_config("fedavg", hyperparameters={"local_steps": 5, "adapters": adapters}), task=load)
     federation.play(2)
     received = federation.learner.evaluate_received(1, 3, federation.knowledge)
     assert received is not None
-    state = state_of_knowledge(federation.known(), federation.rules.info)
-    assert federation.new_learner().measure(state, 1, [1])[0].local_accuracy == received.local_accuracy
-
-
-def test_a_common_model_with_residuals_is_no_file() -> None:
-    federation = Federation(own_config("fedavg", hyperparameters={"local_steps": 5, "adapters": "fedex"}), task=load)
-    federation.play()
-    with pytest.raises(ConfigurationError, match=r"what members add to their first\.base_layer\.weight; ask for a"):
-        state_of_knowledge(federation.known(), federation.rules.info)
+    known, learner = federation.known(), federation.new_learner()
+    state = learner.common_state(known, 1)
+    assert ("first.base_layer.weight" in state) == (adapters == "fedex")
+    if adapters == "fedex":
+        with pytest.raises(
+            ConfigurationError, match=r"what members add to their first\.base_layer\.weight, and not the"
+        ):
+            state_of_knowledge(known, federation.rules.info)
+    else:
+        shared = state_of_knowledge(known, federation.rules.info)
+        assert all(value.equal(state[name]) for name, value in shared.items())
+    assert learner.measure(state, 1, [1])[0].local_loss == received.local_loss
+    with pytest.raises(ConfigurationError, match="members share no whole model"):
+        learner.common_state({name: value for name, value in known.items() if "head" not in name}, 1)

@@ -4,15 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 
 import pytest
 
-from fedchain.simulator.engine import network
-from fedchain.simulator.engine.network import Parcel, SimulatedNetwork
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import scenario_from_dict
-from tests.support.simulator.quirks import QUIRKS
 from tests.support.simulator.trivial import run_trivial, trivial_scenario
 
 _RUN = """
@@ -76,37 +72,6 @@ def test_a_repeated_run_in_one_process_is_the_same_run() -> None:
     first, second = run_trivial(scenario), run_trivial(scenario)
     assert first.trace_hash == second.trace_hash
     assert (first.tip, first.rows, first.totals) == (second.tip, second.rows, second.totals)
-
-
-@pytest.mark.parametrize("quirk", QUIRKS)
-def test_sorting_what_arrives_at_once_changes_no_event(quirk: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A storm is as many arrivals in a millisecond as it takes; here every one, and none."""
-    scenario = trivial_scenario(peers=12, rounds=2, **QUIRKS[quirk])
-    outcomes, taken = [], dict[int, int]()
-    take = SimulatedNetwork._take_posts
-
-    def counted(self: SimulatedNetwork, arrived: Sequence[tuple[int, int, Parcel]]) -> list[Callable[[], None] | bool]:
-        turns = take(self, arrived)
-        taken[network.STORM] = taken.get(network.STORM, 0) + turns.count(True)
-        return turns
-
-    monkeypatch.setattr(SimulatedNetwork, "_take_posts", counted)
-    for storm in (0, 10**9):
-        monkeypatch.setattr(network, "STORM", storm)
-        outcomes.append(run_trivial(scenario))
-    first, second = outcomes
-    assert first.trace_hash == second.trace_hash
-    assert (first.events, first.tip, first.rows, first.totals) == (
-        second.events,
-        second.tip,
-        second.rows,
-        second.totals,
-    )
-    # A copy of a post is taken if a peer verified the post in an earlier millisecond, and no copy stands before it, for
-    # the same receiver, that is not taken. So fewest are where delays are short: all copies arrive in 4 milliseconds.
-    posted = scenario.rounds * scenario.peers * (scenario.peers - 1)
-    assert {*taken} == {0}
-    assert taken[0] > posted // 4
 
 
 def test_another_seed_is_another_run() -> None:

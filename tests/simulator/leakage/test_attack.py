@@ -66,10 +66,10 @@ def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[
     folder, members = chains["one"]
     with Store.open(folder / "chain", read_only=True) as store:
         explorer = Explorer(store)
-        assert explorer.known_before(1, "update") == b""
-        assert explorer.known_before(2, "update") != b""
-        assert explorer.payload(2, "update", members[0]) != explorer.payload(2, "update", members[1])
+        assert explorer.kept.known_before(1, "update") == b""
+        assert explorer.kept.known_before(2, "update") != b""
+        assert explorer.kept.payload(2, "update", members[0]) != explorer.kept.payload(2, "update", members[1])
         with pytest.raises(NotFound, match="no block closed nothing of round 1"):
-            explorer.payload(1, "nothing", members[0])
+            explorer.kept.payload(1, "nothing", members[0])
         with pytest.raises(NotFound, match="has no post in update of round 1"):
-            explorer.payload(1, "update", bytes(32))
+            explorer.kept.payload(1, "update", bytes(32))

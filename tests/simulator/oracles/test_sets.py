@@ -39,7 +39,7 @@ def test_the_oracle_and_the_chain_agree_about_every_kind_of_change() -> None:
     said = {"sequence": 0, "until": UNTIL}
     amendment = propose_amendment(amendment_of({"vote_timeout_ms": 7, "rounds": 40}), "", **said)
     rekey = sign_rekey(keys(1)[0], keys(10)[9], chain.genesis.chain_id, sequence=0, until=UNTIL)
-    recovery = propose_recovery(second, keys(11)[10], chain.genesis.chain_id, "lost", sequence=1, until=UNTIL)
+    recovery = propose_recovery(second, keys(11)[10], chain.genesis.chain_id, "lost", sequence=0, until=UNTIL)
     removal = propose_removal(chain.genesis.members[2], "gone", sequence=0, until=UNTIL)
     followed.extend(joining(chain, 8), own(chain, 1), rekey, approved(chain, amendment))
     followed.extend(approved(chain, recovery), approved(chain, removal))

@@ -14,9 +14,13 @@ from fedchain.cli.main import app
 from fedchain.files.layout import read_metrics
 from fedchain.files.spool import write_file_of
 from fedchain.learning.worker.checkpoint import state_pieces
+from fedchain.simulator.choices import RunOptions
+from fedchain.simulator.console import run_scenario
+from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.trained.folders import open_models
 from fedchain.simulator.trained.measure import measure_trained
 from fedchain.simulator.trained.origins import read_file
+from tests.support.learning.lora_task import LoraNet
 from tests.support.simulator.models import PEERS, ROUNDS, Plain, Runs, ask, export
 from tests.support.simulator.models import runs as runs
 
@@ -50,6 +54,37 @@ def test_the_common_model_of_any_round_is_as_good_as_the_run_reported(runs: Runs
     assert answer["test_accuracy"] == row["test_accuracy_received"]
     assert answer["is_same"]
     assert ask("evaluate", runs / "fedavg", "--file", path)["accuracies"] == accuracies
+
+
+def test_the_common_model_has_what_members_add_to_frozen_weights(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scenario = Scenario(
+        method="fedavg",
+        peers=PEERS,
+        rounds=ROUNDS,
+        dataset="own",
+        task="tests.support.learning.lora_task:load",
+        hyperparameters={"local_steps": 3, "adapters": "fedex"},
+        mining_attempts=4,
+        workers=1,
+    )
+    assert not run_scenario(scenario, run, RunOptions())
+    path = export(tmp_path / "model.safetensors", run, "--aggregate")
+    model = LoraNet()
+    before = model.first.base_layer.weight.clone()
+    missing, unexpected = model.load_state_dict(safetensors.torch.load_file(path), strict=False)
+    assert (set(missing), unexpected) == ({"first.base_layer.bias", "second.base_layer.bias"}, [])
+    assert not before.equal(model.first.base_layer.weight)
+    answer, row = ask("evaluate", run, "--aggregate"), list(read_metrics(run))[-1]
+    assert answer["is_same"]
+    assert answer["accuracy"] == row["taa_received"]
+    assert ask("evaluate", run, "--file", path)["accuracies"] == answer["accuracies"]
+    proven = CliRunner().invoke(
+        app, ["model", "export", str(run), "--aggregate", "--passport", "--out", str(tmp_path / "proven.safetensors")]
+    )
+    assert proven.exit_code == 2
+    assert "no passport proves this model: the chain holds what is added to first.base_layer.weight" in proven.output
+    assert not [*tmp_path.glob("proven*")]
 
 
 def test_a_file_of_another_program_in_their_place_has_no_history(runs: Runs, tmp_path: Path) -> None:

@@ -428,10 +428,10 @@ def test_no_tensor_of_a_large_model_is_copied(tmp_path: Path, monkeypatch: pytes
     (tmp_path / (NAME + SUFFIX)).write_bytes(passport.data)
     with Store.open(tmp_path / "chain", read_only=True) as store:
         explorer = Explorer(store)
-        header, knowledge = explorer.left_behind(None)
+        header, knowledge = explorer.kept.left_behind(None)
         (tmp_path / "knowledge").write_bytes(knowledge)
         in_place = read_in_place(tmp_path / "knowledge")
-        monkeypatch.setattr(explorer, "left_behind", lambda _: (header, in_place))
+        monkeypatch.setattr(explorer.kept, "left_behind", lambda _: (header, in_place))
         tracemalloc.start()
         try:
             assert read_passport(tmp_path / NAME).tensors == len(state)

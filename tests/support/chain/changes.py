@@ -8,8 +8,9 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, propose_amendment, sign_change
-from fedchain.chain.membership.rules import approvals_required
+from fedchain.chain.membership.succession import place_of
 from fedchain.chain.transition import judge_block
+from fedchain.chain.validation.changes import approvals_required
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 
@@ -39,7 +40,8 @@ def approved(chain: ChainBuilder, change: Change, approvers: int | None = None) 
     """The change with approvals of the first active members, its subject left out."""
     roster = chain.state.roster
     count = approvals_required(chain.genesis, chain.state, change.kind) if approvers is None else approvers
-    active = [member for member in roster.members if roster.is_active(member) and member != change.member]
+    own = place_of(roster, chain.state.records, change)
+    active = [member for place, member in enumerate(roster.members) if roster.is_active(member) and place != own]
     for member in active[:count]:
         change = change.approved(chain.key(member), chain.genesis.chain_id)
     return change

@@ -13,11 +13,11 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.post import Post
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.storage.store import Final, MemoryStore, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.files.spool import Spools
 from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.training.measured import Evaluation
@@ -31,13 +31,20 @@ from fedchain.network.messages import (
 from fedchain.network.network import Receiver
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.parts import Conduct
-from fedchain.node.shell.service import Contact, Disk, Service
+from fedchain.node.shell.disk import Disk
+from fedchain.node.shell.service import Contact, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, WorkerFailed
 from tests.support.chain.builders import SumRules, keys, payload
 from tests.support.node.shell import until
 
 ME, *OTHERS = keys(4)
+VOTERS = [other.public_key for other in OTHERS]
+
+
+def post_of(key: PrivateKey, document: Genesis, data: bytes, round_number: int = 1) -> Post:
+    """A member's signed post of a payload in the first phase of a round."""
+    return sign_post(key, document.chain_id, round_number, 0, data)
 
 
 class Shell:

@@ -78,7 +78,7 @@ def _runs(folder: Path) -> Runs:
         with Store.open(node / "chain", read_only=True) as store:
             trainer = Trainer(store.genesis, node, member)
             for number in range(1, ROUNDS + 1):
-                knowledge = Explorer(store).known_before(number, "update")
+                knowledge = Explorer(store).kept.known_before(number, "update")
                 trainer.ask(Question(member, "update", number, knowledge))
             (folder / "net" / GENESIS_FILE).write_bytes(store.genesis.encode())
     return Runs(folder, load_learner(scenario))

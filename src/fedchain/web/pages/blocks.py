@@ -81,7 +81,7 @@ def recompute(chain: Chain, height: int) -> Recomputation:
     """Recompute a block's knowledge, in a separate store. Raises NotFound."""
     rules = chain.rules()
     with chain.apart() as store:
-        return Explorer(store).recompute(rules, height)
+        return Explorer(store).kept.recompute(rules, height)
 
 
 def transaction(chain: Chain, reading: Reading, name: str) -> Context:

@@ -49,13 +49,13 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
     ]
     now = explorer.state.height + 1
     height = number_in(question, "height", now)
-    lives = explorer.lives(height, reading.lives)
+    lives = explorer.membership.lives(height, reading.lives)
     return {
         "members": shown,
         "more": max(0, len(everybody) - MEMBERS_MAX),
-        "places": explorer.places(height)[:MEMBERS_MAX],
+        "places": explorer.membership.places(height)[:MEMBERS_MAX],
         "places_height": height,
-        "standings": {item.number: item.standing for item in explorer.places()},
+        "standings": {item.number: item.standing for item in explorer.membership.places()},
         "heights": explorer.held,
         "lanes": lanes(lives, MEMBERS_MAX) if reading.lives.height >= height - 1 else None,
         "requests": open_requests(chain),

@@ -50,7 +50,7 @@ def home(chain: Chain, reading: Reading, question: Question) -> Context:
 
 def genesis(chain: Chain, reading: Reading, question: Question) -> Context:
     """Everything that the federation agreed on before it began."""
-    document, rules = chain.genesis, reading.explorer.rules()
+    document, rules = chain.genesis, reading.explorer.membership.rules()
     skipped = ("members", "learning", "setup", "phases")
     return {
         "fields": [

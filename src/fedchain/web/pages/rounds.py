@@ -141,7 +141,7 @@ def parts_of(
     seen = seen_blocks(chain, lines[0].height, lines[-1].height) if lines else {}
     explorer = reading.explorer
     crimes = {explorer.numbers[item.member]: (item.height or 0, item.crime) for item in explorer.status().convictions}
-    attending = dict(explorer.attending(lines[0].height, lines[-1].height)) if lines else {}
+    attending = dict(explorer.membership.attending(lines[0].height, lines[-1].height)) if lines else {}
     return parts_in(explorer.state.rules, lines, seen, crimes, accuracies, attending)
 
 

@@ -102,9 +102,10 @@
   };
 
   const isVoteValid = async (chainId, certificate, vote) => {
-    const [voter, clock, mining, signature] = vote.items;
+    const [voter, clock, mining, ...turnout] = vote.items; // what its voter saw of the posts, if it says so, and last
+    const signature = turnout.pop();
     const [kind, height, attempt, block] = certificate.items;
-    const signed = listOf([kind, height, attempt, block, clock, mining, voter]);
+    const signed = listOf([kind, height, attempt, block, clock, mining, voter, ...turnout]);
     const message = join(text("fedchain/2/"), chainId, text("vote/"), signed);
     try {
       return await isSigned(voter.value, signature.value, message);

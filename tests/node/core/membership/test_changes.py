@@ -6,7 +6,7 @@ from fedchain.crypto.address import address
 from fedchain.network.messages import CandidateMessage, ChangeMessage, FinalMessage
 from fedchain.node.core.effects import Effect, Refuse, Stop
 from fedchain.node.core.events import ChangeSubmitted
-from fedchain.node.core.membership.changes import REPEAT_MS
+from fedchain.node.core.membership.change_pool import REPEAT_MS
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import UNTIL, approved, joining, living_genesis, own
 from tests.support.node.stage import Stage, published, refused, sent
@@ -81,12 +81,12 @@ def test_our_block_counts_what_is_complete_even_if_it_was_being_mined() -> None:
     assert stage.node.open_changes() == ()
 
 
-def omission() -> tuple[Stage, Block]:
-    """A node that has held a change for a second, and a block that came then and leaves it out."""
+def omission(held_s: float = 4 * REPEAT_MS / 1_000 + 1.0) -> tuple[Stage, Block]:
+    """A node that has held a change for so long, and a block that came then and leaves it out."""
     stage = living_stage()
     stage.post(*stage.others_posts())
     stage.receive(ChangeMessage(own(stage.chain, 1)))
-    stage.tick(1.0)
+    stage.tick(held_s)
     block = stage.block()
     stage.candidate(block)
     return stage, block
@@ -98,6 +98,11 @@ def test_a_block_that_leaves_a_change_out_gets_no_vote_until_that_is_forgiven() 
     with_it = stage.block(changes=[own(stage.chain, 1)])
     stage.candidate(with_it)
     assert stage.node.voting.preferred() == with_it.hash
+
+
+def test_a_change_that_one_member_alone_was_shown_holds_up_nobody() -> None:
+    stage, block = omission(4 * REPEAT_MS / 1_000)
+    assert stage.node.voting.preferred() == block.hash, "this node may not have sent it to each of four others yet"
 
 
 def test_a_change_that_came_with_the_block_is_no_reason_to_refuse_it() -> None:

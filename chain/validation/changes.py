@@ -16,7 +16,7 @@ from fedchain.chain.membership.amendment import AGGREGATOR, Amendment
 from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, ROUNDS_AHEAD, Approval, Change, ChangeKind
 from fedchain.chain.membership.in_force import validate_amendment
 from fedchain.chain.membership.member import Member, Standing
-from fedchain.chain.membership.succession import churn_max, spare
+from fedchain.chain.membership.succession import churn_max, place_of, spare
 from fedchain.chain.state import State
 from fedchain.crypto.keys import PublicKey, is_valid_public_key
 from fedchain.crypto.signatures import SignatureCheck
@@ -48,17 +48,21 @@ def validate_change(genesis: Genesis, state: State, change: Change, is_valid_sig
 
 def _validate_member(genesis: Genesis, state: State, change: Change, is_valid_signature: SignatureCheck) -> None:
     member, kind = change.member, change.kind
-    record = state.records[state.roster.seats[member]] if member in state.roster.seats else None
-    # A key that was replaced speaks for its member no more, whoever has it now.
-    replaced = record is not None and record.key != member
-    check(not replaced, OutOfWindow, "member", f"{member.hex()} was replaced by another key")
-    _validate_sequence(change, 0 if record is None else record.sequence)
+    place, counted = place_of(state.roster, state.records, change), 0
+    record = None if place is None else state.records[place]
+    if record is not None:
+        # A key that was replaced speaks for its member no more, whoever has it now.
+        replaced = not kind.needs_approval and record.key != member
+        check(not replaced, OutOfWindow, "member", f"{member.hex()} was replaced by another key")
+        # No change of its own makes the others' approvals worthless: it could otherwise put them off for ever.
+        counted = record.decided if kind.needs_approval else record.sequence
+    _validate_sequence(change, counted)
     if record is None:
         _validate_newcomer(state, kind, member)
     else:
         _validate_standing(state, kind, record)
     if kind.gives_key:
-        _validate_key(state, change.key)
+        _validate_key(state, change.key, record)
     # The member itself wants it; whoever joins or takes another key shows that it has the key.
     signers = ((kind.needs_signature, member, change.signature), (kind.gives_key, change.key, change.proof))
     for is_needed, signer, signature in signers:
@@ -119,7 +123,8 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
     # Everybody has to check a quorum of signatures for each.
     check(count <= CHANGES_MAX, InvalidChange, "changes", f"{count} found, at most {CHANGES_MAX} fit")
     # Two changes of one member would each count as the next one.
-    members = {change.member for change in changes}
+    places = [place_of(state.roster, state.records, change) for change in changes]
+    members = {change.member if place is None else place for place, change in zip(places, changes, strict=True)}
     check(len(members) == count, InvalidChange, "changes", f"{count} changes of {len(members)} members found")
     # A key has one member.
     keys = [change.key_afterwards for change in changes if change.kind.gives_key or change.kind is ChangeKind.JOIN]
@@ -127,7 +132,10 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
     # Members before and after a round's changes have enough in common to decide alike.
     adds, takes = room_for_changes(genesis, state)
     added = sum(change.kind in (ChangeKind.JOIN, ChangeKind.BACK) for change in changes)
-    taken = sum(change.kind in _TAKES_OUT and state.roster.is_active(change.member) for change in changes)
+    taken = sum(
+        change.kind in _TAKES_OUT and place is not None and state.roster.is_active(state.roster.members[place])
+        for place, change in zip(places, changes, strict=True)
+    )
     found = f"{added} members come and {taken} go, at most {adds} and {takes} may in this round"
     check(added <= adds and taken <= takes, InvalidChange, "churn", found)
 
@@ -152,9 +160,12 @@ def _validate_newcomer(state: State, kind: ChangeKind, member: PublicKey) -> Non
     _validate_key(state, member)
 
 
-def _validate_key(state: State, key: PublicKey) -> None:
+def _validate_key(state: State, key: PublicKey, member: Member | None = None) -> None:
     # A place is never reused, and what its key signs is its member's.
     check(key not in state.roster.seats, InvalidChange, "key", f"{key.hex()} has a place already")
+    # Others name a member by the key with which it came, whatever it has since.
+    named = any(record.first == key and record is not member for record in state.records)
+    check(not named, InvalidChange, "key", f"{key.hex()} is the one with which another member came")
     # A key of small order has signatures that anybody can make.
     check(is_valid_public_key(key), InvalidChange, "key", f"{key.hex()} is no key of the full group")
 
@@ -165,8 +176,10 @@ def _validate_standing(state: State, kind: ChangeKind, record: Member) -> None:
     check(kind is not ChangeKind.JOIN, InvalidChange, "member", f"{member} has a place already")
     # A convicted member is out for good.
     check(record.key not in state.roster.culprits, InvalidChange, "member", f"{member} was convicted")
-    # One change of a member at a time; but a stolen key must not wait, unless the others take its member out.
-    waits = record.is_changing and (kind is not ChangeKind.RECOVER or record.next is Standing.REMOVED)
+    # One change of a member at a time; but what the others decide does not wait for its own, unless it goes for good:
+    # whoever stole its key may have signed that, too.
+    is_going = record.next is Standing.REMOVED or (record.next is Standing.LEFT and kind is not ChangeKind.RECOVER)
+    waits = record.is_changing and (is_going or not kind.needs_approval)
     check(not waits, OutOfWindow, "member", f"another change of {member} is on its way")
     # One former key is remembered at a time: a member could leave its crimes behind by changing keys quickly.
     had = record.former is not None and kind is ChangeKind.REKEY
@@ -188,7 +201,8 @@ def _validate_approval(
     check(approver in state.roster.seats, OutOfWindow, "approver", f"{approver.hex()} is no member")
     check(state.roster.is_active(approver), OutOfWindow, "approver", f"{approver.hex()} does not count now")
     # Nobody judges its own case.
-    check(approver != change.member, InvalidChange, "approver", f"{approver.hex()} approves of its own change")
+    is_own = state.roster.seats[approver] == place_of(state.roster, state.records, change)
+    check(not is_own, InvalidChange, "approver", f"{approver.hex()} approves of its own change")
     if not is_valid_signature(approver, approval.signature, change.approval_message(genesis.chain_id)):
         raise InvalidSignature("approval", f"{approval.signature.hex()[:16]}… is not {approver.hex()[:16]}…'s")
 

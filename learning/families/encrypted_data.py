@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedchain.learning.exceptions import PartMissing
-from fedchain.learning.payload.bulk import PART_SIZE_MAX
+from fedchain.learning.payload.bulk import PART_SIZE_MAX, PartRef
 from fedchain.learning.payload.pixels import PixelType, image_spec, unpack_images
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import Bulk, Tensors
 
 if TYPE_CHECKING:
     import torch
+
+    from fedchain.learning.client import Client
 
 IMAGES_MAX = 1 << 17
 """Images in one part, at most."""
@@ -68,3 +70,35 @@ class EncryptedData:
         chosen = {name: column[batch.numpy()] for name, column in self._columns.items()}
         images = unpack_images(chosen | {"pixels": chosen["pixels"].reshape(-1)}, self._shape)
         return torch.from_numpy(images), torch.from_numpy(chosen["teacher"])
+
+
+class Draws:
+    """Draws, again and again, another client than this one whose encrypted data are here.
+
+    Args:
+        client: the client that draws; those whose data are of no use are noted as skipped.
+        bulk: the parts.
+        phase: name of the phase that posted them.
+        generator: draws.
+    """
+
+    def __init__(self, client: Client, bulk: Bulk, phase: str, generator: torch.Generator) -> None:
+        self._client, self._bulk, self._generator = client, bulk, generator
+        self._left: dict[int, list[PartRef]] = {}  # by the place of the client that shows them
+        for ref in bulk.parts(phase):
+            if ref.sender != client.index:
+                self._left.setdefault(ref.sender, []).append(ref)
+
+    def draw(self) -> tuple[int, EncryptedData] | None:
+        """Return a client's place and data; None if nobody's are of use."""
+        import torch
+
+        shape = tuple(self._client.train_images.shape[1:])
+        while left := self._left:
+            place = sorted(left)[int(torch.randint(len(left), (), generator=self._generator))]
+            try:
+                return place, EncryptedData([self._bulk.read(ref) for ref in left[place]], shape)
+            except PartMissing as error:
+                self._client.skipped[place] = str(error)
+                del left[place]
+        return None

@@ -5,10 +5,13 @@ import pytest
 import torch
 
 from fedchain.learning.exceptions import PartMissing
+from fedchain.learning.families.encrypted_data import Draws, EncryptedData, encrypted_spec, images_in_part
+from fedchain.learning.methods.fededs import ENCRYPT
 from fedchain.learning.payload.bulk import PART_SIZE_MAX
 from fedchain.learning.payload.pixels import pack_images
 from fedchain.learning.round import Tensors
-from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec, images_in_part
+from tests.support.learning.federation import new_client
+from tests.support.learning.shown import Parts, shown
 
 SHAPE = (1, 4, 4)
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (5, *SHAPE)).astype(np.float32)
@@ -41,3 +44,28 @@ def test_as_many_images_fit_as_a_part_has_room_for() -> None:
     count = images_in_part(1024, 10)
     assert count * (2 * 1024 + 4 * 12) < PART_SIZE_MAX
     assert [spec.name for spec in encrypted_spec(10, "float16")][-1] == "teacher"
+
+
+def draws_of(parts: Parts) -> Draws:
+    return Draws(new_client(12, "plain-cnn"), parts, ENCRYPT.name, torch.Generator().manual_seed(0))
+
+
+def test_every_other_client_is_drawn_again_and_again() -> None:
+    parts = Parts()
+    for sender in range(4):
+        parts.show(sender, shown(7, sender), shown(2, sender))
+    draws = draws_of(parts)
+    found = [draws.draw() for _ in range(30)]
+    assert {place for place, _ in filter(None, found)} == {1, 2, 3}, "never oneself, 0"
+    assert {len(data) for _, data in filter(None, found)} == {9}
+
+
+def test_a_client_whose_data_are_of_no_use_is_skipped_and_asked_for_once() -> None:
+    parts = Parts()
+    parts.show(1, {})
+    parts.show(2, shown(7, 1) | {"teacher": shown(6, 1)["teacher"]})
+    client = new_client(12, "plain-cnn")
+    draws = Draws(client, parts, ENCRYPT.name, torch.Generator().manual_seed(0))
+    assert [draws.draw(), draws.draw()] == [None, None]
+    assert sorted(parts.read_from) == [1, 2]
+    assert (client.skipped[1], "of no use" in client.skipped[2]) == ("it is not here", True)
