@@ -13,7 +13,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.roster import Roster
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
-from fedchain.chain.validation.posts import validate_content
+from fedchain.chain.validation import validate_content
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 

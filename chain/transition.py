@@ -13,10 +13,15 @@ from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import State, decode_state, liars_left, votes_required
-from fedchain.chain.validation.body import validate_body
-from fedchain.chain.validation.certificates import validate_certificate
-from fedchain.chain.validation.evidence import validate_state
-from fedchain.chain.validation.header import validate_header, validate_knowledge, validate_member_set, validate_parent
+from fedchain.chain.validation import (
+    validate_body,
+    validate_certificate,
+    validate_header,
+    validate_knowledge,
+    validate_member_set,
+    validate_parent,
+    validate_state,
+)
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import SignatureCheck

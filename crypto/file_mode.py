@@ -1,5 +1,6 @@
 """Access to a file that holds a secret, by its mode."""
 
+import shlex
 from pathlib import Path
 
 OTHERS, GROUP_AND_OTHERS = 0o007, 0o077
@@ -15,4 +16,4 @@ def exposure(path: Path, mode: int, closed_to: int = GROUP_AND_OTHERS) -> str | 
     """
     if not mode & closed_to:
         return None
-    return f"{path} has mode {mode & 0o777:04o}, others may read it; run: chmod 600 {path}"
+    return f"{path} has mode {mode & 0o777:04o}, others may read it; run: chmod 600 {shlex.quote(str(path))}"

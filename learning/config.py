@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, POOLED_MODELS, SPLIT_MODELS, DatasetInfo
-from fedchain.learning.exceptions import ConfigurationError, unknown_name
+from fedchain.learning.exceptions import ConfigurationError, UnknownName
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, load_method, locate_method
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def _validate_type(name: str, value: object, expected: type) -> None:
 
 def _validate_choice(kind: str, value: str, known: Mapping[str, object] | tuple[str, ...]) -> None:
     if value not in known:
-        raise unknown_name(kind, value, known)
+        raise UnknownName(kind, value, known)
 
 
 def _validate_range(name: str, value: int, low: int, high: int) -> None:

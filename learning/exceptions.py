@@ -41,6 +41,9 @@ class ConfigurationError(LearningError):
     """An option, or a combination of options, cannot work. One clear line, meant for the user."""
 
 
+RAY_IS_MISSING = "the executor ray needs Ray: pip install 'fedchain[ray]'"
+
+
 class DatasetError(LearningError):
     """A data file is missing or damaged. The message names the file and the expected checksum."""
 
@@ -120,12 +123,20 @@ class TrainingDiverged(NothingToPost):
         return f"peer {self.client}, round {self.round_number}: {self.what}; try a smaller learning_rate"
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
-    """Build the error for a misspelt name: it offers the nearest valid one, or lists them all."""
-    names = sorted(known)
-    meant = nearest_name(name, names)
-    hint = f"did you mean '{meant}'?" if meant else f"choose one of: {', '.join(names) or '(there is none)'}"
-    return ConfigurationError(f"unknown {kind} '{name}'; {hint}")
+class UnknownName(ConfigurationError):
+    """A misspelt name: the text offers the nearest valid one, or lists them all."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(sorted(known))
+        super().__init__(kind, name, self.known)  # so that it survives the way back from a worker process
+
+    def __str__(self) -> str:
+        meant = nearest_name(self.name, self.known)
+        listed = ", ".join(self.known) or "(there is none)"
+        hint = f"did you mean '{meant}'?" if meant else f"choose one of: {listed}"
+        return f"unknown {self.kind} '{self.name}'; {hint}"
 
 
 def one_line(error: BaseException, file: str | None = "") -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
+from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Method
@@ -70,6 +70,9 @@ NOT_OF_ALL: Mapping[str, str] = MappingProxyType(
 )
 """Hyper-parameters that one looks for in every method, and the reason for which some have none."""
 
+HYPERPARAMETER = "hyper-parameter of"
+"""Beginning of the kind of an unknown hyper-parameter, before the method's name."""
+
 FILE_SUFFIX = ".py"
 """Suffix of a file with Python code."""
 
@@ -87,7 +90,7 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
         if parameter not in known and parameter in NOT_OF_ALL:
             raise ConfigurationError(f"{name} has no {parameter}: {NOT_OF_ALL[parameter]}")
         if parameter not in known:
-            raise unknown_name(f"hyper-parameter of {name}", parameter, known)
+            raise UnknownName(f"{HYPERPARAMETER} {name}", parameter, known)
         checked[parameter] = _checked(f"{name}.{parameter}", value, known[parameter])
     try:
         return method_class(**checked)
@@ -122,7 +125,7 @@ def load_method(name: str) -> "type[Method]":
         )
     if not (isinstance(found, type) and issubclass(found, Method)):
         methods = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Method)]
-        raise unknown_name(f"method class in {module_name}", class_name, methods)
+        raise UnknownName(f"method class in {module_name}", class_name, methods)
     return found
 
 
@@ -205,7 +208,7 @@ def locate_method(name: str) -> str:
     places = {METHODS[name]: "fedchain"} if name in METHODS else {}
     places |= installed.get(name, {})
     if not places:
-        raise unknown_name("method", name, {*METHODS, *installed})
+        raise UnknownName("method", name, {*METHODS, *installed})
     if len(places) > 1:
         claims = " and ".join(f"{package} ({place})" for place, package in places.items())
         raise ConfigurationError(
@@ -334,7 +337,7 @@ def _checked(name: str, value: HyperparameterValue, expected: Any) -> Hyperparam
     choices = typing.get_args(expected)
     if choices:
         if value not in choices:
-            raise unknown_name(f"value of {name}", str(value), choices)
+            raise UnknownName(f"value of {name}", str(value), choices)
         return value
     if expected is float and type(value) is int:
         value = float(value)

@@ -4,8 +4,10 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from fedchain.learning.exceptions import RAY_IS_MISSING, ConfigurationError
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:
@@ -26,6 +28,16 @@ def validated(executor: str | None) -> str:
     if name != PROCESSES and name.partition(":")[0] != RAY:
         raise ScenarioError(f"executor is {name!r}, it must be processes, ray, or ray:ADDRESS")
     return name
+
+
+def installed(executor: str) -> str:
+    """The name of an executor, before any work is done for it. Raises ConfigurationError if it needs what is missing.
+
+    The backend says the same where it is opened, which is late for a command.
+    """
+    if executor != PROCESSES and find_spec(RAY) is None:
+        raise ConfigurationError(RAY_IS_MISSING)
+    return executor
 
 
 def default_jobs(executor: str) -> int:

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.orphans import end_with_this_process
+
+end_with_this_process()
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell makes its background jobs deaf to Ctrl-C, and those make their children so; some tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,7 +17,7 @@ from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, Rules, missing_c
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.transition import judge_final
-from fedchain.chain.validation.header import validate_knowledge
+from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash, sha256
 
 

@@ -13,7 +13,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock, expect
 from fedchain.chain.roster import draw, seed_of_electors
 from fedchain.chain.state import decode_state, genesis_state, liars_left
-from fedchain.chain.validation.evidence import validate_state
+from fedchain.chain.validation import validate_state
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
 

@@ -14,8 +14,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_MAX
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.roster import Roster
-from fedchain.chain.validation.body import validate_roots
-from fedchain.chain.validation.certificates import validate_claim, validate_votes
+from fedchain.chain.validation import validate_claim, validate_roots, validate_votes
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.signatures import SignatureCheck
 

@@ -30,7 +30,7 @@ from fedchain.chain.state import (
     genesis_state,
     votes_required,
 )
-from fedchain.chain.validation.certificates import validate_certificate
+from fedchain.chain.validation import validate_certificate
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

@@ -1,6 +1,7 @@
 """The database file: how it is built and opened, which chain it holds, and what its errors mean."""
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -43,7 +44,7 @@ def modified_s(chain: Path) -> float:
 
 def repair_hint(folder: Path) -> str:
     """The command that the operator of a damaged folder should run next."""
-    return f"run: fedchain node repair {folder}"
+    return f"run: fedchain node repair {shlex.quote(str(folder))}"
 
 
 def build_database(path: Path, genesis: Genesis) -> None:

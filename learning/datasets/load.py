@@ -6,7 +6,7 @@ import importlib
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.datasets.dataset import Dataset, forget_statistics, validate
 from fedchain.learning.datasets.files import Files, data_folder
-from fedchain.learning.exceptions import unknown_name
+from fedchain.learning.exceptions import UnknownName
 
 
 def load_dataset(name: str, data_dir: str = "") -> Dataset:
@@ -16,7 +16,7 @@ def load_dataset(name: str, data_dir: str = "") -> Dataset:
     a missing or damaged file.
     """
     if name not in DATASETS:
-        raise unknown_name("data set", name, DATASETS)
+        raise UnknownName("data set", name, DATASETS)
     return _load(name, data_folder(data_dir) if DATASETS[name].files else "")
 
 

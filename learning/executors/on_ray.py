@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import RAY_IS_MISSING, ConfigurationError
 from fedchain.learning.executors.workers import Gone, Work
 from fedchain.learning.registry import use_current_folder
 
@@ -20,7 +20,7 @@ try:
     import ray
     from ray.exceptions import RayError, RayTaskError
 except ImportError:
-    raise ConfigurationError("the executor ray needs Ray: pip install 'fedchain[ray]'") from None
+    raise ConfigurationError(RAY_IS_MISSING) from None
 
 START_S = 60.0
 """How long actors have to start: they wait where somebody else has the cores, or where the machine is too busy."""

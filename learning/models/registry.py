@@ -8,7 +8,7 @@ from types import MappingProxyType
 import torch
 
 from fedchain.learning.device import kept_generator
-from fedchain.learning.exceptions import unknown_name
+from fedchain.learning.exceptions import UnknownName
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Mlp, ResNet18
@@ -63,7 +63,7 @@ def build_model(name: str, seed: int, **shape: int) -> Model:
     does not fix.
     """
     if name not in MODELS:
-        raise unknown_name("model", name, MODELS)
+        raise UnknownName("model", name, MODELS)
     with kept_generator():
         seed_torch(seed)
         model = MODELS[name](**{key: shape[key] for key in _parameters_of(name) if key in shape})

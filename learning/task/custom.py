@@ -23,7 +23,7 @@ from torch import nn
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.device import DEVICE
-from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
+from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line
 from fedchain.learning.models.base import Model, frozen_names, hold_back, normalization_names, trainable_names
 from fedchain.learning.models.low_rank import find_low_rank, freeze_down, keep_originals
 from fedchain.learning.models.model_info import InputField, LowRank, ModelInfo, validate_bounds, validate_same
@@ -140,7 +140,7 @@ def load_task(name: str) -> TaskFunction:
     if not callable(found):
         own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
         known = [key for key in own if inspect.isfunction(getattr(module, key))]
-        raise unknown_name(f"function of {module_name}", function_name, known)
+        raise UnknownName(f"function of {module_name}", function_name, known)
     return cast(TaskFunction, found)
 
 

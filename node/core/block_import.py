@@ -20,7 +20,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transition import judge_final, judge_joined
-from fedchain.chain.validation.header import validate_knowledge
+from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.contents.bulk import BulkParts

@@ -2,7 +2,7 @@
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, Statement, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown
-from fedchain.chain.validation.evidence import validate_evidence
+from fedchain.chain.validation import validate_evidence
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import EvidenceMessage
 from fedchain.node.core.context import Context

@@ -271,7 +271,7 @@ class Node:
         opened_ms = self._context.now.ms - opens_after_ms(self.head)
         self._context.clock = PhaseClock(opened_ms)
         self._parts.blocks.restore()
-        self._parts.changes.look_at_version()
+        self._parts.changes.look_at_head()
 
     def _advance(self) -> None:
         """Do all work that is possible now."""

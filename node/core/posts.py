@@ -22,7 +22,7 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content
-from fedchain.chain.validation.posts import validate_content, validate_post, validate_window
+from fedchain.chain.validation import validate_content, validate_post, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk

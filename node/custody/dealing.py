@@ -4,6 +4,7 @@ The dealer's file beside the genesis document is public: it holds the public key
 member's signing key. The primes and the shares themselves are gone when the dealer's process ends.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -134,7 +135,7 @@ def read_share(key_path: Path, genesis: Genesis, member: PublicKey, passphrase: 
     if not path.exists():
         raise ShareMissing(
             f"{path} is missing, the share of the decryption key that {address(member)} was dealt; "
-            f"run: fedchain keys install-share {key_path} DEALING --genesis GENESIS"
+            f"run: fedchain keys install-share {shlex.quote(str(key_path))} DEALING --genesis GENESIS"
         )
     share = read_share_file(path, public_key, genesis.index[member] + 1, member, passphrase)
     return {SHARE: share_bytes(share, public_key)}

@@ -6,7 +6,7 @@ Heavy imports happen inside the functions, since commands import this module for
 from typing import TYPE_CHECKING
 
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, unknown_name
+from fedchain.learning.exceptions import ConfigurationError, UnknownName
 from fedchain.learning.registry import build_method
 from fedchain.node.founding.consensus import AGGREGATOR_CHOICES, Consensus
 
@@ -28,7 +28,7 @@ def choose_aggregator(config: LearningConfig, consensus: Consensus) -> "Aggregat
 
     asked, centralized = consensus.aggregator, consensus.centralized
     if asked not in AGGREGATOR_CHOICES:
-        raise unknown_name("aggregator", asked, AGGREGATOR_CHOICES)
+        raise UnknownName("aggregator", asked, AGGREGATOR_CHOICES)
     method = build_method(config.method, dict(config.hyperparameters))
     by_aggregator = Contributor.AGGREGATOR.value
     phases = [phase.name for phase in (*method.setup, *method.phases) if phase.by.value == by_aggregator]

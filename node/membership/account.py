@@ -9,9 +9,9 @@ from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.rules import approvals_required, room_for_changes
 from fedchain.chain.membership.succession import place_of, spare
 from fedchain.chain.state import State
-from fedchain.chain.validation.changes import approvals_required, room_for_changes
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.wording import counted, printable

@@ -21,9 +21,9 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.in_force import rules_of
 from fedchain.chain.membership.member import Member, Standing
+from fedchain.chain.membership.rules import approvals_required
 from fedchain.chain.membership.succession import place_of
 from fedchain.chain.state import State
-from fedchain.chain.validation.changes import approvals_required
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -33,7 +33,16 @@ from fedchain.node.core.node import Node
 from fedchain.node.custody.dealing import dealt_key
 from fedchain.node.founding.amending import amended_values, expect_of_use
 from fedchain.node.founding.task import learning_from_genesis, read_settings
-from fedchain.node.membership.account import account, approvals_text, follows_text, numbers_at, plain_change, proposed
+from fedchain.node.membership.account import (
+    PURPOSES,
+    SHOWN_HASH,
+    account,
+    approvals_text,
+    follows_text,
+    numbers_at,
+    plain_change,
+    proposed,
+)
 from fedchain.node.membership.invitation import Invitation
 from fedchain.wording import counted, printable
 
@@ -42,6 +51,13 @@ HEIGHTS_VALID = 1_000
 
 HASH_PREFIX_MIN = 4
 """Fewest characters that stand for the hash of a change."""
+
+
+_OWN_CASES = {
+    ChangeKind.REMOVE: "removal; a member leaves with: fedchain node leave FOLDER",
+    ChangeKind.RECOVER: "recovery; a member that has its key says: fedchain node rekey FOLDER",
+}
+"""Decisions of others about a member, and the command by which the member acts itself."""
 
 
 class Submitting(Protocol):
@@ -144,8 +160,7 @@ class Desk:
         self._expect_a_say()
         head, number = self._service.node.head, self._number(member)
         record = head.records[number]
-        if record.key == self._key.public_key:
-            raise NodeConfigError("nobody approves of its own recovery; a member that has its key says: rekey")
+        self._expect_of_others(ChangeKind.RECOVER, number)
         if record.key in head.roster.culprits or record.standing.is_for_good or record.next is Standing.REMOVED:
             raise NodeConfigError(f"peer {number} was convicted, or is gone for good: no key brings it back")
         made = self._host.invite(name, (record.came_with, record.decided))
@@ -163,13 +178,9 @@ class Desk:
     def _remove(self, member: str, reason: str) -> str:
         self._expect_a_say()
         node, number = self._service.node, self._number(member)
-        key = node.head.roster.members[number]
         if not reason.strip() or len(reason.encode()) > TEXT_SIZE_MAX or not reason.isprintable():
             raise NodeConfigError(f"a reason has 1 to {TEXT_SIZE_MAX} printable bytes")
-        if key == self._key.public_key:
-            raise NodeConfigError(
-                "nobody approves of its own removal; a member leaves with: fedchain node leave FOLDER"
-            )
+        self._expect_of_others(ChangeKind.REMOVE, number)
         record = node.head.records[number]
         for change in node.open_changes():  # approvals of two removals would not add up
             if change.kind is ChangeKind.REMOVE and change.member == record.came_with:
@@ -215,16 +226,23 @@ class Desk:
         return record
 
     def _asked_before(self, kind: ChangeKind) -> str | None:
-        """The answer where a change of this kind is open already."""
+        """The answer where a change of this kind is open already; raises NodeConfigError where another one is."""
         node = self._service.node
         for change in node.open_changes():
-            if change.member == self._key.public_key and change.kind is kind:
-                return f"it was asked for before: {follows_text(self._service.genesis, node.head, change)}"
+            if change.member == self._key.public_key and not change.kind.needs_approval:
+                follows = follows_text(self._service.genesis, node.head, change)
+                if change.kind is kind:
+                    return f"it was asked for before: {follows}"
+                raise NodeConfigError(
+                    f"one change of a member at a time: it was asked before that this one {PURPOSES[change.kind]}, "
+                    f"until height {change.until}; {follows}"
+                )
         return None
 
     def _consent(self, change: Change) -> str:
         """Approve of a change, unless this member did so before; what follows."""
         genesis, node = self._service.genesis, self._service.node
+        self._expect_of_others(change.kind, place_of(node.head.roster, node.head.records, change))
         if change.amendment is not None:
             _expect_of_use(genesis, node.head, change.amendment)
         if change.kind is ChangeKind.REMOVE:
@@ -234,9 +252,14 @@ class Desk:
             self._take(change, approves=True)
             change = next(item for item in node.open_changes() if item.hash == change.hash)
         shown, numbers = plain_change(genesis, node.head, change), numbers_at(node.head)
-        about = f"{change.kind.name.lower()} {shown['hash'][:8]} of {_subject(shown)}"
+        about = f"{change.kind.name.lower()} {shown['hash'][:SHOWN_HASH]} of {_subject(shown)}"
         again = "it was approved of here before" if had else "approved"
         return f"{again}, {about}: {approvals_text(shown, numbers)}; {follows_text(genesis, node.head, change)}"
+
+    def _expect_of_others(self, kind: ChangeKind, number: int | None) -> None:
+        """Raise NodeConfigError if a change of the member with this number is this member's own case."""
+        if number is not None and number == self._service.node.head.roster.seats.get(self._key.public_key):
+            raise NodeConfigError(f"nobody approves of its own {_OWN_CASES[kind]}")
 
     def _take(self, change: Change, *, approves: bool) -> None:
         if (refused := self._service.submit(change, approves=approves)) is not None:
@@ -250,15 +273,17 @@ class Desk:
         found = [
             change
             for change in waiting
-            if change.text == which
+            if (which and change.text == which)  # an amendment has no name
             or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
             or _is_called(which, change.key_afterwards, place_of(roster, records, change))
         ]
         if len(found) != 1:
-            kinds = {change.hash.hex()[:8]: printable(change.text) for change in found or waiting}
-            choices = ", ".join(f"{short} ({text})" for short, text in kinds.items()) or "nothing"
-            many = f"{len(found)} changes are called {which}" if found else f"nothing that waits is called {which}"
-            raise NodeConfigError(f"{many}; choose by hash, {choices} waits for approval")
+            if not waiting:
+                raise NodeConfigError("nothing waits for approval; `fedchain node members` shows what does")
+            named = f"{len(found)} changes are called {which!r}" if found else f"nothing that waits is called {which!r}"
+            shown = [plain_change(self._service.genesis, node.head, change) for change in found or waiting]
+            choices = ", ".join(f"{item['hash'][:SHOWN_HASH]} ({item['kind']} {_subject(item)})" for item in shown)
+            raise NodeConfigError(f"{named}; these wait for approval, choose by hash: {choices}")
         return found[0]
 
     def _number(self, member: str) -> int:
@@ -349,6 +374,8 @@ def _is_called(name: str, key: PublicKey, number: int | None) -> bool:
 
 def _subject(shown: Mapping[str, Any]) -> str:
     text = printable(shown["text"])
+    if shown["kind"] == "amend":
+        return f"parameters ({text})"
     who = shown["address"] if shown["number"] is None else f"peer {shown['number']}"
     who = f"{who}, which gets {shown['key']}" if shown["key"] else who
     return f"{text} ({who})" if shown["kind"] == "join" and text else who

@@ -15,7 +15,7 @@ from fedchain.chain.encoding import decode, encode, expect_record, expect_size, 
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
 from fedchain.chain.membership.change import TEXT_SIZE_MAX, Change, ChangeKind, propose_recovery, sign_change
-from fedchain.chain.validation.certificates import validate_claim
+from fedchain.chain.validation import validate_claim
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature

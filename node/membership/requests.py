@@ -14,7 +14,7 @@ from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.change import TEXT_SIZE_MAX, Change, ChangeKind
-from fedchain.chain.validation.changes import validate_change
+from fedchain.chain.membership.rules import validate_change
 from fedchain.crypto.address import address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey, PublicKey

@@ -19,6 +19,7 @@ from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.founding import view_rules
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.chain.membership.member import Standing
 from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
@@ -209,6 +210,8 @@ def _check_key(
 def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, head: State | None) -> str:
     place = genesis.index.get(key.public_key)
     validate_wait(config, len(genesis.members), 0 if head is None else head.height)
+    if head is not None:
+        _expect_membership(config, key, head)
     if head is not None and (number := head.roster.seats.get(key.public_key)) is not None and place is None:
         standing = head.records[number].standing.name.lower()
         return f"peer {number} of {len(head.roster)}, counted from 0, {standing} at height {head.height}"
@@ -218,6 +221,23 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, h
     if place is None:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     return f"peer {place} of {len(genesis.members)}, counted from 0; {_part_text(genesis, head, place)}"
+
+
+def _expect_membership(config: NodeConfig, key: "PrivateKey", head: State) -> None:
+    """Raise NodeConfigError if a key takes no part any more, by the chain that is here."""
+    number = head.roster.seats.get(key.public_key)
+    if number is None:
+        return
+    record = head.records[number]
+    if record.key != key.public_key:
+        raise NodeConfigError(
+            f"the key in {config.key} was replaced by {address(record.key)}, as of height {head.height}; name that key"
+        )
+    if record.standing.is_for_good:
+        how = "left" if record.standing is Standing.LEFT else "was removed by the others"
+        raise NodeConfigError(f"peer {number} {how}, from round {record.round} on; a key never comes back")
+    if record.key in head.roster.culprits:
+        raise NodeConfigError(f"peer {number} was convicted of a crime; it takes no part any more")
 
 
 def _part_text(genesis: Genesis, head: State | None, place: int) -> str:
@@ -244,7 +264,7 @@ def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> F
             )
         return "this key has signed nothing here; if it ran on another machine, import its journal first"
     with JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal:
-        return f"{path.name} was written {journal.sequence} times"
+        return f"{path.name} was written {counted(journal.sequence, 'time')}"
 
 
 def _spoken(folder: Path, key: "PrivateKey", genesis: Genesis) -> str:

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import re
 import resource
+import shlex
 import socket
 from pathlib import Path
 
@@ -181,7 +182,7 @@ def check_folder(path: Path) -> None:
         # Its mode is not ours to change: it might be a home or a temporary folder.
         raise NodeConfigError(
             f"{path} holds other things and has mode {status.st_mode & 0o777:04o}, others may look into it; "
-            f"name another folder, or run: chmod 700 {path}"
+            f"name another folder, or run: chmod 700 {shlex.quote(str(path))}"
         )
 
 

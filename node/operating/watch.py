@@ -1,5 +1,6 @@
 """The view of a test network: a table of its nodes or their logs, and a line when a node ends or comes back."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ class Watch:
         self._ended[node.number] = node.ended
         if node.ended:
             self._console.print(f"node {node.number} {node.ended}; start it again with", soft_wrap=True)
-            self._console.print(f"  {node.folder / START_FILE} &", soft_wrap=True)
+            self._console.print(f"  {shlex.quote(str(node.folder / START_FILE))} &", soft_wrap=True)
         else:
             self._console.print(f"node {node.number} runs again")
 

@@ -179,10 +179,11 @@ def _settings_by_method(settings: Mapping[str, Any], known: Mapping[str, Sequenc
         if of and of not in known:
             raise ScenarioError(f"--set {name}: {of} is none of the methods {', '.join(known)}")
         if not takers or parameter not in known[takers[0]]:
-            names = sorted({item for method in takers or known for item in known[method]})
-            raise ScenarioError(
-                f"--set {name}: no hyper-parameter of {of or ', '.join(known)}{nearest(parameter, names)}"
-            )
+            names = {item for method in takers or known for item in known[method]}
+            if of:
+                raise ScenarioError(f"--set {name}: no hyper-parameter of {of}{nearest(parameter, sorted(names))}")
+            hint = nearest(parameter, sorted({*_FIELDS, *names}))
+            raise ScenarioError(f"--set {name}: neither a setting nor a hyper-parameter of {', '.join(known)}{hint}")
         for method in takers:
             found[method][parameter] = value
     return found

@@ -48,7 +48,7 @@ from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.model_file import ModelState, load_model, read_model, state_of, state_of_knowledge
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis
-from fedchain.simulator.choices import PROCESSES, Training
+from fedchain.simulator.choices import PROCESSES, Training, installed, validated
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, holds_finished, result_of
 from fedchain.simulator.resuming.resume import (
@@ -351,7 +351,8 @@ class _Order:
         """Raise ScenarioError, before anything is loaded, if the folder is missing or holds something else."""
         for wanted in self.track:
             validate_tracker(wanted)
-        Training(self.executor)
+        if not callable(self.executor):
+            installed(validated(self.executor))
         if self.out is None:
             if self.resume or self.track:
                 raise ScenarioError(f"{'resume' if self.resume else 'track'} needs the run's folder: name it with out")

@@ -6,7 +6,7 @@ from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import recompute
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block, judge_final
-from fedchain.chain.validation.evidence import validate_evidence
+from fedchain.chain.validation import validate_evidence
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, double_vote, genesis, keys

@@ -23,9 +23,7 @@ from fedchain.chain.exceptions import AlreadyKnown, ChainError, Invalid, Invalid
 from fedchain.chain.post import Post
 from fedchain.chain.state import STATE_SIZE_MAX, State, decode_state
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
-from fedchain.chain.validation.evidence import validate_evidence
-from fedchain.chain.validation.posts import validate_post, validate_window
-from fedchain.chain.validation.votes import validate_vote
+from fedchain.chain.validation import validate_evidence, validate_post, validate_vote, validate_window
 from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.fuzz.mutation import mutate, mutate_structure

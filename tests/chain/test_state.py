@@ -35,7 +35,7 @@ from fedchain.chain.state import (
     posts_required,
     votes_required,
 )
-from fedchain.chain.validation.votes import CLOCK_MS_MAX
+from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import (

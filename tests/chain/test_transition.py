@@ -33,7 +33,7 @@ from fedchain.chain.state import (
     votes_required,
 )
 from fedchain.chain.transition import judge_block, judge_final, judge_joined, judge_stored
-from fedchain.chain.validation.votes import CLOCK_MS_MAX
+from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, is_valid_signature

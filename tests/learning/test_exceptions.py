@@ -8,9 +8,9 @@ from fedchain.learning.exceptions import (
     NothingToPost,
     OwnCodeFailed,
     TrainingDiverged,
+    UnknownName,
     one_line,
     told,
-    unknown_name,
 )
 
 
@@ -23,9 +23,9 @@ def test_a_diverged_training_says_peer_round_and_loss() -> None:
 
 
 def test_a_misspelt_name_is_answered_with_what_was_meant_or_with_all() -> None:
-    assert str(unknown_name("method", "fedag", ["solo", "fedavg"])).endswith("did you mean 'fedavg'?")
-    assert str(unknown_name("method", "zzzz", ["b", "a"])).endswith("choose one of: a, b")
-    assert str(unknown_name("method", "zzzz", [])).endswith("(there is none)")
+    assert str(UnknownName("method", "fedag", ["solo", "fedavg"])).endswith("did you mean 'fedavg'?")
+    assert str(UnknownName("method", "zzzz", ["b", "a"])).endswith("choose one of: a, b")
+    assert str(UnknownName("method", "zzzz", [])).endswith("(there is none)")
 
 
 def test_a_text_of_others_is_short_and_steers_no_terminal() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.pages.blocks import PAGES, missing_for
 from tests.pages.walk import Difference, arithmetic, is_as_stated, walk
+from tests.support.orphans import end_with_this_process
 from tests.support.paths import ROOT
 
 
@@ -23,6 +24,7 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="such as docs/tutorials/audit.md; without: all")
     parser.add_argument("--write", action="store_true", help="put what commands print into the pages")
     asked = parser.parse_args()
+    end_with_this_process()
     print(f"arithmetic {arithmetic()}")
     differ = False
     for page in [ROOT / name for name in asked.pages] or PAGES:

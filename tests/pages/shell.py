@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.orphans import MARK
 from tests.support.paths import ROOT
 
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c99", "cpp", "ld", "as")
@@ -25,7 +26,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self._typed = folder.parent / f"{folder.name}.typed"
         path = os.pathsep.join((str(_without_compilers(folder)), str(Path(sys.executable).parent), os.environ["PATH"]))
-        kept = {name: os.environ[name] for name in ("HOME", "FEDCHAIN_DATA", "LANG") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("HOME", "FEDCHAIN_DATA", "LANG", MARK) if name in os.environ}
         self._process = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
             stdin=subprocess.PIPE,

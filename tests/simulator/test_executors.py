@@ -86,11 +86,16 @@ def test_an_unknown_executor_is_refused(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_ray_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "fedchain.learning.executors.on_ray", raising=False)
     with pytest.raises(ConfigurationError, match=r"pip install 'fedchain\[ray\]'"):
         fedchain.simulate(**SMALL, executor="ray")
+    for command in ("simulate", "reproduce dfpl-fig4", "compare --methods dfpl"):  # before there is any work
+        said = CliRunner().invoke(app, [*command.split(), "--executor", "ray:auto", "--out", str(tmp_path / "run")])
+        assert (said.exit_code, said.stdout) == (2, "")
+        assert said.stderr == "fedchain: the executor ray needs Ray: pip install 'fedchain[ray]'\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_task_that_no_name_leads_to_stays_on_this_machine() -> None:

@@ -20,13 +20,12 @@ from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import Trusted, trust_block, trust_genesis, validate_period
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import state_size_max
-from fedchain.chain.validation.body import validate_roots
-from fedchain.chain.validation.certificates import validate_certificate, validate_claim
+from fedchain.chain.validation import validate_certificate, validate_claim, validate_roots
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import EvidenceMessage, GetLight, LightMessage
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Blame, Publish, Refuse, Send

@@ -7,8 +7,8 @@ from operator import itemgetter
 from fedchain.chain.exceptions import LimitReached, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Approval, Change
+from fedchain.chain.membership.rules import approvals_required, validate_change, validate_room
 from fedchain.chain.state import State
-from fedchain.chain.validation.changes import approvals_required, validate_change, validate_room
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck

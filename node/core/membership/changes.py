@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
 from fedchain.chain.membership.change import Change
-from fedchain.chain.validation.changes import validate_change
+from fedchain.chain.membership.rules import validate_change
 from fedchain.crypto.address import address
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context
@@ -50,19 +50,23 @@ class Changes:
         context.changes.add(context.genesis, context.head, change, context.now.ms)
 
     def on_head(self) -> None:
-        """The head moved. A node whose key was replaced stops: its owner goes on with the new one."""
+        """The head moved."""
         context = self._context
-        self.look_at_version()
-        following = context.head.roster.successors.get(context.me)
-        if following is not None:
-            reason = f"this key was replaced by {address(following)} at height {context.head.height}"
-            context.emit(Stop(f"{reason}: start the node with that key"))
+        self.look_at_head()
         if len(context.changes):
             context.changes.on_head(context.genesis, context.head, context.signatures, context.now.ms)
 
-    def look_at_version(self) -> None:
-        """Stop before a round of a version that this program does not know: it could neither judge nor sign there."""
+    def look_at_head(self) -> None:
+        """Stop where this node cannot go on, also if it is so from the start.
+
+        Its key was replaced: its owner goes on with the new one, and nobody lets the former one in. Or it comes to a
+        round of a version that this program does not know, in which it could neither judge nor sign.
+        """
         head = self._context.head
+        following = head.roster.successors.get(self._context.me)
+        if following is not None:
+            reason = f"this key was replaced by {address(following)}, as of height {head.height}"
+            self._context.emit(Stop(f"{reason}: start the node with that key"))
         if head.rules.version > self._speaks and not head.finished:
             begins = f"with round {head.round} begins version {head.rules.version} of the protocol"
             reason = f"{begins}, this program speaks versions up to {self._speaks}: start the node with a newer one"

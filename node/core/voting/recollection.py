@@ -12,7 +12,7 @@ from fedchain.chain.evidence import Statement
 from fedchain.chain.exceptions import InvalidCertificate, Refused
 from fedchain.chain.state import State
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation.certificates import validate_polka
+from fedchain.chain.validation import validate_polka
 from fedchain.chain.vote import Vote
 from fedchain.node.core.context import Context
 from fedchain.node.core.notices import NotBelieved

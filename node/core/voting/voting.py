@@ -7,7 +7,7 @@ from functools import partial
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidSignature, InvalidVote, OutOfWindow, Refused
 from fedchain.chain.state import votes_required
-from fedchain.chain.validation.certificates import validate_polka
+from fedchain.chain.validation import validate_polka
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

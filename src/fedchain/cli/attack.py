@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedchain.cli.common.command import GroupedCommand, clear_errors
-from fedchain.cli.common.settings import Row, Set, divide, rows_of, settings_option
-from fedchain.cli.simulate import scenario_rows
+from fedchain.cli.common.settings import Row, Set, divide, rows_of, settings_offered, settings_option
+from fedchain.cli.simulate import IN_FILE, scenario_rows
 from fedchain.files.layout import free_folder
 from fedchain.files.tables import build, read_toml
 from fedchain.simulator.leakage.settings import Inversion
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 Found = tuple[str, "Iterator[Finding]"]
 """Title of the table, and its findings as they come."""
 
-_FIXED = frozenset({"peers", "rounds", "name", "method", "hyperparameters"}) | {
-    "hash_rates",
-    "faults",
-    "clocks",
-    "adversaries",
-}
+_FIXED = frozenset({"peers", "rounds", "name", "method", "hyperparameters", *IN_FILE})
 """Fields of a scenario that an attack chooses by itself, or that have an option."""
 
 METHOD_HELP = (
@@ -77,7 +72,8 @@ def inversion(
         if folder is not None:
             title, found = _stored(folder, options, others)
         else:
-            scenario, is_given = _scenario(target, method, options, others)
+            with settings_offered(others, (row.name for row in _rows())):
+                scenario, is_given = _scenario(target, method, options, others)
             if is_given and scenario.method == "fededs":
                 title, found = _encrypted(scenario, options)
             else:

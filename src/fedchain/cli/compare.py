@@ -14,7 +14,7 @@ from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.cli.simulate import SETTABLE, executor_option, scenario_options, under_headings
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
-from fedchain.simulator.choices import JOBS_HELP, default_jobs, validated
+from fedchain.simulator.choices import JOBS_HELP, default_jobs, installed, validated
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def compare_command() -> Callable[..., None]:
         executor = options.pop("executor")
         values = {name: value for name, value in options.items() if value is not None}
         with clear_errors(ScenarioError):
-            where = validated(executor)
+            where = installed(validated(executor))
             if scenario_file is not None:
                 values = read_toml(scenario_file, ScenarioError) | values
             experiment = _experiment(

@@ -19,10 +19,10 @@ def data(
     """Show the data sets, or one of them; with --download, fetch its files."""
     with clear_errors():
         from fedchain.learning.datasets.catalogue import DATASETS
-        from fedchain.learning.exceptions import ConfigurationError, unknown_name
+        from fedchain.learning.exceptions import ConfigurationError, UnknownName
 
         if name and name not in DATASETS:
-            raise unknown_name("data set", name, DATASETS)
+            raise UnknownName("data set", name, DATASETS)
         if download and not name:
             raise ConfigurationError("--download needs the name of a data set")
         if download:

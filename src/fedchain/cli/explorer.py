@@ -40,7 +40,7 @@ URL = re.compile("https?://", re.IGNORECASE)
 PORT = 8420
 """Port on which ``serve`` listens by default."""
 
-Folder = Annotated[Path, typer.Argument(help="A run's folder, or the folder of the chain in it.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(help="Folder of a run or of a node, or the chain's in it.", show_default=False)]
 
 
 def _shared(
@@ -115,7 +115,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
             list[str],
             typer.Argument(
                 metavar="FOLDER|URL…",
-                help="A run's folder, or the folder of the chain in it; or addresses of explorers with one chain.",
+                help="Folder of a run or of a node, or the chain's in it; or addresses of explorers with one chain.",
                 show_default=False,
             ),
         ],

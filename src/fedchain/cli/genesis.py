@@ -1,5 +1,6 @@
 """``fedchain genesis``: founding a federation. Nothing heavy is imported before a command runs."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -98,10 +99,11 @@ def new_genesis(
                 err=True,
             )
         if dealing is not None:
-            typer.echo(f"each member runs: fedchain keys install-share KEY {sealed} --genesis {path}", err=True)
+            files = f"{shlex.quote(str(sealed))} --genesis {shlex.quote(str(path))}"
+            typer.echo(f"each member runs: fedchain keys install-share KEY {files}", err=True)
 
 
-@genesis_app.command("show")
+@genesis_app.command("show", cls=GroupedCommand)
 def show_genesis(
     path: Annotated[Path, typer.Argument(help="Genesis document.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print every field as JSON.")] = False,

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -171,7 +172,8 @@ def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "
     passphrase = _find_passphrase(passphrase_file) if is_encrypted(path) else None
     key = PrivateKey.load(path, passphrase)
     if hint and (found := weakness(path)):
-        log.warning("%s is encrypted by %s, which is fast to guess; run: fedchain keys protect %s", path, found, path)
+        run = f"fedchain keys protect {shlex.quote(str(path))}"
+        log.warning("%s is encrypted by %s, which is fast to guess; run: %s", path, found, run)
     return key, passphrase
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.command import GroupedCommand, clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 
 passport_app = typer.Typer(help="Check the passport of a model.", no_args_is_help=True)
@@ -16,7 +16,7 @@ def _group() -> None:
     """A group with one command: without this, the command's name would be left out."""
 
 
-@passport_app.command()
+@passport_app.command(cls=GroupedCommand)
 def verify(
     file: Annotated[
         Path,

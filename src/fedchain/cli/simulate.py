@@ -12,11 +12,28 @@ import typer
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import help_text, optional
-from fedchain.cli.common.settings import SET_HELP, Row, Set, divide, listing, rows_of, settings_option
+from fedchain.cli.common.settings import (
+    SET_HELP,
+    Row,
+    Set,
+    divide,
+    listing,
+    rows_of,
+    settings_offered,
+    settings_option,
+)
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import build, type_of
-from fedchain.simulator.choices import EXECUTOR_HELP, JOBS_HELP, RunOptions, Training, default_jobs, validated
+from fedchain.simulator.choices import (
+    EXECUTOR_HELP,
+    JOBS_HELP,
+    RunOptions,
+    Training,
+    default_jobs,
+    installed,
+    validated,
+)
 from fedchain.simulator.planning.options import PlanOptions
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
@@ -36,16 +53,20 @@ interrupted: all posts, and the newest state of each peer. Without: nothing is k
 NAMED = ("method", "peers", "rounds", "seed", "dataset", "task", "partition", "workers")
 """Fields of a scenario that have an option of their own; ``--set`` takes most of them, too."""
 
-SETTABLE = frozenset(item.name for item in fields(Scenario)).difference(
-    {"method", "peers", "rounds", "hash_rates", "faults", "clocks", "adversaries", "hyperparameters"}
-)
-"""Fields of a scenario that ``--set`` takes; the others have an option, or are tables of a scenario's file."""
+IN_FILE = ("hash_rates", "faults", "clocks", "adversaries", "changes")
+"""Fields of a scenario that stand in its file alone: tables, or one value for each peer."""
+
+OPTIONS_ALONE = ("method", "peers", "rounds")
+"""Fields of a scenario that ``--set`` does not take, since methods have hyper-parameters of such names."""
+
+SETTABLE = frozenset(item.name for item in fields(Scenario)).difference({"hyperparameters", *OPTIONS_ALONE, *IN_FILE})
+"""Fields of a scenario that ``--set`` takes."""
 
 PANELS = {
     "Federation": "peers rounds seed",
     "Learning": "method",
     "Data": "dataset task download partition",
-    "Settings (only in a file: hash_rates, [[faults]], [[clocks]], [[adversaries]])": "hyperparameters settings",
+    f"Settings (only in a file: {', '.join(IN_FILE)})": "hyperparameters settings",
     "Machine": "workers executor",
     "Output": "out open keep_models track resume draw record",
 }
@@ -74,15 +95,16 @@ def simulate_command() -> Callable[..., None]:
                 track=track or (),
                 is_resumed=bool(resume),
                 keeps_record=record is not False,
-                training=Training(validated(executor)),
+                training=Training(installed(validated(executor))),
             )
             overrides = with_settings(values, divide(hyperparameters or [], ())[1])
-            if draw:
-                draw_interrupted(scenario_file, overrides, out)
-            else:
-                run_command(
-                    scenario_file, overrides, out, kept, download=bool(download), opens_browser=bool(opens_browser)
-                )
+            with settings_offered(overrides.get("hyperparameters", ()), SETTABLE, OPTIONS_ALONE):
+                if draw:
+                    draw_interrupted(scenario_file, overrides, out)
+                else:
+                    run_command(
+                        scenario_file, overrides, out, kept, download=bool(download), opens_browser=bool(opens_browser)
+                    )
 
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
@@ -144,7 +166,12 @@ def scenario_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
 
 
 def with_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that options give, over those of ``--set``; what is no field of a scenario is a hyper-parameter."""
+    """The values that options give, over those of ``--set``; what is no field of a scenario is a hyper-parameter.
+
+    Raises ScenarioError for a field that stands in a file alone.
+    """
+    if misplaced := [name for name in IN_FILE if name in settings]:
+        raise ScenarioError(f"--set {misplaced[0]}: it stands in a scenario's file alone, fedchain simulate FILE.toml")
     given = {name: value for name, value in settings.items() if name in SETTABLE}
     others = {name: value for name, value in settings.items() if name not in SETTABLE}
     return given | dict(values) | ({"hyperparameters": others} if others else {})
@@ -217,7 +244,7 @@ def reproduce(
             for known, title in list_experiments():
                 typer.echo(f"{known:26}  {title}")
             return
-        where = validated(executor)
+        where = installed(validated(executor))
         path = find_experiment(name)
         overrides = dict[str, Any]()
         from fedchain.simulator.reproduction.experiment import first_seeds, load_experiment
@@ -267,7 +294,8 @@ def plan(
     with clear_errors(ScenarioError):
         given, others = divide(setting or [], PLANNED)
         options = replace(build(PlanOptions, given, "plan", ScenarioError), total_s=t_sum, out=out)
-        scenario = load_scenario(scenario_file, with_settings({}, others))
+        with settings_offered(others, {*SETTABLE, *PLANNED}):
+            scenario = load_scenario(scenario_file, with_settings({}, others))
         if options.chi is not None and not 0 < options.chi < float("inf"):
             raise ScenarioError(f"chi is {options.chi}, it must be above 0")
         if out is not None and out.suffix != ".toml":

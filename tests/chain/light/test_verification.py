@@ -29,7 +29,7 @@ from fedchain.chain.light.verification import (
     verify_skipping,
 )
 from fedchain.chain.state import State
-from fedchain.chain.validation.header import validate_knowledge
+from fedchain.chain.validation import validate_knowledge
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature

@@ -9,9 +9,9 @@ from fedchain.chain.exceptions import InvalidChange, InvalidEncoding, OutOfWindo
 from fedchain.chain.genesis import Admission
 from fedchain.chain.membership.amendment import Amendment, amendment_of
 from fedchain.chain.membership.change import Change, propose_amendment
+from fedchain.chain.membership.rules import validate_approvals, validate_change
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation.changes import validate_approvals, validate_change
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.changes import UNTIL, approved, joining, living

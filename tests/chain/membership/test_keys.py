@@ -14,11 +14,10 @@ from fedchain.chain.membership.change import (
     sign_rekey,
 )
 from fedchain.chain.membership.member import FormerKey, Standing
+from fedchain.chain.membership.rules import validate_approvals, validate_change, validate_room
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block, judge_final
-from fedchain.chain.validation.changes import validate_approvals, validate_change, validate_room
-from fedchain.chain.validation.evidence import validate_evidence, validate_state
-from fedchain.chain.validation.posts import validate_post
+from fedchain.chain.validation import validate_evidence, validate_post, validate_state
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import UPDATE, ChainBuilder, double_vote, keys, payload, post
 from tests.support.chain.changes import UNTIL, approved, joining, living, own

@@ -13,7 +13,7 @@ from fedchain.chain.membership.owed import Owed, owed_by
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state, expected_contributors
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation.posts import validate_window
+from fedchain.chain.validation import validate_window
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import UPDATE, ChainBuilder, double_vote

@@ -8,10 +8,10 @@ from fedchain.chain.exceptions import InvalidChange, InvalidEncoding, InvalidPos
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, FaultModel, PhaseRule
 from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, sign_rekey
 from fedchain.chain.membership.member import Standing
+from fedchain.chain.membership.rules import validate_change
 from fedchain.chain.state import decode_state, may_close_empty
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation.changes import validate_change
-from fedchain.chain.validation.posts import validate_post
+from fedchain.chain.validation import validate_post
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.simulator.oracles.sets import Sets
 from tests.support.chain.builders import double_vote, keys, payload, post

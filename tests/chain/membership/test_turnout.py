@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.exceptions import InvalidEncoding, InvalidVote
 from fedchain.chain.membership.turnout import MARKS_SIZE_MAX, Turnout, agree, is_marked, mark_seats
-from fedchain.chain.validation.votes import CLOCK_MS_MAX, validate_vote
+from fedchain.chain.validation import CLOCK_MS_MAX, validate_vote
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import genesis, keys

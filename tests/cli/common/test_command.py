@@ -6,15 +6,39 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fedchain.cli.main import app
 from tests.support.cli_shell import folder as folder
 from tests.support.cli_shell import started
 
 
 def test_an_option_without_its_value_is_told_with_the_command_s_help() -> None:
     done = started("fedchain simulate --peers")
-    expected = "fedchain: Option '--peers' requires an argument; see fedchain simulate --help\n"
+    expected = "fedchain: --peers needs a value; see fedchain simulate --help\n"
     assert (done.returncode, done.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["keys", "new"], "path"),
+        (["genesis", "show"], "path"),
+        (["genesis", "new", "--member", "x"], "path"),
+        (["node", "status"], "folder"),
+        (["explorer", "status"], "folder"),
+        (["passport", "verify"], "file"),
+        (["simulate", "--out"], "--out"),
+        (["simulate"], "SCENARIO.toml"),
+        (["runs"], "folder"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(words: list[str], name: str, tmp_path: Path) -> None:
+    """As from a variable that is not set."""
+    said = CliRunner().invoke(app, [*words, ""])
+    assert (said.exit_code, said.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    command = " ".join(word for word in words[:2] if word not in ("--out",))
+    assert said.stderr.strip() == f"fedchain: {name} is empty; see fedchain {command} --help"
 
 
 @pytest.mark.parametrize("line", ["data", "reproduce", "explorer export --help", "explorer blocks RUN"])

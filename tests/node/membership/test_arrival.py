@@ -37,6 +37,23 @@ def test_a_folder_is_made_and_the_same_command_goes_on_with_it(tmp_path: Path, f
         settle(file, folder, {"listen": "x"})
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lisen": "/ip4/127.0.0.1/tcp/1"}, "node has no key 'lisen'; did you mean 'listen'"),
+        ({"wait_for": -1}, "wait_for is -1"),
+        ({"listen": "4001"}, "listen is '4001', which is not of the form /ip4"),
+    ],
+)
+def test_wrong_settings_are_not_written_down(
+    tmp_path: Path, file: Path, settings: dict[str, int | str], said: str
+) -> None:
+    with pytest.raises(NodeConfigError, match=said):
+        settle(file, tmp_path / "clinic", settings)
+    assert not (tmp_path / "clinic").exists()
+    assert settle(file, tmp_path / "clinic", {"listen": "/ip4/127.0.0.1/tcp/1"}).exists()
+
+
 def test_a_key_may_be_there_before(tmp_path: Path, file: Path) -> None:
     (tmp_path / "clinic").mkdir()
     keys(1)[0].save(tmp_path / "clinic" / "key.pem")

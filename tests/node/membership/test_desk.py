@@ -99,13 +99,17 @@ def test_the_last_approval_says_from_when_on_the_newcomer_counts() -> None:
 
 def test_a_name_that_fits_nothing_or_two_is_answered_with_the_choices() -> None:
     it = office()
-    assert it.refusal("approve", which="peer 5").startswith(
-        "nothing that waits is called peer 5; choose by hash, nothing"
-    )
-    hashes = [it.request(number, text="clinic").hash.hex()[:8] for number in (5, 6)]
+    assert it.refusal("approve", which="clinic").startswith("nothing waits for approval; ")
+    asked = [it.request(number, text="clinic") for number in (5, 6)]
+    choices = [f"{change.hash.hex()[:8]} (join clinic ({address(change.member)}))" for change in asked]
     said = it.refusal("approve", which="clinic")
-    assert said.startswith("2 changes are called clinic; choose by hash, ")
-    assert all(short in said for short in hashes)
+    assert said == "2 changes are called 'clinic'; these wait for approval, choose by hash: " + ", ".join(choices)
+    amendment = propose_amendment(amendment_of({"away_after": 9}), "", sequence=0, until=9)
+    voucher = next(key for key in keys(5) if key.public_key != it.me)
+    it.receive(ChangeMessage(amendment.approved(voucher, it.genesis.chain_id)))
+    said = it.refusal("approve", which="")
+    assert said.startswith("nothing that waits is called ''; these wait for approval, choose by hash: ")
+    assert f"{amendment.hash.hex()[:8]} (amend parameters (away_after 9, two rounds later))" in said
 
 
 def test_the_first_removal_of_a_member_is_the_one_that_the_others_approve() -> None:
@@ -122,11 +126,16 @@ def test_the_first_removal_of_a_member_is_the_one_that_the_others_approve() -> N
 def test_wrong_removals_are_refused_in_words() -> None:
     it = office()
     mine = str(it.chain.state.roster.seats[it.me])
-    assert "a member leaves with: fedchain node leave" in it.refusal("remove", member=mine, reason="tired")
+    leave = "nobody approves of its own removal; a member leaves with: fedchain node leave FOLDER"
+    assert it.refusal("remove", member=mine, reason="tired") == leave
     assert it.refusal("remove", member="9", reason="it").startswith("9 is no member: name one by number, 0 to 4")
     assert it.refusal("remove", member="0", reason=" ") == "a reason has 1 to 200 printable bytes"
     assert it.refusal("remove", member="0", reason="x" * 201) == "a reason has 1 to 200 printable bytes"
     assert it.node.open_changes() == ()
+    proposed = propose_removal(it.me, "it lies", sequence=0, until=UNTIL)
+    voucher = next(key for key in keys(5) if key.public_key != it.me)
+    it.receive(ChangeMessage(proposed.approved(voucher, it.genesis.chain_id)))
+    assert it.refusal("approve", which=proposed.hash.hex()[:8]) == leave
 
 
 def test_nobody_is_removed_whose_share_of_the_decryption_key_is_needed() -> None:
@@ -152,7 +161,8 @@ def test_a_member_leaves_once() -> None:
     assert said == "the next block can count it; from round 3 on the member counts no more; let the node run until then"
     assert it.ask("leave").startswith("it was asked for before: ")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.LEAVE]
-    assert it.refusal("back") == "this member is active, and not away"
+    assert it.refusal("back").startswith("one change of a member at a time: it was asked before that this one leaves, ")
+    assert "this one leaves, until height" in it.refusal("rekey")  # and no key is made
 
 
 def test_of_four_members_nobody_leaves_at_once() -> None:
@@ -213,7 +223,9 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
     desk = Desk(it, it.chain.key(it.me), Nobody())
     ask = partial(amend, desk)
 
-    assert "of parameters: 1 of 4 approve" in ask("away_after=5", "phase_timeout_ms=9000")
+    assert "of parameters (away_after 5, phase_timeout_ms 9000, two rounds later): 1 of 4 approve" in ask(
+        "away_after=5", "phase_timeout_ms=9000"
+    )
     assert ask("phase_timeout_ms=9000", "away_after=5").startswith("it was approved of here before, amend ")
     (change,) = it.node.open_changes()
     assert it.ask("approve", which=change.hash.hex()[:8]).startswith("it was approved of here before, amend ")
@@ -249,7 +261,7 @@ def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_appro
     desk = Desk(it, it.chain.key(it.me), Nobody())
     ask = partial(amend, desk)
 
-    assert "of parameters: 1 of 4 approve" in ask("learning_rate=0.05", "committee_size=4")
+    assert "two rounds later): 1 of 4 approve" in ask("learning_rate=0.05", "committee_size=4")
     (change,) = it.node.open_changes()
     assert change.amendment is not None
     assert change.amendment.values == (("committee_size", 4), ("hyperparameters.learning_rate", "0.05"))
@@ -270,6 +282,7 @@ def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_appro
 
 def test_a_member_goes_away_by_its_own_word() -> None:
     it = office()
+    assert it.refusal("back") == "this member is active, and not away"
     assert it.ask("away").endswith("the member counts no more")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.AWAY]
 

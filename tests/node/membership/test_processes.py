@@ -308,7 +308,7 @@ def test_a_federation_grows_shrinks_by_itself_recovers_is_amended_and_upgraded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nine members: three die with their disks, one leaves, one is removed, and one of the dead gets another key."""
-    for module in ("chain.validation.header", "chain.light.verification"):
+    for module in ("chain.validation", "chain.light.verification"):
         monkeypatch.setattr(f"fedchain.{module}.NEWEST_VERSION", NEXT)
     settings: dict[str, Any] = {"admission": "quorum", "away_after": AWAY_AFTER}
     with living(tmp_path / "net", 4, 9, NEXT_PROGRAM, late=3, **settings) as life:

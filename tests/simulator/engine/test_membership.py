@@ -164,7 +164,7 @@ def test_an_amended_step_size_trains_everybody_from_its_round_on() -> None:
 def test_nodes_that_do_not_know_a_version_stop_before_its_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rehearsal: from round 6 on version 4 holds, which peer 4's program does not know."""
     made = count()
-    monkeypatch.setattr("fedchain.chain.validation.header.NEWEST_VERSION", 4)
+    monkeypatch.setattr("fedchain.chain.validation.NEWEST_VERSION", 4)
     monkeypatch.setattr(
         "fedchain.simulator.engine.peer.Conduct", lambda **said: Conduct(**said, speaks=3 if next(made) == 4 else 4)
     )

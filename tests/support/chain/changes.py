@@ -8,9 +8,9 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, propose_amendment, sign_change
+from fedchain.chain.membership.rules import approvals_required
 from fedchain.chain.membership.succession import place_of
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation.changes import approvals_required
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 

@@ -12,10 +12,13 @@ from fedchain.chain.knowledge import Rules, check_post, recompute
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
 from fedchain.chain.transition import judge_block, judge_final
-from fedchain.chain.validation.evidence import validate_evidence
-from fedchain.chain.validation.header import validate_knowledge
-from fedchain.chain.validation.posts import validate_post, validate_window
-from fedchain.chain.validation.votes import validate_vote
+from fedchain.chain.validation import (
+    validate_evidence,
+    validate_knowledge,
+    validate_post,
+    validate_vote,
+    validate_window,
+)
 from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature

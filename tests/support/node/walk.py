@@ -5,10 +5,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 PACKAGE = "fedchain."
-ROOM = "node.core."
-RULES = "chain.validation"
-"""All rules together are one stay, wherever they stand."""
-
+ROOMS = ("node.core.", "chain.validation")
 UNCOUNTED = {"node", "reception", "parts", "context", "ledger", "mempool", "contents.content_cache"}
 UNCOUNTED |= {"jobs", "effects", "events"}
 """Modules that decide nothing: those that hand an event on, and those that only hold values."""
@@ -49,9 +46,7 @@ class Walk:
 def _module(frame: FrameType) -> str:
     """The module of a frame, if it is one that a walk counts; empty otherwise."""
     name = str(frame.f_globals.get("__name__", "")).removeprefix(PACKAGE)
-    if name.startswith(RULES):
-        return RULES
-    return name if name.startswith(ROOM) and name.removeprefix(ROOM) not in UNCOUNTED else ""
+    return name if name.startswith(ROOMS) and name.removeprefix(ROOMS[0]) not in UNCOUNTED else ""
 
 
 def _callers(frame: FrameType) -> Iterator[FrameType]:

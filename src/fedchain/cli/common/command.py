@@ -23,7 +23,19 @@ TASK_HELP = "Members train on own data: FILE.py:FUNCTION that returns (model, tr
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help shows options under headings, their ``rich_help_panel``, in the order in which they come."""
+    """A command whose help shows options under headings, their ``rich_help_panel``, in the order in which they come.
+
+    A path that is empty, as of a variable that is not set, is refused: it would be read as the current folder.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line."""
+        rest = super().parse_args(ctx, args)
+        for parameter in self.get_params(ctx):
+            given = ctx.params.get(parameter.name)
+            if parameter.type.name == "path" and "" in (given if isinstance(given, tuple | list) else (given,)):
+                raise typer.BadParameter("is empty", ctx, parameter)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then the groups, then options without one."""

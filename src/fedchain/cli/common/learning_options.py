@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from fedchain.cli.common.command import METHOD_HELP, TASK_HELP, with_parameters
-from fedchain.cli.common.settings import Row, Set, divide, listing, rows_of
+from fedchain.cli.common.settings import Row, Set, divide, listing, rows_of, settings_offered
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import build
 from fedchain.learning.config import OWN, LearningConfig
@@ -74,7 +74,7 @@ def with_learning_options(others: type[Others]) -> Decorator:
         from fedchain.node.config import NodeConfigError
 
         given, hyperparameters = divide(words["setting"] or [], {*SETTABLE, *further})
-        _expect_known(words["method"], hyperparameters, {*SETTABLE, *further})
+        _validate_hyperparameters(words["method"], hyperparameters, {*SETTABLE, *further})
         learned = {name: value for name, value in given.items() if name in SETTABLE}
         agreed: Any = build(_Agreed, learned, "--set", NodeConfigError)
         task = {
@@ -98,15 +98,13 @@ def with_learning_options(others: type[Others]) -> Decorator:
     return decorate
 
 
-def _expect_known(method: str, hyperparameters: Iterable[str], settings: Iterable[str]) -> None:
-    """Raise ConfigurationError for a name that is neither a setting nor a hyper-parameter: either may be meant."""
-    from fedchain.learning.exceptions import unknown_name
-    from fedchain.learning.registry import NOT_OF_ALL, hyperparameter_names, load_method
+def _validate_hyperparameters(method: str, hyperparameters: Mapping[str, Any], settings: Iterable[str]) -> None:
+    """Raise ConfigurationError for a name that is neither a setting nor a hyper-parameter, or for a wrong value."""
+    from fedchain.learning.registry import build_method
 
-    if hyperparameters := [*hyperparameters]:
-        known = {*hyperparameter_names(load_method(method)), *settings}
-        if lost := [name for name in hyperparameters if name not in known and name not in NOT_OF_ALL]:
-            raise unknown_name(f"setting or hyper-parameter of {method}", lost[0], known)
+    if hyperparameters:
+        with settings_offered(hyperparameters, settings):
+            build_method(method, hyperparameters)
 
 
 def optional(name: str, kind: Any, option: Any) -> inspect.Parameter:

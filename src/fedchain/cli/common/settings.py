@@ -5,7 +5,8 @@ Few settings have an option of their own; ``--settings`` lists the others.
 
 import inspect
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
@@ -28,10 +29,19 @@ SET_HELP = "Any other setting, as `--settings` lists them, or a hyper-parameter 
 
 SETTINGS_HELP = "List the settings that --set takes beside hyper-parameters, and stop."
 
+NODE_SET_HELP = "Any other setting of the node, as `fedchain node start --settings` lists them; repeat it."
+
+NODE_SETTINGS_HELP = "List the settings that --set takes, and stop."
+
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET_HELP, rich_help_panel="Settings")
 ]
-"""The option that gives a setting."""
+"""The option that gives a setting or a hyper-parameter."""
+
+NodeSet = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=NODE_SET_HELP, rich_help_panel="Settings")
+]
+"""The option that gives a setting of a node."""
 
 
 def divide(settings: Sequence[str], known: Container[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -56,6 +66,28 @@ def divide(settings: Sequence[str], known: Container[str]) -> tuple[dict[str, An
     )
 
 
+@contextmanager
+def settings_offered(given: Container[str], settings: Iterable[str], options: Container[str] = ()) -> Iterator[None]:
+    """Have an unknown hyper-parameter answered with the names of settings, too: ``--set`` may mean either.
+
+    Args:
+        given: names that ``--set`` gave.
+        settings: names of the settings that it takes.
+        options: names that it does not take, but which are options of the command.
+    """
+    from fedchain.learning.exceptions import ConfigurationError, UnknownName
+    from fedchain.learning.registry import HYPERPARAMETER
+
+    try:
+        yield
+    except UnknownName as error:
+        if error.name not in given or not error.kind.startswith(HYPERPARAMETER):
+            raise
+        if error.name in options:
+            raise ConfigurationError(f"--set {error.name}: it is an option of its own, --{error.name}") from None
+        raise UnknownName(f"setting or {error.kind}", error.name, {*error.known, *settings}) from None
+
+
 def rows_of(kind: type, names: Container[str] | None = None, texts: Mapping[str, str] | None = None) -> Iterator[Row]:
     """Fields of a record as rows of ``--settings``, by default all, with their docstrings as help."""
     texts = texts or field_texts(kind)
@@ -66,8 +98,9 @@ def rows_of(kind: type, names: Container[str] | None = None, texts: Mapping[str,
             yield Row(item.name, item.default, "".join([texts[item.name], *ranges]), choices)
 
 
-def settings_option(rows: Callable[[], Iterable[Row]]) -> Any:
-    """The option ``--settings``: it prints name, default and help of each row, and ends the command.
+def settings_option(rows: Callable[[], Iterable[Row]], text: str = SETTINGS_HELP) -> Any:
+    """The option ``--settings``, whose help is ``text``: it prints name, default and help of each row, and ends the
+    command.
 
     It comes before all others, so that nothing else has to be given.
     """
@@ -75,15 +108,16 @@ def settings_option(rows: Callable[[], Iterable[Row]]) -> Any:
     def show(is_asked: bool) -> None:
         if is_asked:
             for name, default, text, _ in sorted(rows()):
-                shown = str(default).lower() if isinstance(default, bool) else "-" if default == "" else str(default)
-                typer.echo(f"{name:24}{shown:14}{' '.join(text.split())}")
+                shown = str(default).lower() if isinstance(default, bool) else str(default)
+                shown = "-" if default in (MISSING, "", ()) else shown
+                typer.echo(f"{name:23} {shown:13} {' '.join(text.split())}")
             raise typer.Exit()
 
     show.rows = rows  # type: ignore[attr-defined]  # the shell's completion asks for them
-    return typer.Option("--settings", help=SETTINGS_HELP, rich_help_panel="Settings", is_eager=True, callback=show)
+    return typer.Option("--settings", help=text, rich_help_panel="Settings", is_eager=True, callback=show)
 
 
-def listing(rows: Callable[[], Iterable[Row]]) -> inspect.Parameter:
+def listing(rows: Callable[[], Iterable[Row]], text: str = SETTINGS_HELP) -> inspect.Parameter:
     """The option ``--settings`` as a parameter of a command that is built."""
-    kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[bool, settings_option(rows)]
+    kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[bool, settings_option(rows, text)]
     return inspect.Parameter("settings", kind, default=False, annotation=annotation)

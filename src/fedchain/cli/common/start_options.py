@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from fedchain.cli.common.settings import Set, divide, listing, rows_of
+from fedchain.cli.common.settings import NODE_SETTINGS_HELP, NodeSet, divide, listing, rows_of
 from fedchain.files.field_texts import field_texts
 from fedchain.node.config import NodeConfig
 
@@ -40,8 +40,8 @@ def with_node_options(command: Callable[..., None]) -> Callable[..., None]:
     asked = inspect.signature(command).parameters.values()
     own = [item.replace(kind=keyword) for item in asked if item.name not in _GIVEN]
     added = [_option(by_name[name], texts[name], group) for group, names in GROUPS.items() for name in names]
-    given = inspect.Parameter("setting", keyword, default=None, annotation=Set)
-    parameters = [file, *added, given, listing(partial(rows_of, NodeConfig)), *own]
+    given = inspect.Parameter("setting", keyword, default=None, annotation=NodeSet)
+    parameters = [file, *added, given, listing(partial(rows_of, NodeConfig), NODE_SETTINGS_HELP), *own]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__doc__ = command.__doc__
     return wrapped

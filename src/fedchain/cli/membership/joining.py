@@ -1,5 +1,6 @@
 """``fedchain node invite``, ``recover`` and ``join``: how a newcomer, or a member without its key, comes in."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.cli.common.command import clear_errors
-from fedchain.cli.common.settings import Set
+from fedchain.cli.common.settings import NodeSet
 
 
 def invite(
@@ -51,7 +52,7 @@ def _write(folder: Path, file: Path, question: Mapping[str, Any]) -> None:
 def join(
     file: Annotated[Path, typer.Argument(help="Invitation, which a member wrote.")],
     folder: Path,
-    setting: Set = None,
+    setting: NodeSet = None,
 ) -> None:
     """Join a federation on an invitation, or come back with another key: make key and folder, ask, and run the node.
 
@@ -76,7 +77,7 @@ def _make_key(path: Path) -> None:
     from fedchain.crypto.keys import PrivateKey
 
     if not path.exists():
-        passphrase = new_passphrase(path, f"make it before: fedchain keys new {path} --plain")
+        passphrase = new_passphrase(path, f"make it before: fedchain keys new {shlex.quote(str(path))} --plain")
         key = PrivateKey.generate()
         key.save(path, passphrase)
         typer.echo(f"{path} is made, {address(key.public_key)}: this is what members approve of")

@@ -31,7 +31,7 @@ def approve(
     folder: Path,
     which: Annotated[str, typer.Argument(help="Hash of the change, or its beginning; or the newcomer's name.")],
 ) -> None:
-    """Approve that a peer joins, or that a member is removed, in this member's name."""
+    """Approve of a change: a peer joins, a member is removed or gets another key, or parameters have other values."""
     with clear_errors():
         typer.echo(_ask(folder, {"ask": "approve", "which": which})["said"])
 

@@ -5,7 +5,7 @@ from fedchain.chain.membership.change import Change, sign_rekey
 from fedchain.crypto.address import address
 from fedchain.network.messages import CandidateMessage, ChangeMessage, FinalMessage
 from fedchain.node.core.effects import Effect, Refuse, Stop
-from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.core.events import ChangeSubmitted, Tick
 from fedchain.node.core.membership.change_pool import REPEAT_MS
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import UNTIL, approved, joining, living_genesis, own
@@ -134,4 +134,7 @@ def test_a_node_stops_when_its_key_was_replaced() -> None:
     block = stage.chain.extend(changes=[change])
     effects = stage.receive(FinalMessage(block, stage.chain.certificate(block)))
     (stop,) = [effect.reason for effect in effects if isinstance(effect, Stop)]
-    assert stop.startswith(f"this key was replaced by {address(keys(9)[8].public_key)} at height 1: start the node")
+    reason = f"this key was replaced by {address(keys(9)[8].public_key)}, as of height 1: start the node with that key"
+    assert stop == reason
+    stage.victim.node = stage.victim.new_node()  # started again all the same
+    assert reason in [effect.reason for effect in stage.handle(Tick()) if isinstance(effect, Stop)]
