@@ -66,51 +66,53 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     Raises:
         InvalidSignature: its sender did not write it.
         InvalidPost: it can never be part of a block.
+        OutOfWindow: its sender does not count now, or others may know already why it is right.
     """
-    t, size_max = post, genesis.payload_size_max
-    phases = len(genesis.phases_of(t.round))
-    # Only members post: anyone else could flood the round.
-    if t.sender not in state.roster.seats:
-        raise _stranger(state)("sender", f"{t.sender.hex()} is no member")
+    phases, size_max = len(genesis.phases_of(post.round)), genesis.payload_size_max
+    # Only members post: anyone else could flood the round. Where keys may be replaced, others may know of one that we
+    # do not know yet.
+    if post.sender not in state.roster.seats:
+        wrong = OutOfWindow if state.records else InvalidSignature
+        raise wrong("sender", f"{post.sender.hex()} is no member")
     # Only members that count post; the peer that passed the post on may not know of a conviction or a change yet.
-    if not state.roster.is_active(t.sender):
-        how = "was convicted" if t.sender in state.roster.culprits else "does not count now"
-        raise OutOfWindow("sender", f"{t.sender.hex()} {how}")
+    if not state.roster.is_active(post.sender):
+        how = "was convicted" if post.sender in state.roster.culprits else "does not count now"
+        raise OutOfWindow("sender", f"{post.sender.hex()} {how}")
     # The sender itself signed this, for this chain, round and phase.
-    _check_signature(genesis, t.sender, t, is_valid_signature)
+    _check_signature(genesis, post.sender, post, is_valid_signature)
     # The phase must exist, or the post could never be counted.
-    if t.phase >= phases:
-        raise InvalidPost("phase", f"{t.phase} found, round {t.round} has {phases}")
+    if post.phase >= phases:
+        raise InvalidPost("phase", f"{post.phase} found, round {post.round} has {phases}")
     # Nothing follows the last round.
-    if 0 < (last := state.rules.rounds) < t.round:
+    if 0 < (last := state.rules.rounds) < post.round:
         # An amendment that others count already may let the federation go on.
-        raise (OutOfWindow if state.records else InvalidPost)("round", f"{t.round} found, the last is {last}")
-    _validate_role(genesis, state, t)
+        raise (OutOfWindow if state.records else InvalidPost)("round", f"{post.round} found, the last is {last}")
+    _validate_role(genesis, state, post)
     # Everybody has to fetch, keep and aggregate it.
-    if t.payload_size > size_max:
-        raise InvalidPost("payload size", f"{t.payload_size} bytes found, at most {size_max} are allowed")
+    if post.payload_size > size_max:
+        raise InvalidPost("payload size", f"{post.payload_size} bytes found, at most {size_max} are allowed")
 
 
-def _validate_role(genesis: Genesis, state: State, t: Post) -> None:
-    by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
-    aggregator = state.roster.aggregator_of(t.round)
+def _validate_role(genesis: Genesis, state: State, post: Post) -> None:
+    by_aggregator = genesis.phases_of(post.round)[post.phase].by is Contributor.AGGREGATOR
+    aggregator, sender = state.roster.aggregator_of(post.round), post.sender.hex()
+    posts = f"posts to phase {post.phase} of round {post.round}, which is"
     # Where members change, others may know already that another one has the role in a phase to come.
-    is_certain = not state.records or (t.round, t.phase) == (state.round, state.phase)
+    is_certain = not state.records or (post.round, post.phase) == (state.round, state.phase)
     wrong = InvalidPost if is_certain else OutOfWindow
     # Only the designated aggregator posts to the aggregator's phases; the chain says who it is.
-    if by_aggregator and t.sender != aggregator:
+    if by_aggregator and post.sender != aggregator:
         named = "nobody" if aggregator is None else aggregator.hex()
-        found = f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's, {named}"
-        raise wrong("contributor", found)
+        raise wrong("contributor", f"{sender} {posts} the aggregator's, {named}")
     if by_aggregator:
         return
-    posts = f"posts to phase {t.phase} of round {t.round}, which is the participants'"
     # The member that was founded as a dedicated aggregator has no data.
-    check(t.sender != state.roster.dataless, InvalidPost, "contributor", f"{t.sender.hex()}, without data, {posts}")
+    if post.sender == state.roster.dataless:
+        raise InvalidPost("contributor", f"{sender}, without data, {posts} the participants'")
     # While it has the role another one does not contribute, but what it owed by then may still be counted.
-    is_dedicated = genesis.aggregator is AggregatorRule.DEDICATED and t.sender == aggregator
-    if is_dedicated and state.owed_to(t.key) is None:
-        raise wrong("contributor", f"{t.sender.hex()}, the dedicated aggregator, {posts}")
+    is_dedicated = genesis.aggregator is AggregatorRule.DEDICATED and post.sender == aggregator
+    if is_dedicated and state.owed_to(post.key) is None:
+        raise wrong("contributor", f"{sender}, the dedicated aggregator, {posts} the participants'")
 
 
 def validate_content(expected_hash: Hash, expected_size: int, content: bytes) -> None:
@@ -503,11 +505,6 @@ def _validate_parent_certificate(
         state.block_hash,
         is_valid_signature,
     )
-
-
-def _stranger(state: State) -> type[Refused]:
-    """The error for a signer that is no member: where keys may be replaced, others may know of one that we do not."""
-    return OutOfWindow if state.records else InvalidSignature
 
 
 def _check_signature(

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from fedchain.network.assembly import Assembly
 
 STALL_MS = 2_000
-"""A provider that has sent nothing for this long is replaced, or asked again. (Bitcoin: block stalling timeout)"""
+"""How long an answer may take. A peer that has sent none of it by then makes way for others, or is asked again.
+(Bitcoin: block stalling timeout)"""
 
 RATE_MIN = 256 * 2**10
 """Bytes per second below which a provider makes way for another one."""

@@ -10,10 +10,7 @@ from enum import Enum, auto
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FINALS_MAX, GetFinal
-
-STALL_MS = 2_000
-"""How long the answer to a question may take. A peer that has sent none of it by then makes way for others, and so does
-one that has sent little. (Bitcoin: block stalling timeout)"""
+from fedchain.network.source import STALL_MS
 
 AT_ONCE = 2
 """Peers that are asked for the same blocks at a time: one that lies costs a copy, not time."""

@@ -1,4 +1,4 @@
-"""Churn: in every round some members leave and as many join, as a scenario's seed draws it.
+"""Churn: in every round some members with data leave and as many join, as a scenario's seed draws it.
 
 A newcomer gets the next number; leavers are drawn from those that count by then. The number of members stays what it
 was at the founding, since leaving and joining hold from the same round on.
@@ -39,23 +39,24 @@ def churn_in_round(share: float, members: int) -> int:
 
 @lru_cache(maxsize=8)
 def draw_churn(
-    share: float, members: int, rounds: int, seed: int, staying: Set[int] = frozenset()
+    share: float, peers: int, members: int, rounds: int, seed: int, staying: Set[int] = frozenset()
 ) -> tuple[MemberChange, ...]:
     """The changes of a run, by round; where the share is no whole number of members, more leave in some rounds.
 
     Args:
-        share: of the members that leave in a round.
-        members: number of members.
+        share: of the peers with data that leave in a round.
+        peers: number of founders with data, which have the lowest numbers.
+        members: number of founders. A dedicated aggregator stays.
         rounds: number of rounds of the run; changes that would hold after the last are not made.
         seed: of the draw.
         staying: numbers of members that stay, such as the one whose chain is kept.
     """
     draw, changes = Random(f"churn {seed}"), list[MemberChange]()
-    counting, coming, newest = list(range(members)), dict[int, tuple[int, ...]](), members
+    counting, coming, newest = list(range(peers)), dict[int, tuple[int, ...]](), members
     for number in range(FIRST_ROUND, rounds - ROUNDS_AHEAD + 1):
         counting += coming.pop(number, ())
         passed = number - FIRST_ROUND
-        due = math.floor(share * members * (passed + 1) + _ROUNDING) - math.floor(share * members * passed + _ROUNDING)
+        due = math.floor(share * peers * (passed + 1) + _ROUNDING) - math.floor(share * peers * passed + _ROUNDING)
         may_leave = [member for member in counting if member not in staying]
         leaving = tuple(sorted(draw.sample(may_leave, min(due, len(may_leave)))))
         if not leaving:

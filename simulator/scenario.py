@@ -149,8 +149,8 @@ class Scenario(Consensus):
     changes: tuple[MemberChange, ...] = ()
     """Changes of the membership, as [[changes]] tables in the file. The data are dealt to all that ever take part."""
     churn: Annotated[float, Range(0, 0.25)] = 0.0
-    """Share of the members that leave in each round from the second on, drawn by the seed; as many join. Peer 0, peers
-    that crash and adversaries stay. Beside it, changes may only amend."""
+    """Share of the peers with data that leave in each round from the second on, drawn by the seed; as many join. Peer
+    0, those that crash and adversaries stay. Beside it, changes may only amend."""
 
     def validate(self, task: TaskFunction | None = None) -> None:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value.
@@ -225,21 +225,19 @@ class Scenario(Consensus):
 
         if any(row.kind != "amend" for row in self.changes):
             raise ScenarioError("churn draws who joins and leaves: changes beside it may only amend")
-        if self.members > self.peers:
-            raise ScenarioError("churn needs members that all have data, and no dedicated aggregator")
-        due, most = churn_in_round(self.churn, self.peers), churn_most(self.peers, self.fault_model)
+        due, most = churn_in_round(self.churn, self.peers), churn_most(self.members, self.fault_model)
         if due > most:
             raise ScenarioError(f"churn is {self.churn}: {due} of {self.peers} members a round, at most {most} may go")
 
     @property
     def aggregator_rule(self) -> "AggregatorRule":
         """The rule of the designated aggregator; raises ConfigurationError if it contradicts the method."""
-        return choose_aggregator(self.learning_config(), self)
+        return choose_aggregator(self._config(self.peers), self)
 
     @property
     def members(self) -> int:
         """Number of founders, with or without data."""
-        return count_members(self.learning_config(), self.aggregator_rule) - self.newcomers
+        return count_members(self._config(self.peers), self.aggregator_rule)
 
     @property
     def all_changes(self) -> tuple[MemberChange, ...]:
@@ -251,7 +249,7 @@ class Scenario(Consensus):
         down = {number for row in self.faults if row.kind in ("crash", "kill") for number in row.peers}
         liars = {number for row in self.adversaries for number in row.peers}
         staying = frozenset({CHAIN_KEEPER} | down | liars)
-        return self.changes + draw_churn(self.churn, self.peers, self.rounds, self.seed, staying)
+        return self.changes + draw_churn(self.churn, self.peers, self.members, self.rounds, self.seed, staying)
 
     @property
     def newcomers(self) -> int:
@@ -265,12 +263,16 @@ class Scenario(Consensus):
 
     def learning_config(self) -> LearningConfig:
         """The settings of the learning package; for own data, those before the task's function is called."""
+        newcomers = self.newcomers
+        config = self._config(self.peers + newcomers)
+        is_dedicated = newcomers and choose_aggregator(config, self).value == "dedicated"
+        return replace(config, dataless=self.peers) if is_dedicated else config
+
+    def _config(self, clients: int) -> LearningConfig:
+        """The settings of the learning package for so many peers with data, as if there were no others."""
         shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(self)}
         values = {name: getattr(self, name) for name in shared}
-        values |= {"method": agreed_name(self.method), "clients": self.peers + self.newcomers}
-        config = LearningConfig(**values)
-        is_dedicated = self.newcomers and choose_aggregator(config, self).value == "dedicated"
-        return replace(config, dataless=self.peers) if is_dedicated else config
+        return LearningConfig(**values | {"method": agreed_name(self.method), "clients": clients})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a scenario file holds them."""

@@ -17,6 +17,10 @@ WEIGHT_MIN = -12
 """Lowest weight: up to 4,096 times the others' hash rate buys no more blocks."""
 
 
+SHORTENED_MAX = 64
+"""How often the longest wait for a member is shortened at most: to a five-thousandth of the timeout."""
+
+
 class Standing(IntEnum):
     """Whether a member counts."""
 
@@ -97,6 +101,8 @@ class Member:
     """Whether it owed a post to the phase that the last block closed."""
     owed_ms: int = 0
     """How long others waited for it, in milliseconds, as far as that is not paid back."""
+    shortened: int = 0
+    """How often an eighth was taken off the longest wait for it, which is the timeout where that is 0."""
     since_ms: int = 0
     """Time of the chain at which it began to count, in milliseconds since the Unix epoch; 0: it is a founder that was
     never away."""
@@ -156,15 +162,15 @@ class Member:
         weight, former = self.weight - WEIGHT_MIN, [] if self.former is None else [self.former.to_record()]
         said = int(self.standing), int(self.next), self.round, self.sequence, self.idle
         came = [self.first] if self.first else []
-        return [self.key, *said, weight, former, int(self.due), self.owed_ms, self.since_ms, came, self.decided]
+        waits = int(self.due), self.owed_ms, self.shortened
+        return [self.key, *said, weight, former, *waits, self.since_ms, came, self.decided]
 
     @classmethod
     def from_record(cls, value: Any) -> "Member":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (bytes, int, int, int, int, int, int, list, int, int, int, list, int)
-        key, standing, following, *counts, weight, former, due, owed_ms, since_ms, came, decided = expect_record(
-            value, "member", kinds
-        )
+        kinds = (bytes, int, int, int, int, int, int, list, int, int, int, int, list, int)
+        found = expect_record(value, "member", kinds)
+        key, standing, following, *counts, weight, former, due, owed_ms, shortened, since_ms, came, decided = found
         expect_size(key, PUBLIC_KEY_SIZE, "member key")
         for number in (standing, following):
             if number > Standing.REMOVED:
@@ -173,11 +179,14 @@ class Member:
             raise InvalidEncoding("member weight", f"{weight} found, at most {WEIGHT_MAX - WEIGHT_MIN} expected")
         if due > Due.IN_VAIN:
             raise InvalidEncoding("member due", f"{due} found, 0 to {Due.IN_VAIN} expected")
+        if shortened > SHORTENED_MAX:
+            raise InvalidEncoding("member shortened", f"{shortened} found, at most {SHORTENED_MAX} expected")
         (had,) = expect_record(former, "member former", (list,)) if former else (None,)
         known = None if had is None else FormerKey.from_record(had)
         (first,) = expect_record(came, "member came", (bytes,)) if came else (b"",)
         if came and expect_size(first, PUBLIC_KEY_SIZE, "member came") == key:
             raise InvalidEncoding("member came", "the key that it has is not written twice")
         begin, sequence, idle = counts
-        said = begin, sequence, idle, weight + WEIGHT_MIN, known, Due(due), owed_ms, since_ms, first, decided
+        waits = Due(due), owed_ms, shortened
+        said = begin, sequence, idle, weight + WEIGHT_MIN, known, *waits, since_ms, first, decided
         return cls(key, Standing(standing), Standing(following), *said)

@@ -4,6 +4,9 @@ Beyond the time at which the posts required were in, waiting is owed by those th
 a share of the time that it took without waiting. A member whose debt has reached the timeout is waited for no longer;
 its post counts all the same if it is in time. In the long run f members add at most ``patience_percent`` of that time
 to the rounds, however they take turns.
+
+Nobody is waited for much longer than its posts took lately. So a member that always came soon and then leaves costs no
+more than a round without it takes, whatever budget it had.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -11,8 +14,18 @@ from dataclasses import replace
 
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.member import Due, Member
+from fedchain.chain.membership.member import SHORTENED_MAX, Due, Member
 from fedchain.chain.membership.turnout import Turnout, agree, is_marked
+
+MARGIN = 2
+"""A member is waited for up to so many times as long as it was lately."""
+
+FORGETTING = 8
+"""Each phase in which a member comes sooner takes this fraction (1/8) off the longest wait for it.
+
+Phases of one round may differ: three of them leave two thirds, which is more than the slowest one calls for. In whole
+steps, a wait that once fits stays the same, and records are not written anew in each block.
+"""
 
 
 def grant_ms(genesis: Genesis, record: Member, *, is_punctual: bool) -> int:
@@ -25,8 +38,15 @@ def grant_ms(genesis: Genesis, record: Member, *, is_punctual: bool) -> int:
     if record.due is Due.IN_VAIN:
         return 0
     if is_punctual or (not record.owed_ms and not record.idle):
-        return max(0, genesis.phase_timeout_ms - record.owed_ms)
+        left_ms = max(0, genesis.phase_timeout_ms - record.owed_ms)
+        return min(left_ms, longest_ms(genesis.phase_timeout_ms, record.shortened))
     return 0
+
+
+def longest_ms(timeout_ms: int, shortened: int) -> int:
+    """The longest wait for a member, in milliseconds: what is left of the timeout after so many eighths were taken."""
+    left_ms: int = timeout_ms * (FORGETTING - 1) ** shortened // FORGETTING**shortened
+    return left_ms
 
 
 def turnout_of(genesis: Genesis, certificate: Certificate | None, electors: int, seats: int) -> Turnout | None:
@@ -65,7 +85,25 @@ def settle_waits(
     for seat, record in enumerate(records):
         is_charged = record.due is not Due.NOT and is_marked(turnout.awaited, seat)
         owed_ms = max(0, record.owed_ms - paid_ms) + (turnout.waited_ms if is_charged else 0)
-        yield replace(record, owed_ms=owed_ms) if owed_ms != record.owed_ms else record
+        shortened = record.shortened if record.due is Due.NOT else _shorten(genesis, record, turnout, seat)
+        is_as_before = (owed_ms, shortened) == (record.owed_ms, record.shortened)
+        yield record if is_as_before else replace(record, owed_ms=owed_ms, shortened=shortened)
+
+
+def _shorten(genesis: Genesis, record: Member, turnout: Turnout, seat: int) -> int:
+    """How often the longest wait for a member that was due is shortened: not at all if it was late, for then nobody
+    knows what it needs; otherwise once more than before, as far as what is left is what it calls for.
+
+    It is never less than what a round takes without waiting: posts that once came soon need not do so ever after.
+    """
+    if not is_marked(turnout.punctual, seat):
+        return 0
+    later_ms = turnout.waited_ms if is_marked(turnout.awaited, seat) else turnout.waited_ms // 2
+    least_ms = max(genesis.phase_floor_ms, turnout.quorum_ms + genesis.target_mining_time_ms)
+    needed_ms, shortened = max(MARGIN * later_ms, least_ms), min(record.shortened + 1, SHORTENED_MAX)
+    while shortened and longest_ms(genesis.phase_timeout_ms, shortened) < needed_ms:
+        shortened -= 1
+    return shortened
 
 
 def mark_due(records: Iterable[Member], due: Set[int], awaited: Set[int]) -> Iterator[Member]:

@@ -85,6 +85,9 @@ class DemLearn(FedAvg):
 
     personalizes: ClassVar[bool] = True
     leaves: ClassVar[str] = "a model of each group, of which there may be 2^(levels + 1): set fewer levels"
+    beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its groups are made of one round's models"
+    beyond_fedex: ClassVar[str] = "its groups have models of their own"
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
@@ -98,10 +101,6 @@ class DemLearn(FedAvg):
         validate_range("levels", self.levels, 1, 6)
         validate_range("amplified_rounds", self.amplified_rounds, 0, 1 << 20)
         validate_range("amplification", self.amplification, 0.0, 10.0)
-
-    beyond_dp_sgd: ClassVar[str] = ""
-    beyond_late: ClassVar[str] = "its groups are made of one round's models"
-    beyond_fedex: ClassVar[str] = "its groups have models of their own"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train near the group's model; post the parameters. Buffers, such as running means, stay local."""

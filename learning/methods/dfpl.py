@@ -59,6 +59,9 @@ class Dfpl(PrototypeMethod):
     examples_min: int = 1
     """Fewest examples of a class whose noised prototype is posted."""
 
+    beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
@@ -68,9 +71,6 @@ class Dfpl(PrototypeMethod):
         validate_range("examples_min", self.examples_min, 1, WEIGHT_MAX)
         if self.prototype_noise > 0 and self.prototype_source != "recompute":
             raise ConfigurationError("prototype_noise needs prototype_source recompute: one model, each example once")
-
-    beyond_dp_sgd: ClassVar[str] = ""
-    beyond_late: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the class means of the client's data (Eq. 1).

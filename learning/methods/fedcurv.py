@@ -42,13 +42,13 @@ class FedCurv(FedAvg):
     curvature_weight: float = 1e-4
     """Weight lambda of the elastic term."""
 
+    beyond_dp_sgd: ClassVar[str] = "it posts the Fisher information of single examples"
+    beyond_fedex: ClassVar[str] = "its Fisher information is that of the frozen weights as they were"
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("curvature_weight", self.curvature_weight, 0.0, 1e6)
-
-    beyond_dp_sgd: ClassVar[str] = "it posts the Fisher information of single examples"
-    beyond_fedex: ClassVar[str] = "its Fisher information is that of the frozen weights as they were"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the elastic term; post the parameters, n_k, F_k and F_k theta_k (section 3.2)."""

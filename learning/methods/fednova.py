@@ -43,6 +43,11 @@ class FedNova(FedAvg):
     proximal_weight: float = 0.0
     """Weight mu of FedProx's term in the local objective; 0 is plain SGD."""
 
+    beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its server divides by the steps of one round"
+    beyond_fedex: ClassVar[str] = "its server takes a step from the last model instead of the mean"
+    sgd_alone: ClassVar[str] = "||a_k||_1 counts how often each gradient of SGD enters the model (section 4)"
+
     @property
     def setup(self) -> tuple[Phase, ...]:
         """The first common model."""
@@ -60,11 +65,6 @@ class FedNova(FedAvg):
             raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")
         if self.proximal_weight > 0 and (self.schedule != "constant" or self.warmup_rounds):
             raise ConfigurationError("proximal_weight and a schedule: ||a_k||_1 is reckoned with one learning rate")
-
-    beyond_dp_sgd: ClassVar[str] = ""
-    beyond_late: ClassVar[str] = "its server divides by the steps of one round"
-    beyond_fedex: ClassVar[str] = "its server takes a step from the last model instead of the mean"
-    sgd_alone: ClassVar[str] = "||a_k||_1 counts how often each gradient of SGD enters the model (section 4)"
 
     def correction(self, client: Client) -> Correction | None:
         """The gradient of FedProx's term, if there is one: clients train as FedAvg's or FedProx's do."""

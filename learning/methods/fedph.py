@@ -78,6 +78,8 @@ class FedPh(PrototypeMethod):
     """Fewest examples of a class that is posted. One example moves a mean of n by at most 2/n, so with few of them
     noise drowns it."""
 
+    beyond_dp_sgd: ClassVar[str] = ""
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
@@ -95,8 +97,6 @@ class FedPh(PrototypeMethod):
                 f"magnitude_max is {self.magnitude_max}, noise for classes of {self.class_examples_min} examples needs "
                 f"{needed:.1f}; raise it or class_examples_min"
             )
-
-    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the mean embedding of each class of the client's data (Eq. 7), noised.

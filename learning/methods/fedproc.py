@@ -49,12 +49,13 @@ class FedProc(FedAvg):
     contrast_rounds: int = 100
     """Rounds over which the weight alpha of cross-entropy rises from 0 to 1."""
 
+    beyond_dp_sgd: ClassVar[str] = "it posts the class means of the examples, too"
+    uses_embedding: ClassVar[bool] = True
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("contrast_rounds", self.contrast_rounds, 1, 1 << 20)
-
-    beyond_dp_sgd: ClassVar[str] = "it posts the class means of the examples, too"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train; post the parameters, n_k and the class means of the client's data."""
@@ -66,8 +67,6 @@ class FedProc(FedAvg):
         self.train(client, round, given=lambda batch: contrast)
         means = calculate_prototypes(client.model, client.train_images, client.train_labels)
         return self.post_model(client) | means.as_post()
-
-    uses_embedding: ClassVar[bool] = True
 
     def alpha(self, round: Round) -> float:
         """Return the weight of cross-entropy; without prototypes there is nothing else."""

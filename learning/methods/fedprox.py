@@ -27,14 +27,14 @@ class FedProx(FedAvg):
     proximal_weight: float = 0.01
     """Weight mu of the squared distance to the common model."""
 
+    beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = ""
+    beyond_fedex: ClassVar[str] = ""
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
-
-    beyond_dp_sgd: ClassVar[str] = ""
-    beyond_late: ClassVar[str] = ""
-    beyond_fedex: ClassVar[str] = ""
 
     def correction(self, client: Client) -> Correction:
         """The gradient of the proximal term of h_k, of which clients take their steps (Algorithm 2)."""

@@ -75,6 +75,10 @@ class FedReg(FedAvg):
     modified_gradient: bool = False
     """Whether what the gradient shares with that of uniformly labelled pseudo data is removed (MG, section 3.3)."""
 
+    beyond_dp_sgd: ClassVar[str] = "its steps are its own, on data that it makes of the examples"
+    alone: ClassVar[str] = beyond_dp_sgd
+    sgd_alone: ClassVar[str] = "each step is followed by a projection of the change that SGD made (Eq. 11)"
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
@@ -82,10 +86,6 @@ class FedReg(FedAvg):
         validate_range("pseudo_rate", self.pseudo_rate, 0.0, 1e3)
         validate_range("perturbed_ratio", self.perturbed_ratio, 0.0, 1.0)
         validate_range("generation_steps", self.generation_steps, 1, 1000)
-
-    beyond_dp_sgd: ClassVar[str] = "its steps are its own, on data that it makes of the examples"
-    alone: ClassVar[str] = beyond_dp_sgd
-    sgd_alone: ClassVar[str] = "each step is followed by a projection of the change that SGD made (Eq. 11)"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""

@@ -55,15 +55,16 @@ class Moon(FedAvg):
     temperature: float = 0.5
     """Temperature tau of the similarities."""
 
+    beyond_dp_sgd: ClassVar[str] = ""
+    beyond_late: ClassVar[str] = "its clients remember the model that they posted"
+    beyond_fedex: ClassVar[str] = "its clients remember the model that they posted"
+    uses_embedding: ClassVar[bool] = True
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("contrast_weight", self.contrast_weight, 0.0, 1e6)
         validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
-
-    beyond_dp_sgd: ClassVar[str] = ""
-    beyond_late: ClassVar[str] = "its clients remember the model that they posted"
-    beyond_fedex: ClassVar[str] = "its clients remember the model that they posted"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""
@@ -77,8 +78,6 @@ class Moon(FedAvg):
         self.train(client, round, given=lambda batch: Others(common[batch], previous[batch], weight))
         state.previous = read_state(client.model)  # (S,)
         return self.post_model(client)
-
-    uses_embedding: ClassVar[bool] = True
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Others) -> torch.Tensor:
         """l = l_sup + mu * l_con (Eq. 4). In a client's first round there is no previous model, and l_con is zero."""

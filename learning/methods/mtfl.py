@@ -32,14 +32,13 @@ class Mtfl(FedAvg):
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = ""
+    personalizes: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train all parameters; post the public ones and n_k (Algorithm 1)."""
         self.train(client, round)
         private = self.private_names(client.info)
         return {name: value for name, value in self.post_model(client).items() if name not in private}
-
-    personalizes: ClassVar[bool] = True
 
     def private_names(self, info: ModelInfo) -> set[str]:
         """Return the names of the tensors that stay with the client, as they would be posted."""

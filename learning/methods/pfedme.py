@@ -64,6 +64,12 @@ class PFedMe(FedAvg):
     start: Literal["common", "personal"] = "common"
     """Where theta starts a round: at the common model, or where the client's own left off."""
 
+    beyond_dp_sgd: ClassVar[str] = "its steps are its own"
+    beyond_late: ClassVar[str] = "its clients remember models of their own"
+    beyond_fedex: ClassVar[str] = "its clients remember models of their own"
+    alone: ClassVar[str] = beyond_dp_sgd
+    sgd_alone: ClassVar[str] = "its two step sizes are Algorithm 1's"
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
@@ -72,12 +78,6 @@ class PFedMe(FedAvg):
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
         validate_range("mixing", self.mixing, 0.0, 10.0, low_open=True)
         validate_range("momentum", self.momentum, 0.0, 0.0)
-
-    beyond_dp_sgd: ClassVar[str] = "its steps are its own"
-    beyond_late: ClassVar[str] = "its clients remember models of their own"
-    beyond_fedex: ClassVar[str] = "its clients remember models of their own"
-    alone: ClassVar[str] = beyond_dp_sgd
-    sgd_alone: ClassVar[str] = "its two step sizes are Algorithm 1's"
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""

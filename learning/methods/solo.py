@@ -28,14 +28,13 @@ class Solo(LocalSgdMethod):
 
     beyond_dp_sgd: ClassVar[str] = ""
     mixes_models: ClassVar[bool] = True
+    exchanges: ClassVar[bool] = False
+    uses_embedding: ClassVar[bool] = False
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally; post nothing."""
         self.train(client, round)
         return {}
-
-    exchanges: ClassVar[bool] = False
-    uses_embedding: ClassVar[bool] = False
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Cross-entropy."""

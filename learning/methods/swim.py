@@ -66,6 +66,9 @@ class Swim(FedAvg):
     rounds: int = 100
     """Rounds R over which the weight mu of the contrast falls from 1/2 to 0."""
 
+    beyond_dp_sgd: ClassVar[str] = ""
+    uses_embedding: ClassVar[bool] = True
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
@@ -74,8 +77,6 @@ class Swim(FedAvg):
         validate_range("rounds", self.rounds, 1, 1 << 20)
         if self.gradient_noise > 0 and self.window_of == "batches":
             raise ConfigurationError("DP-SGD needs window_of models: a window of batches shows an example to others")
-
-    beyond_dp_sgd: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term, post the parameters and n_k, and let the window slide."""
@@ -104,8 +105,6 @@ class Swim(FedAvg):
         # A fixed model has the same output for an image in every round: its output is kept, and not the model.
         state.earlier = tuple([*earlier, training_embeddings(client)][-kept:])
         return self.post_model(client)
-
-    uses_embedding: ClassVar[bool] = True
 
     def mu(self, number: int) -> float:
         """Return the weight of the contrast in a round."""

@@ -170,6 +170,7 @@ class Libp2pNetwork:
         self._peers: dict[PublicKey, tuple[Outbox, trio.CancelScope]] = {}
         self._publisher = Publisher(self.pubsub, self.router, self.topic, limits, self.counters)
         self._nursery: trio.Nursery | None = None
+        self._saves_fail = False
 
     def attach(self, receiver: Receiver) -> None:
         """Hand every incoming message to ``receiver``."""
@@ -357,8 +358,11 @@ class Libp2pNetwork:
     def _save_book(self) -> None:
         try:
             self.book.save()
+            self._saves_fail = False
         except OSError as error:
-            log.warning("known addresses could not be saved: %s", error)
+            if not self._saves_fail:  # the next attempt comes in seconds
+                log.warning("known addresses cannot be saved: %s", error)
+            self._saves_fail = True
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
         """Return the verdict on gossip; raises InvalidEncoding if the message is no gossip."""

@@ -38,13 +38,13 @@ from fedchain.node.core.jobs import (
 CHECKED_MAX = 2**16
 """Most passed checks that are remembered."""
 
-KNOWLEDGE_MAX = 8
+RECOMPUTED_MAX = 8
 """Most recomputed knowledges that are kept, one for each set of posts of the open height."""
 
 JUDGED_MAX = 16
 """Most blocks that are remembered, since they obeyed every rule."""
 
-KNOWLEDGE_SIZE_MAX = 64 * 2**20
+RECOMPUTED_SIZE_MAX = 64 * 2**20
 """Most bytes of all kept knowledges together; the newest one alone may exceed it."""
 
 
@@ -96,7 +96,7 @@ class PassedChecks:
     def keep_knowledge(self, key: JobKey, knowledge: Knowledge) -> None:
         """Note a recomputed knowledge. Beyond their number or size, the oldest are forgotten, but never the newest."""
         self._knowledge[key] = knowledge
-        while len(self._knowledge) > 1 and (len(self._knowledge) > KNOWLEDGE_MAX or self._is_large()):
+        while len(self._knowledge) > 1 and (len(self._knowledge) > RECOMPUTED_MAX or self._is_large()):
             self._knowledge.popitem(last=False)
 
     def has_block(self, state: State, block: Block) -> bool:
@@ -113,7 +113,7 @@ class PassedChecks:
             self._judged.popitem(last=False)
 
     def _is_large(self) -> bool:
-        return sum(len(known.data) for known in self._knowledge.values()) > KNOWLEDGE_SIZE_MAX
+        return sum(len(known.data) for known in self._knowledge.values()) > RECOMPUTED_SIZE_MAX
 
 
 class Checks:

@@ -154,7 +154,7 @@ class Contributing:
         context, post = self._context, own.post
         # The payload comes first: losing it after the post was written down would cost the phase.
         context.emit(Persist((Content(post.payload_hash, own.payload),)))
-        context.write_journal(context.journal.with_post(post))
+        context.write_journal(context.journal.with_post(post, context.genesis.late_rounds))
         context.emit(Persist((post,)))
         context.mempool.add(post, context.now.ms)
         context.contents.put(post.payload_hash, own.payload)

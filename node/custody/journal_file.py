@@ -30,7 +30,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.config import NodeConfigError
+from fedchain.node.config import NodeConfigError, NodeFailed
 
 MAGIC = b"fedchain signing journal 1\n"
 
@@ -55,6 +55,10 @@ REMEDY = "move it away and import an exported journal, or take a new key: signin
 
 class JournalError(NodeConfigError):
     """The signing journal cannot be used, so nothing may be signed; the message states the remedy, in one line."""
+
+
+class JournalDiskFull(JournalError, NodeFailed):
+    """There is no room for the signing journal; once there is, the node can be started again."""
 
 
 def content_size_max(members: int) -> int:
@@ -284,11 +288,9 @@ def write_all(descriptor: int, data: bytes, offset: int) -> None:
 
 
 def _refuse(path: Path, error: OSError) -> NoReturn:
-    remedies = {
-        errno.EROFS: "; put the key file into a folder that the node may write to",
-        errno.EACCES: "; put the key file into a folder that the node may write to",
-        errno.ENOSPC: "; nothing is signed until there is room, then start the node again",
-    }
-    raise JournalError(
-        f"{path}: the signing journal cannot be written: {error.strerror}{remedies.get(error.errno or 0, '')}"
-    ) from None
+    kind, remedy = JournalError, ""
+    if error.errno in (errno.EROFS, errno.EACCES):
+        remedy = "; put the key file into a folder that the node may write to"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        kind, remedy = JournalDiskFull, "; nothing is signed until there is room, then start the node again"
+    raise kind(f"{path}: the signing journal cannot be written: {error.strerror}{remedy}") from None

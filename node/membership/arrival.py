@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.chain.genesis import Admission
+from fedchain.crypto.durable import write_file
 from fedchain.files.layout import GENESIS_FILE, INVITATION_FILE, KEY_FILE, LOG_FILE, SETTINGS_FILE, START_FILE
 from fedchain.network.ports import parse_listen
 from fedchain.node.config import NodeConfigError, load_config
@@ -43,14 +44,22 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
     config = load_config(None, values)  # before they are written down: the command can be given again
     if parse_listen(config.listen) is None:
         raise NodeConfigError(f"listen is {config.listen!r}, which is not of the form /ip4/…/tcp/…")
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+    # The settings come last: as long as they are not there, what an attempt that was broken off has left is ours.
+    contents = {folder / GENESIS_FILE: invitation.genesis.encode(), copy: invitation.encode(), path: text.encode()}
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if wrong := [item.name for item in folder.iterdir() if item.name not in BEFORE]:
+        if wrong := [item.name for item in folder.iterdir() if not _may_be_there(item, contents)]:
             raise NodeConfigError(f"{folder} holds other things, such as {wrong[0]}; name an empty folder")
-        (folder / GENESIS_FILE).write_bytes(invitation.genesis.encode())
-        copy.touch(mode=0o600)
-        copy.write_bytes(invitation.encode())
-        path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()), encoding="utf-8")
+        for place, content in contents.items():
+            write_file(place, content)
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be used: {error.strerror}") from None
     return path
+
+
+def _may_be_there(item: Path, contents: Mapping[Path, bytes]) -> bool:
+    """Whether a newcomer's folder may hold something before it has settings."""
+    if item in contents:
+        return item.is_file() and item.read_bytes() == contents[item]
+    return item.name in BEFORE or any(item.match(f"{place.name}.*.part") for place in contents)

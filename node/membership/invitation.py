@@ -55,9 +55,9 @@ class Voucher:
     signature: Signature = field(repr=False)
     """64 bytes: the inviter's, over everything else."""
     member: PublicKey = b""
-    """32 bytes: the key of a member that lost it, and gets another one; empty for a newcomer."""
+    """32 bytes: the key with which a member came that lost the one that it has; empty for a newcomer."""
     sequence: int = 0
-    """Changes of that member that the chain counts."""
+    """Changes of that member that others approved of and the chain counts."""
 
     def to_record(self) -> list[Any]:
         """The canonical fields."""

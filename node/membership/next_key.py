@@ -9,8 +9,10 @@ import glob
 from pathlib import Path
 
 from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.crypto.secret_file import is_encrypted
 from fedchain.node.custody.journal_file import journal_path, read_identity
 
 
@@ -28,7 +30,7 @@ class NextKey:
 
     @property
     def _next(self) -> Path:
-        return self._path.with_name(f"{self._path.name}.next")
+        return _next_of(self._path)
 
     @property
     def is_there(self) -> bool:
@@ -54,7 +56,8 @@ class NextKey:
 
     def take(self, former: PublicKey) -> None:
         """Let the next key take the place of the former one. Raises OSError."""
-        self._former(former).hardlink_to(self._path)
+        if not self._former(former).exists():  # as after a crash right behind this step
+            self._former(former).hardlink_to(self._path)
         self._next.replace(self._path)
         sync_folder(self._path.parent)
         self.set_journal_aside(former)
@@ -74,3 +77,29 @@ class NextKey:
 
     def _former(self, key: PublicKey) -> Path:
         return self._path.with_name(f"{self._path.name}.former-{key.hex()[:16]}")
+
+
+def protect_next_key(path: Path, old: str | None, new: str) -> None:
+    """Encrypt the next key beside a key file anew, if there is one, as that file is going to be.
+
+    Args:
+        path: of the key file.
+        old: passphrase; None: they are not encrypted.
+        new: passphrase. A next key that has it already stays as it is.
+
+    Raises:
+        KeyFileError: it cannot be read or written.
+    """
+    following = _next_of(path.resolve())
+    if not following.exists():
+        return
+    try:
+        key = PrivateKey.load(following, old if is_encrypted(following) else None)
+    except KeyFileError:  # it was reached before an earlier attempt was broken off
+        PrivateKey.load(following, new)
+    else:
+        key.save(following, new, replace=True)
+
+
+def _next_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.next")

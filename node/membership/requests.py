@@ -80,7 +80,7 @@ class Requests:
     def invite(self, name: str, lost: tuple[PublicKey, int] | None = None) -> Invitation:
         """Make an invitation for a newcomer of this name, or for a member's next key. Raises NodeConfigError.
 
-        ``lost`` is the key that the member has, and the number of its changes that the chain counts.
+        ``lost`` is the key with which the member came, and the number of its changes that others approved of.
         """
         node, genesis = self._service.node, self._service.genesis
         if not name.isprintable() or not 0 < len(name.encode()) <= TEXT_SIZE_MAX:

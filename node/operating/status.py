@@ -9,17 +9,19 @@ import json
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
+from anyio.abc import Listener, SocketStream
 
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import SOCKET
 from fedchain.network.bans import Ban
-from fedchain.node.config import NodeConfigError
+from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import CLIENT_TIMEOUT_S, answer_clients
 
 FINISHED = "nothing, it is finished"
@@ -67,18 +69,32 @@ async def answer_status(
 ) -> None:
     """Answer every question on the socket in ``folder`` until cancelled; raises NodeConfigError."""
     path = _socket_path(folder)
-    new = path.with_name(NEW_SOCKET)
-    new.unlink(missing_ok=True)
 
     def answer(request: bytes) -> bytes:
         return json.dumps(answer_request(request.partition(b"\n")[0], service, doorkeeper, desk)).encode()
 
-    listener = await anyio.create_unix_listener(new, mode=0o600)
-    new.rename(path)  # from the start, connections to this name are accepted
+    listener = await _listen(path)
     try:
         await answer_clients([listener], b"\n", answer)
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # as a disk that takes nothing any more: what is left answers nobody
+            path.unlink()
+
+
+async def _listen(path: Path) -> Listener[SocketStream]:
+    """A listener at a path, where connections are accepted as soon as the path is there; raises NodeFailed."""
+    new = path.with_name(NEW_SOCKET)
+    try:
+        new.unlink(missing_ok=True)
+        listener = await anyio.create_unix_listener(new, mode=0o600)
+        try:
+            new.rename(path)
+        except OSError:
+            await listener.aclose()
+            raise
+    except OSError as error:
+        raise NodeFailed(f"{path}: the node's local socket cannot be made: {error.strerror or error}") from None
+    return listener
 
 
 def answer_request(

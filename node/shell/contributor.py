@@ -66,13 +66,22 @@ class Contributor:
         self._node, self._me, self._training = node, me, training
         self._activity, self._lookout, self._handle, self._tell = activity, lookout, handle, tell
         self._turn = anyio.Lock()
+        self._waiting: Contribute | None = None  # for its turn: one holds a whole knowledge
         self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it last trained ahead for
 
     async def contribute(self, effect: Contribute) -> None:
-        """Have the contribution to a phase computed, unless the phase is over by its turn."""
+        """Have the contribution to a phase computed, unless the phase is over by its turn.
+
+        The newest of those that wait has the turn: the node has given up those before it.
+        """
+        is_next, self._waiting = self._waiting is None, effect
+        if not is_next:
+            return
         async with self._turn:
             with suppress(WorkerFailed):  # training will fail for the same reason, and report it
                 await self._training.prepare()
+            assert self._waiting is not None, "this task takes it"
+            effect, self._waiting = self._waiting, None
             head = self._node.head  # the process took its time to start; meanwhile the head may have moved
             if (effect.round, effect.phase) == (head.round, head.phase) and not head.finished:
                 await self._train(effect)

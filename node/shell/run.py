@@ -288,14 +288,20 @@ def _places_of(invitation: Invitation | None) -> Iterator[str]:
 async def _inform(manager: ServiceManager, training: TrainingWorker, service: Service, seat: Seat) -> None:
     """Have the data read, and from then on report the node's state to the service manager.
 
-    A newcomer knows its place, and so its part of the data, once a block gives it.
+    A newcomer knows its place, and so its part of the data, once a block gives it. Others may take days to approve of
+    it, and a service manager waits minutes for a report: it reports from the beginning.
     """
-    while service.me not in (roster := service.node.head.roster):
-        await service.next_head()
-    if seat.number < 0:
-        seat.number, seat.members = roster.seats[service.me], roster.members
-    await training.prepare()
-    await manager.follow(service.status)
+    is_newcomer = service.me not in service.node.head.roster
+    async with anyio.create_task_group() as tasks:
+        if is_newcomer:
+            tasks.start_soon(manager.follow, service.status)
+        while service.me not in (roster := service.node.head.roster):
+            await service.next_head()
+        if seat.number < 0:
+            seat.number, seat.members = roster.seats[service.me], roster.members
+        await training.prepare()
+        if not is_newcomer:
+            await manager.follow(service.status)
 
 
 def places_max(genesis: Genesis) -> int:

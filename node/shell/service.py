@@ -41,6 +41,7 @@ from fedchain.node.core.events import (
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.parts import Conduct
+from fedchain.node.core.reception import TICK_MS
 from fedchain.node.operating.report import Links, log_notice, report
 from fedchain.node.operating.standing import standstill
 from fedchain.node.shell.activity import Activity
@@ -55,9 +56,6 @@ from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker
 
 log = logging.getLogger("fedchain.node")
-
-TICK_S = 1.0
-"""Seconds between a node's ticks."""
 
 WAITING_MAX = 256
 """Waiting effects, mostly for the disk, from which on questions are left unanswered; each answer holds a chunk."""
@@ -156,7 +154,7 @@ class Service:
                 self.handle(Tick())
                 self.activity.stand(stands=standstill(self) is not None)
                 arrivals.log(self.node)
-                await anyio.sleep(TICK_S)
+                await anyio.sleep(TICK_MS / 1_000)
 
     def on_peer(self, peer: PublicKey, connected: bool) -> None:
         """A peer was connected or disconnected."""

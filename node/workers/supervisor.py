@@ -93,6 +93,7 @@ class TrainingWorker:
         self._dealt = sorted(dealt.items())
         self._process: WorkerProcess | None = None
         self._lock = anyio.Lock()
+        self._forecast: Question | None = None  # what waits for its turn: one holds a whole knowledge
 
     async def prepare(self) -> None:
         """Start the process and have it read its data; raises WorkerFailed if that is impossible."""
@@ -117,12 +118,17 @@ class TrainingWorker:
     async def foresee(self, question: Question) -> None:
         """Have the process begin with what may be its next question, if it runs; it is asked first for anything else.
 
-        A process that dies of it is noticed, and replaced, when it is asked.
+        A process that dies of it is noticed, and replaced, when it is asked. The newest of those that wait goes.
         """
+        is_next, self._forecast = self._forecast is None, question
+        if not is_next:
+            return
         async with self._lock:
+            newest, self._forecast = self._forecast, None
+            assert newest is not None, "this task takes it"
             if self._process is not None:
                 with suppress(PipeBroken):
-                    await self._process.send(_order(question, is_ahead=True))
+                    await self._process.send(_order(newest, is_ahead=True))
 
     async def close(self) -> None:
         """End the process."""
@@ -176,8 +182,9 @@ class MiningWorker:
     async def run(self) -> None:
         """Keep a process running until cancelled; a replacement is given the newest header again."""
         while True:
-            process = await WorkerProcess.start(["mine", self._function])
+            process: WorkerProcess | None = None
             try:
+                process = await WorkerProcess.start(["mine", self._function])
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._send_orders, process)
                     while True:
@@ -185,7 +192,8 @@ class MiningWorker:
             except* PipeBroken as group:
                 log.warning("the mining process ended and is started again: %s", group.exceptions[0])
             finally:
-                await process.close()
+                if process is not None:
+                    await process.close()
             if self._header is not None:
                 self._wanted.set()
             await anyio.sleep(RESTART_PAUSE_S)
@@ -224,15 +232,17 @@ class VerifyingWorker:
         """Serve until cancelled."""
         while True:
             await self._wait()
-            process = await WorkerProcess.start(["verify"])
+            process: WorkerProcess | None = None
             try:
+                process = await WorkerProcess.start(["verify"])
                 await self._serve(process)
             except PipeBroken as error:
                 log.warning("the process that verifies signatures ended: %s", error)
                 while self._jobs:
                     self._on_verified(self._jobs.popleft(), Verified(0))
             finally:
-                await process.close()
+                if process is not None:
+                    await process.close()
 
     async def _serve(self, process: "WorkerProcess") -> None:
         """Hand out jobs and take answers until there has been no job for a while."""
@@ -269,16 +279,22 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, arguments: list[str]) -> Self:
-        """Start ``python -m fedchain.node.workers.process`` with ``arguments``."""
+        """Start ``python -m fedchain.node.workers.process`` with ``arguments``.
+
+        Raises PipeBroken: the machine has no memory, process or open file for it now.
+        """
         command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
         # It stays in the node's session, where its niceness counts, and leaves the node's process group by itself.
-        pipe, (reader, writer) = subprocess.PIPE, os.pipe()
-        saying = threading.Thread(target=_log_lines, args=(arguments[0], reader), daemon=True)
-        saying.start()
         try:
-            return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=writer), saying)
-        finally:
-            os.close(writer)
+            pipe, (reader, writer) = subprocess.PIPE, os.pipe()
+            saying = threading.Thread(target=_log_lines, args=(arguments[0], reader), daemon=True)
+            saying.start()
+            try:
+                return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=writer), saying)
+            finally:
+                os.close(writer)
+        except OSError as error:
+            raise PipeBroken(f"it cannot be started: {error.strerror or error}") from None
 
     async def send(self, value: Any) -> None:
         """Send one order; raises PipeBroken."""

@@ -48,6 +48,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.parts import Conduct
 from fedchain.node.core.posts import GoodPosts
+from fedchain.node.core.reception import TICK_MS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import KeyGuard
 from fedchain.node.shell.parts import run_part
@@ -55,9 +56,6 @@ from fedchain.node.shell.verbs import Verbs
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import SimulatedNetwork
 from fedchain.simulator.engine.sealing import Seal
-
-TICK_S = 1.0
-"""Virtual seconds between a node's ticks."""
 
 NOTICES_MAX = 64
 """Number of a peer's newest notices that are kept."""
@@ -242,7 +240,7 @@ class SimulatedPeer:
         for peers in (neighbours[:1], neighbours[1:]):  # a node begins its work with the first one
             if peers:
                 self.handle(PeersConnected(peers))
-        around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
+        around.loop.call_later(TICK_MS / 1_000 * self._draw.random(), self._tick, self._life)
 
     def take_key(self, key: PrivateKey) -> None:
         """Go on with another key, and a journal of its own, as an operator restarts a node; storage and place stay."""
@@ -416,7 +414,7 @@ class SimulatedPeer:
             self.handle(Tick())
             if self.behaviour is not None and life == self._life:
                 self.behaviour.act()
-            self._around.loop.call_later(TICK_S, self._tick, life)
+            self._around.loop.call_later(TICK_MS / 1_000, self._tick, life)
 
     def _set_alarm(self, at_ms: int | None) -> None:
         if self._alarm is not None:

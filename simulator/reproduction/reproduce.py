@@ -79,7 +79,11 @@ def reproduce(
     failed: dict[str, str] = {}
     keep = partial(_keep, experiment, usable, results, failed)
     carry_out = partial(run_or_diverge, experiment.measure, results=results)
-    run_all([run.scenario for run in usable], jobs, keep, console, carry_out, executor)
+    try:
+        run_all([run.scenario for run in usable], jobs, keep, console, carry_out, executor)
+    except KeyboardInterrupt:
+        console.print(f"what was computed is in {folder}; the same command goes on from there", soft_wrap=True)
+        raise
     entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
     text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})

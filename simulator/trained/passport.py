@@ -313,6 +313,13 @@ def _check_block(genesis: Genesis, block: Json) -> tuple[Trusted, LightBlock]:
     for name in proven:
         same = type(said[name]) is type(proven[name]) and said[name] == proven[name]
         _expect(same, "block", f"its {name} is {proven[name]}, the document says otherwise")
+    phases = genesis.phases_of(header.round)
+    is_last = header.phase + 1 == len(phases)
+    _expect(
+        is_last,
+        "block",
+        f"it closes phase {header.phase}, and the last of {len(phases)} leaves behind what its round does",
+    )
     return trusted, light
 
 

@@ -122,6 +122,14 @@ def test_each_member_s_difficulty_is_this() -> None:
         assert header[10] == book.bits_of(unpack(before)[7], active[header[11]], list(active.values()))
 
 
+def test_waits_are_these() -> None:
+    vectors = PUBLISHED["version_3"]["waits"]
+    for vector in vectors:
+        found = book.wait_after(*(vector[name] for name in ("rules", "active", "record", "turnout", "mining_ms")))
+        assert found == (vector["after"]["owed_ms"], vector["after"]["shortened"], vector["granted_ms"])
+    assert len({vector["granted_ms"] for vector in vectors}) > 5
+
+
 def test_draws_and_quorums_are_these() -> None:
     for vector in PUBLISHED["draws"]:
         members = [bytes.fromhex(member) for member in vector["members"]]

@@ -579,6 +579,7 @@ def test_every_field_of_a_member_s_record_is_in_the_root() -> None:
         "idle": 9,
         "due": Due.IN_VAIN,
         "owed_ms": 9,
+        "shortened": 9,
         "since_ms": 9,
         "weight": 9,
         "former": FormerKey(bytes(32), 1, 3, is_liable=True),

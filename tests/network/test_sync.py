@@ -1,6 +1,7 @@
 """The peers that final blocks are asked of: a claim gets nobody a seat, and a liar costs copies, not time."""
 
 from fedchain.network.messages import FINALS_MAX, GetFinal
+from fedchain.network.source import STALL_MS
 from fedchain.network.sync import (
     AT_ONCE,
     COMPARE_MS,
@@ -8,7 +9,6 @@ from fedchain.network.sync import (
     PACE_MS_MAX,
     PASSED_OVER_MS,
     PASSED_OVER_MS_MAX,
-    STALL_MS,
     CatchUp,
     Wanted,
 )

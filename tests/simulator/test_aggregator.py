@@ -175,6 +175,25 @@ def test_beside_a_dedicated_one_a_newcomer_has_the_next_part_of_the_data() -> No
     assert known["total"].tolist() == [2 * founders + 2 * everybody + 3 * founders], "it counts from round 3 to 4"
 
 
+def test_beside_a_dedicated_one_others_come_and_go_and_each_has_its_own_part_of_the_data() -> None:
+    scenario = replace(TALLY, peers=7, rounds=7, churn=0.14, admission="quorum")
+    simulation, outcome, known = play(scenario)
+    of_each = load_learner(scenario).histogram().sum(axis=1).tolist()
+    first, last = dict.fromkeys(range(7), 1), dict[int, int]()
+    for row in scenario.all_changes:
+        (first if row.kind == "join" else last).update(
+            (peer, row.round + 1 + (row.kind == "join")) for peer in row.peers
+        )
+    assert sorted(first) == [*range(7), 8, 9, 10]
+    counting = [[peer for peer in first if first[peer] <= number <= last.get(peer, 7)] for number in range(1, 8)]
+    assert [len(peers) for peers in counting] == [7] * 7
+    assert known["total"].tolist() == [sum(of_each[peer - (peer > 7)] for peers in counting for peer in peers)]
+    assert [(row.members, row.posts) for row in outcome.rows] == [(8, 1)] * 7
+    node = simulation.peers[0].node
+    assert node is not None
+    assert node.head.roster.holder == simulation.peers[7].public_key
+
+
 @pytest.mark.parametrize("kind", ["crash", "kill"])
 def test_killed_in_the_middle_of_its_phase_it_comes_back_and_nothing_is_lost(
     kind: FaultKind, dedicated: tuple[Simulation, Outcome, Tensors]

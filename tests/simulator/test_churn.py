@@ -20,24 +20,34 @@ def churning(**fields: Any) -> Scenario:
 
 
 def test_as_many_leave_as_the_share_says_and_as_many_join() -> None:
-    changes = draw_churn(0.1, 20, 30, 0)
+    changes = draw_churn(0.1, 20, 20, 30, 0)
     moved = Counter((row.round, row.kind) for row in changes for _ in row.peers)
     assert moved == {(number, kind): 2 for number in range(2, 29) for kind in ("join", "leave")}
-    few = Counter(row.round for row in draw_churn(0.1, 8, 30, 0) if row.kind == "leave" for _ in row.peers)
+    few = Counter(row.round for row in draw_churn(0.1, 8, 8, 30, 0) if row.kind == "leave" for _ in row.peers)
     assert set(few.values()) == {1}
     assert sum(few.values()) == int(0.1 * 8 * 27)
-    assert [row.peers for row in draw_churn(0.1, 20, 6, 0) if row.kind == "join"] == [(20, 21), (22, 23), (24, 25)]
+    assert [row.peers for row in draw_churn(0.1, 20, 20, 6, 0) if row.kind == "join"] == [(20, 21), (22, 23), (24, 25)]
 
 
 def test_who_leaves_is_a_member_then_and_is_drawn_by_the_seed() -> None:
-    changes = draw_churn(0.2, 20, 200, 3, frozenset({0, 4}))
+    changes = draw_churn(0.2, 20, 20, 200, 3, frozenset({0, 4}))
     joined = {peer: row.round for row in changes if row.kind == "join" for peer in row.peers}
     left = {peer: row.round for row in changes if row.kind == "leave" for peer in row.peers}
     assert sum(len(row.peers) for row in changes if row.kind == "leave") == len(left), "nobody leaves twice"
     assert not left.keys() & {0, 4}
     assert all(number > joined[peer] + 2 for peer, number in left.items() if peer in joined)
     assert left.keys() & joined.keys()
-    assert changes != draw_churn(0.2, 20, 200, 4, frozenset({0, 4}))
+    assert changes != draw_churn(0.2, 20, 20, 200, 4, frozenset({0, 4}))
+
+
+def test_a_dedicated_aggregator_stays_and_newcomers_have_the_numbers_behind_its_own() -> None:
+    changes = draw_churn(0.25, 8, 9, 20, 0)
+    joined = [peer for row in changes if row.kind == "join" for peer in row.peers]
+    left = [peer for row in changes if row.kind == "leave" for peer in row.peers]
+    assert joined == list(range(9, 9 + len(joined)))
+    assert set(left) - set(joined) == set(range(8))
+    without = draw_churn(0.25, 8, 8, 20, 0)
+    assert [len(row.peers) for row in changes] == [len(row.peers) for row in without], "a share of those with data"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,6 @@ def test_crashing_and_lying_peers_stay() -> None:
         ({"peers": 5}, "churn is 0.25: 2 of 5 members a round, at most 0 may go"),
         ({"peers": 40}, "churn is 0.25: 10 of 40 members a round, at most 4 may go"),
         ({"changes": (MemberChange(round=2, kind="leave", peers=(1,)),)}, "may only amend"),
-        ({"method": "fedgkt"}, "and no dedicated aggregator"),
         ({"churn": 0.3}, "churn"),
     ],
 )

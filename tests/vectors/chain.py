@@ -26,7 +26,9 @@ from fedchain.chain.membership.change import (
     propose_removal,
     sign_rekey,
 )
+from fedchain.chain.membership.member import Due
 from fedchain.chain.membership.member_set import MemberSet
+from fedchain.chain.membership.patience import grant_ms, settle_waits
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.membership.weights import reweigh, shares_of, weigh
 from fedchain.chain.merkle import merkle_proof, merkle_root
@@ -139,6 +141,20 @@ WEIGHTS = (
 )
 """(bits, weights of the active members)."""
 
+WAITS: tuple[tuple[dict[str, int], tuple[int, int, bool, bool]], ...] = (
+    ({"due": 1}, (1_000, 0, True, False)),
+    ({"due": 1, "shortened": 18}, (1_000, 0, True, False)),
+    ({"due": 1, "shortened": 18}, (30_000, 0, True, False)),
+    ({"due": 1, "shortened": 8, "owed_ms": 3_000}, (1_000, 7_001, True, False)),
+    ({"due": 1, "shortened": 8, "owed_ms": 9_000}, (1_000, 16_001, True, True)),
+    ({"due": 1, "shortened": 8, "owed_ms": 45_000}, (1_000, 16_001, True, True)),
+    ({"due": 2, "shortened": 18}, (1_000, 6_000, False, True)),
+    ({"due": 1, "owed_ms": 1_000}, (1_000, 0, False, False)),
+    ({"due": 1, "owed_ms": 1_000, "idle": 1}, (1_000, 0, False, False)),
+    ({"due": 0, "shortened": 18, "owed_ms": 3_000}, (1_000, 30_000, True, True)),
+)
+"""(record of a member of ten, (quorum_ms, waited_ms, whether it is punctual, whether awaited) of a turnout)."""
+
 
 def plain(value: Any) -> Any:
     """A value as JSON has it: records by field, bytes and large numbers in hexadecimal."""
@@ -227,6 +243,7 @@ def _version_3() -> dict[str, Any]:
         "light_blocks_of_another_committee": _other_committee(chain.genesis),
         "bits": [_weighed(bits, weights) for bits, weights in WEIGHTS],
         "weights": [_reweighed(weights, miner) for _, weights in WEIGHTS for miner in range(len(weights))],
+        "waits": [_waited(*case) for case in WAITS],
         "draws": list(_drawn_places(chain.genesis)),
     }
 
@@ -276,6 +293,27 @@ def _reweighed(weights: Sequence[int], miner: int) -> dict[str, Any]:
     records = records_of(weights)
     after = reweigh(records, {record.key for record in records}, records[miner].key)
     return {"weights": list(weights), "miner": miner, "weights_after": [record.weight for record in after]}
+
+
+def _waited(had: dict[str, int], seen: tuple[int, int, bool, bool]) -> dict[str, Any]:
+    """A member's debt after a phase, how often the longest wait for it is shortened, and what comes of that."""
+    rules, mining_ms, active = small_genesis(), 4_000, 10
+    (before,) = (replace(record, **had | {"due": Due(had["due"])}) for record in records_of([0]))  # type: ignore[arg-type]
+    quorum_ms, waited_ms, is_punctual, is_awaited = seen
+    turnout = Turnout(
+        quorum_ms, waited_ms, *(mark_seats([0] if marked else []) for marked in (is_punctual, is_awaited))
+    )
+    (after,) = settle_waits(rules, [before], turnout, mining_ms, active)
+    said = ("phase_timeout_ms", "phase_floor_ms", "target_mining_time_ms", "patience_percent")
+    return {
+        "rules": {name: getattr(rules, name) for name in said},
+        "active": active,
+        "record": {name: had.get(name, 0) for name in ("idle", "due", "owed_ms", "shortened")},
+        "turnout": dict(zip(("quorum_ms", "waited_ms", "punctual", "awaited"), seen, strict=True)),
+        "mining_ms": mining_ms,
+        "after": {"owed_ms": after.owed_ms, "shortened": after.shortened},
+        "granted_ms": grant_ms(rules, replace(after, due=Due.ONCE), is_punctual=is_punctual),
+    }
 
 
 def _seen(chain: ChainBuilder) -> Certificate:

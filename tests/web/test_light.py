@@ -361,3 +361,27 @@ def test_light_blocks_are_computed_once_and_few_are_kept(
             assert light_block(client, height).header.height == height
         assert client.get("/api/v1/none/light/1").status_code == 404
     assert computed == [1, 2, 3, 1], "the oldest makes room"
+
+
+def test_light_blocks_are_read_from_one_store_that_stays_open_and_is_looked_at_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, open_store = list[Path](), Store.open
+
+    def counted(folder: Path, **how: Any) -> Store:
+        opened.append(folder)
+        return open_store(folder, **how)
+
+    chain = ChainBuilder(GENESIS)
+    chain.extend_many(4)
+    folder = write_chain(tmp_path / "run", chain)
+    monkeypatch.setattr(Store, "open", counted)
+    with pages(folder) as client:
+        light_block(client, 1)
+        before = len(opened)
+        for height in (2, 3, 4):
+            assert light_block(client, height).header.height == height
+        assert len(opened) == before
+        with open_store(folder / "chain") as store:
+            store.append([chain.final(chain.extend())])
+        assert light_block(client, 5).header == chain.blocks[chain.tip].header

@@ -148,6 +148,25 @@ def test_members_that_change_are_followed_in_the_browser(
     expect(line(page)).to_contain_text("at most 2 of 8 members lie, and as few in each earlier set")
 
 
+COUNTED = """
+    window.verified = [];
+    const verify = crypto.subtle.verify.bind(crypto.subtle);
+    crypto.subtle.verify = (kind, key, signature, message) => {
+        window.verified.push(String(signature));
+        return verify(kind, key, signature, message);
+    };
+"""
+
+
+def test_no_vote_is_verified_twice_where_a_block_waits_for_others(address: str, context: BrowserContext) -> None:
+    context.add_init_script(COUNTED)
+    page = context.new_page()
+    page.goto(f"{address}/{RENEWED.genesis.name}/block/8")
+    expect(line(page)).to_contain_text("blocks between the founders and these electors were checked")
+    verified = page.evaluate("window.verified")
+    assert len(verified) == len(set(verified)) > 6
+
+
 def test_the_way_is_found_over_the_blocks_that_led_a_node_to_its_head(tmp_path: Path, context: BrowserContext) -> None:
     with Store.create(tmp_path / "joined" / "chain", RENEWED.genesis) as store:
         between = write_joined(store, RENEWED)[:-1]

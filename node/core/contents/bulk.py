@@ -14,7 +14,7 @@ from fedchain.chain.knowledge import Part
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.contents.authors import Authors
 from fedchain.node.core.contents.own_parts import OwnParts
 from fedchain.node.core.contents.part_fetching import PartFetching

@@ -26,8 +26,8 @@ AHEAD_MAX = 2_048
 RECENT_SIZE_MAX = 64 * 2**20
 """Default for the bytes of contents of the last blocks that stay in memory; others are read from the store."""
 
-PartLookup = Callable[[Hash, int, int], bytes | None]
-"""``part(content_hash, start, size)``: a range of a content's bytes; None if the content is not held."""
+RangeLookup = Callable[[Hash, int, int], bytes | None]
+"""``stored_range(content_hash, start, size)``: a range of a content's bytes; None if the content is not held."""
 
 
 Intern = Callable[[Hash, bytes], bytes]
@@ -45,7 +45,7 @@ class ContentCache:
     Args:
         genesis: bounds the sizes of contents that are fetched.
         stored: looks up contents that the node persisted.
-        stored_part: the same, for a range of bytes.
+        stored_range: the same, for a range of bytes.
         intern: returns the copy to hold.
         recent_size_max: bytes of contents that stay in memory although nothing open needs them.
         spools: begins contents where they are put together.
@@ -57,14 +57,14 @@ class ContentCache:
         self,
         genesis: Genesis,
         stored: ContentLookup,
-        stored_part: PartLookup,
+        stored_range: RangeLookup,
         intern: Intern,
         recent_size_max: int = RECENT_SIZE_MAX,
         spools: Spools = InMemory,
         *,
         holds_back: bool = False,
     ) -> None:
-        self._stored, self._stored_part, self._intern = stored, stored_part, intern
+        self._stored, self._stored_range, self._intern = stored, stored_range, intern
         self._holds_back, self.spools = holds_back, spools
         self._payload_size_max = genesis.payload_size_max
         self._held: dict[Hash, bytes] = {}  # contents that others may have, too
@@ -153,7 +153,7 @@ class ContentCache:
         if held is not None:
             data: bytes | None = held[request.offset : request.offset + CHUNK_SIZE]
         else:
-            data = self._stored_part(request.content_hash, request.offset, CHUNK_SIZE)
+            data = self._stored_range(request.content_hash, request.offset, CHUNK_SIZE)
         if data is None and self._is_coming(request.content_hash):
             askers = self._askers.setdefault(request.content_hash, {})
             if peer in askers or len(askers) < ASKERS_MAX:

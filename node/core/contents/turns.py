@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 
 TURN_MS_MIN = 2 * STALL_MS
 """The shortest turn. A download that gets no byte for this long makes way for any other."""

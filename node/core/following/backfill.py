@@ -11,7 +11,7 @@ from fedchain.chain.storage.store import Final
 from fedchain.chain.validation import validate_miner_signature, validate_roots
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FINALS_MAX, GetFinal
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.answers import finals_that_fit
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Persist, Refuse

@@ -19,7 +19,7 @@ from fedchain.chain.state import state_size_max
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey, Signature
 from fedchain.network.messages import GetFinal, LightMessage
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Blame, Send

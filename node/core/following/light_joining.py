@@ -25,7 +25,7 @@ from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import EvidenceMessage, GetLight, LightMessage
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Blame, Publish, Refuse, Send

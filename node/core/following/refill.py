@@ -15,7 +15,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.downloads import Downloads, Request
 from fedchain.network.messages import Chunk
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Persist
 

@@ -15,7 +15,8 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import Signed
 from fedchain.network.messages import GetPayloads, Payloads
-from fedchain.network.sync import PASSED_OVER_MS_MAX, STALL_MS
+from fedchain.network.source import STALL_MS
+from fedchain.network.sync import PASSED_OVER_MS_MAX
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, Send

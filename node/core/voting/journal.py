@@ -27,7 +27,7 @@ NOTHING_POSTED = (0, -1)
 """The value of ``posted`` before the first post: the phase before the first one of the setup, which is round 0."""
 
 ROUNDS_KEPT = 2
-"""Rounds whose own posts are kept, to be sent again: the newest one, and the one before."""
+"""Rounds whose own posts are kept at least, to be sent again: the newest one, and the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,19 @@ class Journal:
             lock, reason = (vote.attempt, vote.block_hash), proof
         return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)
 
-    def with_post(self, post: Post) -> "Journal":
-        """The journal after another post; posts of all but the last two rounds are forgotten."""
-        assert self.allows_post(post.round, post.phase), "a journal does not go back"
-        return self._keep(post)
+    def with_post(self, post: Post, late_rounds: int = 0) -> "Journal":
+        """The journal after another post.
 
-    def adopt(self, statement: Vote | Post) -> "Journal":
+        Posts of all but the last two rounds are forgotten, and of those in which they may still be counted.
+
+        Args:
+            post: an own post of a later phase than all before.
+            late_rounds: rounds after its own in which a post may be counted.
+        """
+        assert self.allows_post(post.round, post.phase), "a journal does not go back"
+        return self._keep(post, late_rounds)
+
+    def adopt(self, statement: Vote | Post, late_rounds: int = 0) -> "Journal":
         """The journal after learning that this key made a statement; it allows nothing that contradicts the statement.
 
         Statements come in any order. An older vote may bring a newer lock, and an older post is sent again.
@@ -88,11 +95,12 @@ class Journal:
             if self._brings_lock(statement):
                 return replace(self, lock=(statement.attempt, statement.block_hash), proof=None)
             return self
-        is_kept = statement.round > self.posted[0] - ROUNDS_KEPT
-        return self._keep(statement) if is_kept and self.post(statement.round, statement.phase) is None else self
+        is_kept = statement.round > self.posted[0] - _rounds_kept(late_rounds)
+        is_new = self.post(statement.round, statement.phase) is None
+        return self._keep(statement, late_rounds) if is_kept and is_new else self
 
-    def _keep(self, post: Post) -> "Journal":
-        oldest = max(post.round, self.posted[0]) - ROUNDS_KEPT + 1
+    def _keep(self, post: Post, late_rounds: int) -> "Journal":
+        oldest = max(post.round, self.posted[0]) - _rounds_kept(late_rounds) + 1
         kept = tuple(known for known in self.posts if known.round >= oldest)
         return replace(self, posts=(*kept, post))
 
@@ -155,6 +163,11 @@ def is_behind(old: bytes, new: bytes) -> bool:
     if before.lock is None or after.height != before.height:
         return False
     return after.lock is None or (after.lock != before.lock and after.lock[0] <= before.lock[0])
+
+
+def _rounds_kept(late_rounds: int) -> int:
+    """Rounds whose own posts are kept."""
+    return max(ROUNDS_KEPT, late_rounds + 1)
 
 
 def _locks(vote: Vote) -> bool:

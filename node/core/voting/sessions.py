@@ -70,7 +70,7 @@ class Sessions:
             unknown = OutOfWindow if context.head.records else InvalidSignature  # others may know of another key
             raise unknown("session's member", f"{member.hex()[:16]}… is no member")
         if not context.head.roster.is_active(member):
-            raise OutOfWindow("session's member", f"{member.hex()[:16]}… was convicted")
+            raise OutOfWindow("session's member", f"{member.hex()[:16]}… does not count now")
         if abs(session.height - context.head.height) > HEIGHTS_APART:
             raise OutOfWindow("session's height", f"{session.height} found, our head is {context.head.height}")
         kept = self._kept.get(member, [])

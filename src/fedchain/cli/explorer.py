@@ -227,6 +227,8 @@ def _named_path(out: str, option: str) -> Path:
 def _one(places: Sequence[str]) -> Path:
     if len(places) > 1:
         raise NotFound(f"{len(places)} folders are named; one is judged at a time")
+    if not places[0]:
+        raise NotFound("the name of the folder is empty")
     return Path(places[0])
 
 

@@ -199,6 +199,8 @@ class Chain:
     _rules: KnowledgeRules | None = None
     _lights: dict[tuple[int, Gap | None], LightBlock] = field(default_factory=dict)
     _lighting: threading.Lock = field(default_factory=threading.Lock)
+    _light_holder: Holder | None = None
+    """The folder that light blocks are read from, by a store of its own. Use it under ``_lighting``."""
 
     def __post_init__(self) -> None:
         self._columns = Columns(self.genesis)
@@ -242,7 +244,7 @@ class Chain:
             yield store
 
     def light_block(self, height: int, gap: Gap | None = None) -> LightBlock:
-        """A final block as a light client skips to it, in a separate store: the state below may take long to compute.
+        """A final block as a light client skips to it, by a separate store: the state below may take long to compute.
 
         Another one in a gap will do where that is not held, see :meth:`Explorer.light_block`.
 
@@ -250,12 +252,26 @@ class Chain:
         """
         with self._lighting:
             if (height, gap) not in self._lights:
-                with self.apart() as store:
-                    found = Explorer(store).light.light_block(height, gap=gap)
+                _, explorer = self._apart_for_lights().look()
+                found = explorer.light.light_block(height, gap=gap)
                 while len(self._lights) >= LIGHTS_KEPT:
                     del self._lights[next(iter(self._lights))]
                 self._lights[height, gap] = found
             return self._lights[height, gap]
+
+    def _apart_for_lights(self) -> Holder:
+        """The folder with the highest head, whose store stays open: a way of many light blocks asks one by one."""
+        with self.lock:
+            best, _, _ = self._best()
+        if self._light_holder is None or self._light_holder.place != best.place:
+            self._close_light_holder()
+            self._light_holder = Holder(best.place, len(self.genesis.members))
+        return self._light_holder
+
+    def _close_light_holder(self) -> None:
+        holder, self._light_holder = self._light_holder, None
+        if holder is not None:
+            holder.close()
 
     def rules(self) -> KnowledgeRules:
         """The rules of its learning method. Raises the errors of building them."""
@@ -316,6 +332,8 @@ class Chain:
 
     def close(self) -> None:
         """Close all files."""
+        with self._lighting:
+            self._close_light_holder()
         with self.lock:
             for holder in self.holders:
                 holder.close()

@@ -32,7 +32,7 @@ def test_a_block_is_given_with_its_proof_or_alone(chain: ChainBuilder, explore: 
     for height, block_hash in enumerate(hashes, 1):
         assert blocks.light_block(height) == light(built, block_hash)
         alone = blocks.light_block(height, with_proof=False)
-        assert (alone.header.hash, alone.state, alone.below) == (block_hash, b"", None)
+        assert (alone.header.hash, alone) == (block_hash, alone.alone())
     assert [block.header.hash for block in blocks.between(0, 3)] == hashes[:3]
     assert [block.header.hash for block in blocks.between(3, 99)] == hashes[2:]
     for height in (0, 5):
@@ -55,3 +55,6 @@ def test_a_node_that_joined_gives_a_block_between_in_place_of_one_that_it_lacks(
         assert blocks.light_block(lacking, gap=(0, 9)).header.height in held
         with pytest.raises(NotFound, match=f"no block at height {lacking}"):
             blocks.light_block(lacking)
+        (head,) = blocks.between(4, 4)
+        assert (head, blocks.light_block(4, with_proof=False)) == (head.alone(), head)
+        assert blocks.light_block(4) != head, "with its proof"

@@ -15,7 +15,8 @@ KEY = keys(1)[0].public_key
 def test_a_record_survives_being_encoded() -> None:
     for weight in (WEIGHT_MIN, -1, 0, WEIGHT_MAX):
         for first in (b"", keys(2)[1].public_key):
-            record = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight, since_ms=9, first=first, decided=2)
+            begun = Member(KEY, Standing.ACTIVE, Standing.LEFT, 7, 2, 3, weight, first=first, decided=2)
+            record = replace(begun, owed_ms=7, shortened=8, since_ms=9)
             assert Member.from_record(record.to_record()) == record
             assert record.came_with == (first or KEY)
 
@@ -28,8 +29,9 @@ def test_a_record_survives_being_encoded() -> None:
         (2, 9, "9 found"),
         (3, b"", "int expected"),
         (6, 17, "17 found, at most 16 expected"),
-        (11, [KEY], "the key that it has is not written twice"),
-        (11, [bytes(31)], "31 bytes found"),
+        (10, 65, "65 found, at most 64 expected"),
+        (12, [KEY], "the key that it has is not written twice"),
+        (12, [bytes(31)], "31 bytes found"),
     ],
 )
 def test_other_forms_are_refused(place: int, value: Any, message: str) -> None:

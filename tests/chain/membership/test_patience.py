@@ -7,8 +7,8 @@ import pytest
 
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.member import Due, Member, Standing
-from fedchain.chain.membership.patience import grant_ms, mark_due, settle_waits, turnout_of
+from fedchain.chain.membership.member import SHORTENED_MAX, Due, Member, Standing
+from fedchain.chain.membership.patience import grant_ms, longest_ms, mark_due, settle_waits, turnout_of
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.state import expected_contributors, patience_of
 from fedchain.chain.vote import VoteKind, sign_vote
@@ -71,6 +71,72 @@ def test_a_member_that_was_waited_for_in_vain_is_not_waited_for_before_the_votes
     assert grant_ms(FOUNDING, record, is_punctual=True) == 0
     (record, other, *_) = mark_due([record, *_records()[1:]], {0}, set())
     assert (record.due, other.due) == (Due.ONCE, Due.NOT)
+
+
+def _quiet(records: list[Member], phases: int) -> list[Member]:
+    """Phases in which everybody came at once."""
+    for _ in range(phases):
+        records = _settled(records, Turnout(QUORUM_MS, 0, EVERYBODY, b""))
+    return records
+
+
+def _longest_ms(records: list[Member], genesis: Genesis = FOUNDING) -> list[int]:
+    return [longest_ms(genesis.phase_timeout_ms, record.shortened) for record in records]
+
+
+def test_the_first_wait_for_a_member_that_came_soon_is_hardly_longer_than_a_round_without_it() -> None:
+    records = _quiet(_records(), 1)
+    assert _longest_ms(records) == [TIMEOUT_MS - TIMEOUT_MS // 8] * 10, "one phase says little"
+    records = _quiet(records, 30)
+    round_ms = QUORUM_MS + FOUNDING.target_mining_time_ms
+    (wait_ms,) = {grant_ms(FOUNDING, record, is_punctual=True) for record in records}
+    assert round_ms <= wait_ms < round_ms * 8 / 7
+    (after, *_) = _longest_ms(_settled(records, Turnout(30_000, 0, EVERYBODY, b"")))
+    assert 30_000 + FOUNDING.target_mining_time_ms <= after < 40_000, "as training takes"
+    patient = replace(FOUNDING, phase_floor_ms=20_000)
+    assert 20_000 <= _longest_ms(_settled(records, Turnout(QUORUM_MS, 0, EVERYBODY, b""), patient))[0] < 23_000
+    hasty = replace(FOUNDING, phase_timeout_ms=3_000, phase_floor_ms=0)
+    assert _longest_ms(_settled(records, Turnout(QUORUM_MS, 0, EVERYBODY, b""), hasty), hasty)[0] == 3_000
+    assert _quiet(records, 1) == records, "what fits stays as it is"
+
+
+def test_the_longest_wait_is_bounded_below() -> None:
+    long = replace(FOUNDING, phase_timeout_ms=2**40, phase_floor_ms=0)
+    records = _records(shortened=SHORTENED_MAX)
+    assert _settled(records, Turnout(QUORUM_MS, 0, EVERYBODY, b""), long)[0].shortened == SHORTENED_MAX
+
+
+def test_a_member_that_comes_later_is_waited_for_twice_as_long() -> None:
+    quiet = _quiet(_records(), 30)
+    first_ms, *others_ms = _longest_ms(_settled(quiet, Turnout(QUORUM_MS, 16_000, EVERYBODY, mark_seats([0]))))
+    assert 32_000 <= first_ms < 32_000 * 8 / 7
+    assert 16_000 <= min(others_ms) == max(others_ms) < 16_000 * 8 / 7, "they may have taken half of that"
+    assert _longest_ms(_settled(quiet, Turnout(QUORUM_MS, 50_000, EVERYBODY, mark_seats([0]))))[0] == TIMEOUT_MS
+
+
+def test_a_slow_phase_is_remembered_through_the_quick_ones_of_its_round() -> None:
+    records = _settled(_quiet(_records(), 30), Turnout(QUORUM_MS, 16_000, EVERYBODY, mark_seats([0])))
+    assert _longest_ms(_quiet(records, 3))[0] > 16_000
+
+
+def test_a_member_that_was_late_is_tried_again_with_all_of_the_timeout() -> None:
+    others = mark_seats(range(1, 10))
+    quiet = _quiet(_records(), 30)
+    (record, other, *_) = _settled(quiet, Turnout(QUORUM_MS, 5_000, others, mark_seats([0])))
+    assert (record.owed_ms, record.shortened, other) == (5_000, 0, quiet[1])
+    assert grant_ms(FOUNDING, replace(record, owed_ms=0), is_punctual=False) == TIMEOUT_MS
+
+
+def test_nothing_is_learned_of_a_member_that_owed_no_post() -> None:
+    records = [replace(record, due=Due.NOT) for record in _quiet(_records(), 5)]
+    assert _settled(records, Turnout(QUORUM_MS, 50_000, b"", b"")) == records
+    assert _settled(records, Turnout(QUORUM_MS, 0, EVERYBODY, b"")) == records
+
+
+def test_a_member_that_needs_long_has_what_its_budget_leaves() -> None:
+    (record, *_) = _records(owed_ms=50_000, shortened=4)
+    assert grant_ms(FOUNDING, record, is_punctual=True) == 10_000
+    assert grant_ms(FOUNDING, replace(record, owed_ms=1_000), is_punctual=True) == TIMEOUT_MS * 7**4 // 8**4
 
 
 # --- the bound
@@ -148,9 +214,13 @@ def test_waiting_is_charged_on_the_chain_and_shortens_the_next_wait() -> None:
     chain.extend()
     chain.extend(certificate=_seen(chain, Turnout(1_000, 7_000, mark_seats(range(5)), mark_seats([LATE]))))
     assert [record.owed_ms for record in chain.state.records] == [0] * 4 + [7_000]
-    granted = patience_of(chain.state)
-    assert granted[chain.genesis.members[LATE]] == chain.genesis.phase_timeout_ms - 7_000
-    assert set(granted) == set(chain.genesis.members)
+    granted, timeout_ms = patience_of(chain.state), chain.genesis.phase_timeout_ms
+    assert set(granted.values()) == {timeout_ms - timeout_ms // 8}, "nothing more is known of anybody yet"
+    for _ in range(2):
+        chain.extend(certificate=_seen(chain, Turnout(1_000, 29_000, mark_seats(range(5)), mark_seats([LATE]))))
+    owed_ms = chain.state.records[LATE].owed_ms
+    assert owed_ms == 7_000 - 2 * (1_000 + MINING_MS) + 2 * 29_000
+    assert patience_of(chain.state)[chain.genesis.members[LATE]] == timeout_ms - owed_ms
 
 
 def test_a_liar_that_says_nothing_silences_nobody() -> None:

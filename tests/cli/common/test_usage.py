@@ -20,6 +20,10 @@ class Told(typer.TyperException):
     [
         ("Invalid value for '--peers': 'x' is not a valid int.", "--peers is 'x', it must be a whole number; see"),
         ("Invalid value for '--lr': x is not a valid float.", "--lr is x, it must be a number; see"),
+        ("Invalid value for '--port': 7 is not in the range 0<=x<=5.", "--port is 7, it must be between 0 and 5; see"),
+        ("Invalid value for '--peers': 0 is not in the range x>=1.", "--peers is 0, it must be at least 1; see"),
+        ("Invalid value for 'path': is empty", "path is empty; see"),
+        ("Option '--peers' requires an argument.", "--peers needs a value; see"),
         ("No such option: --per. Did you mean --peers?", "there is no option --per; did you mean --peers? see"),
         ("Missing argument 'OUT'.", "argument 'OUT' is missing; see"),
         ("Got unexpected extra argument (y)", "nothing is known of y; see"),

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from fedchain.files.layout import ADDRESS_FILE
+from fedchain.network.libp2p.addresses import AddressBook
 from fedchain.network.limits import Limits
 from fedchain.network.messages import PostMessage
 from fedchain.testing.networks import gossip
@@ -61,15 +62,23 @@ async def test_a_peer_finds_the_others_again_without_those_that_it_was_started_f
 
 @on_trio
 async def test_addresses_are_saved_while_it_runs_and_a_full_disk_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("fedchain.network.libp2p.network.SAVE_INTERVAL_S", 0.01)
-    path = tmp_path / "sub" / ADDRESS_FILE
+    path, save, saves = tmp_path / "sub" / ADDRESS_FILE, AddressBook.save, list[AddressBook]()
+
+    def count(book: AddressBook) -> None:
+        saves.append(book)
+        save(book)
+
+    monkeypatch.setattr(AddressBook, "save", count)
     async with peer(0, folder=path.parent) as one:
         one.book.add_told(MEMBERS[3], ["/ip4/127.0.0.1/tcp/9"], by_itself=True)
         await works(one)
+        await until(lambda: len(saves) >= 3, "three attempts")
         path.parent.mkdir()
         await until(path.exists, "a file")
+    assert caplog.text.count("known addresses cannot be saved") == 1
 
 
 @on_trio

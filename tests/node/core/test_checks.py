@@ -107,11 +107,11 @@ def test_recomputed_knowledge_is_held_in_the_one_copy_and_bounded_by_bytes(monke
     found = [checks.recompute(job) for job in jobs]
     assert all(known.data is held[known.root] for known in found)
     assert [checks.recompute(job) is known for job, known in zip(jobs, found, strict=True)] == [True] * 3
-    monkeypatch.setattr("fedchain.node.core.checks.KNOWLEDGE_SIZE_MAX", 2 * len(found[0].data))
+    monkeypatch.setattr("fedchain.node.core.checks.RECOMPUTED_SIZE_MAX", 2 * len(found[0].data))
     newest = checks.recompute(recomputation(state, posts[:4]))
     again = [checks.recompute(job) is known for job, known in zip(jobs[2:], found[2:], strict=True)]
     assert (again, len(checks._passed._knowledge)) == ([True], 2)
-    monkeypatch.setattr("fedchain.node.core.checks.KNOWLEDGE_SIZE_MAX", 0)
+    monkeypatch.setattr("fedchain.node.core.checks.RECOMPUTED_SIZE_MAX", 0)
     assert checks.recompute(jobs[0]).data is held[found[0].root]
     assert list(checks._passed._knowledge) == [jobs[0].key], "the newest stays, however large it is"
     assert checks.recompute(recomputation(state, posts[:4])).data is newest.data

@@ -117,6 +117,22 @@ def test_a_post_that_is_said_outlives_a_restart_until_it_is_counted() -> None:
     check_promises(stage.victim)
 
 
+def test_after_a_restart_all_posts_are_sent_again_that_may_still_be_counted() -> None:
+    stage = at_work(3)
+    said = []
+    for number in (2, 3, 4, 5):
+        (message,) = published(stage.contribute(7, number), PostMessage)
+        said.append(message.post)
+        pass_by(stage)
+    assert {kept.round for kept in stage.node.journal.posts} == {2, 3, 4, 5}
+    before = len(stage.victim.effects)
+    stage.restart()
+    stage.wait(20)
+    again = [message.post for message in published(stage.victim.effects[before:], PostMessage)]
+    assert again == said[1:], "those of rounds 3 to 5 may stand in a block of round 6"
+    check_promises(stage.victim)
+
+
 def test_after_a_restart_a_node_begins_with_the_newest_knowledge() -> None:
     stage = at_work()
     pass_by(stage)

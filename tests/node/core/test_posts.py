@@ -15,7 +15,7 @@ from fedchain.network.messages import (
     GetPosts,
     PostMessage,
 )
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute

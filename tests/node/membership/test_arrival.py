@@ -1,5 +1,7 @@
 """A newcomer's folder: made once, gone on with, and never somebody else's."""
 
+import errno
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +58,38 @@ def test_a_key_may_be_there_before(tmp_path: Path, file: Path) -> None:
     (tmp_path / "clinic").mkdir()
     keys(1)[0].save(tmp_path / "clinic" / "key.pem")
     assert settle(file, tmp_path / "clinic", {}).exists()
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_where_a_disk_was_full_the_same_command_goes_on(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    folder, replaced, replace = tmp_path / "clinic", list[Path](), Path.replace
+
+    def refuse(source: Path, target: Path) -> Path:
+        if len(replaced) == written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replaced.append(target)
+        return replace(source, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "replace", refuse)
+        full.setattr(Path, "unlink", lambda path, missing_ok=False: None)  # a process that is killed removes nothing
+        with pytest.raises(NodeConfigError, match="cannot be used: No space left on device"):
+            settle(file, folder, {})
+    assert len(replaced) == written
+    config = load_config(settle(file, folder, {"listen": "/ip4/127.0.0.1/tcp/1"}), {})
+    assert config.listen == "/ip4/127.0.0.1/tcp/1"
+    assert read_invitation(folder / "invitation") == read_invitation(file)
+
+
+def test_what_another_invitation_left_is_not_gone_on_with(tmp_path: Path, file: Path) -> None:
+    folder = tmp_path / "clinic"
+    settle(file, folder, {}).unlink()
+    other = tmp_path / "other.invitation"
+    other.write_bytes(Host(tmp_path).requests.invite("other").encode())
+    with pytest.raises(NodeConfigError, match="holds other things, such as invitation; name an empty folder"):
+        settle(other, folder, {})
 
 
 def test_other_folders_are_left_alone(tmp_path: Path, file: Path) -> None:

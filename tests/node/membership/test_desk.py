@@ -9,7 +9,7 @@ import pytest
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, PhaseRule
 from fedchain.chain.membership.amendment import amendment_of
-from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, propose_removal
+from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, propose_removal, sign_rekey
 from fedchain.chain.membership.member import Standing
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -123,6 +123,21 @@ def test_the_first_removal_of_a_member_is_the_one_that_the_others_approve() -> N
     assert (change.text, change.until) == ("its data are not its own", HEIGHTS_VALID)
 
 
+def test_a_removal_names_a_member_by_the_key_with_which_it_came() -> None:
+    it = office()
+    number, key = next((place, key) for place, key in enumerate(keys(5)) if key.public_key != it.me)
+    following = keys(9)[8]
+    block = it.block(changes=[sign_rekey(key, following, it.genesis.chain_id, sequence=0, until=UNTIL)])
+    it.candidate(block)
+    it.final(block)
+    said = it.ask("remove", member=address(following.public_key), reason="its data are not its own")
+    assert f" of peer {number}: " in said
+    assert said.count(f"peer {number}") == 1, "it is not asked about itself"
+    (change,) = it.node.open_changes()
+    assert (change.member, change.sequence) == (key.public_key, 0)
+    assert it.ask("approve", which=str(number)).startswith("it was approved of here before, remove ")
+
+
 def test_wrong_removals_are_refused_in_words() -> None:
     it = office()
     mine = str(it.chain.state.roster.seats[it.me])
@@ -233,6 +248,8 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
         ask("members=3")
     with pytest.raises(NodeConfigError, match="away_after is -1, it must be a whole number of 0 or more"):
         ask("away_after=-1")
+    with pytest.raises(NodeConfigError, match="away_after is given more than once"):
+        ask("away_after=5", "rounds=9", "away_after=6")
     with pytest.raises(NodeConfigError, match=r"^'rounds' is not of the form NAME=VALUE"):
         ask("rounds")
     for same in (["away_after=3"], ["phase_timeout_ms=60000", "away_after=3"]):

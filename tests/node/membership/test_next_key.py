@@ -7,7 +7,7 @@ import pytest
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.custody.journal_file import JournalFile, journal_path, read_identity
-from fedchain.node.membership.next_key import NextKey
+from fedchain.node.membership.next_key import NextKey, protect_next_key
 
 CHAIN = bytes(range(32))
 
@@ -29,6 +29,19 @@ def test_the_next_key_is_made_once_and_protected_as_the_one_before(tmp_path: Pat
     assert files.make() == made == files.read()
     with pytest.raises(KeyFileError):
         PrivateKey.load(tmp_path / "key.pem.next", None)
+
+
+def test_it_gets_another_passphrase_once(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    protect_next_key(path, None, "new")  # there is none
+    made = NextKey(path, CHAIN, None).make()
+    protect_next_key(path, None, "new")
+    before = (tmp_path / "key.pem.next").read_bytes()
+    protect_next_key(path, None, "new")
+    assert (tmp_path / "key.pem.next").read_bytes() == before
+    assert NextKey(path, CHAIN, "new").read() == made
+    with pytest.raises(KeyFileError):
+        protect_next_key(path, "wrong", "wrong, too")
 
 
 def test_it_takes_the_place_and_the_former_key_keeps_its_journal(tmp_path: Path) -> None:
@@ -59,6 +72,28 @@ def test_a_crash_between_key_and_journal_is_finished_at_the_next_start(
     files.finish(made.public_key)
     assert not journal_path(path, CHAIN).exists()
     files.finish(made.public_key)
+
+
+def test_a_crash_before_the_next_key_has_its_place_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, old = old_key(tmp_path)
+    files = NextKey(path, CHAIN, "secret")
+    made = files.make()
+
+    def crash(source: Path, target: Path) -> Path:
+        raise SystemExit
+
+    with monkeypatch.context() as crashing:
+        crashing.setattr(Path, "replace", crash)
+        with pytest.raises(SystemExit):
+            files.take(old.public_key)
+    assert (PrivateKey.load(path, "secret"), files.read()) == (old, made)
+    files.finish(old.public_key)  # the former key's node starts, hears of the change, and ends again
+    files.take(old.public_key)
+    assert PrivateKey.load(path, "secret") == made
+    assert PrivateKey.load(tmp_path / f"key.pem.former-{old.public_key.hex()[:16]}", "secret") == old
+    assert not journal_path(path, CHAIN).exists()
 
 
 def test_another_key_s_journal_is_left_where_it_is(tmp_path: Path) -> None:

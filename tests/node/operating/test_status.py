@@ -1,6 +1,8 @@
 """The local socket of a node: no client ends it, and a path that the system does not take is named."""
 
+import errno
 import json
+import os
 import socket
 import threading
 import time
@@ -14,10 +16,10 @@ from anyio import to_thread
 
 from fedchain.chain.vote import NIL
 from fedchain.files.layout import SOCKET
-from fedchain.node.config import NodeConfigError
+from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import REQUEST_SIZE_MAX
 from fedchain.node.operating.console import status_lines
-from fedchain.node.operating.status import answer_status, ask_status
+from fedchain.node.operating.status import NEW_SOCKET, answer_status, ask_status
 from tests.support.node.shell import on_trio
 
 
@@ -174,6 +176,39 @@ async def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(NodeConfigError, match="is too long a path"):
         await answer_status(folder, Talker())
+
+
+@pytest.mark.parametrize("name", [SOCKET, NEW_SOCKET])
+def test_a_socket_that_cannot_be_made_is_named_and_leaves_none(tmp_path: Path, name: str) -> None:
+    (tmp_path / name / "in the way").mkdir(parents=True)
+
+    @on_trio
+    async def refuse() -> None:
+        with pytest.raises(NodeFailed, match=f"{SOCKET}: the node's local socket cannot be made: "):
+            await answer_status(tmp_path, Talker())
+
+    refuse()
+    assert ask_status(tmp_path) is None
+
+
+@on_trio
+async def test_a_disk_that_takes_nothing_any_more_hides_no_other_reason_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_status, tmp_path, Talker())
+        await answered(tmp_path)
+        monkeypatch.setattr(Path, "unlink", refuse)
+        tasks.cancel_scope.cancel()
+    monkeypatch.undo()
+    assert ask_status(tmp_path) is None, "what is left answers nobody"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_status, tmp_path, Talker())
+        assert await answered(tmp_path) == Talker().status()
+        tasks.cancel_scope.cancel()
 
 
 def test_a_long_path_is_taken_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,9 @@ async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has
         for block in blocks:
             shell.receiver(OTHERS[0].public_key, FinalMessage(block, builder.certificate(block.hash)))
         assert service.node.head.round == 7
+        contributor = service._contributor
+        await until(lambda: contributor._waiting is not None and contributor._waiting.round == 7, "it waits")
+        assert contributor._turn.statistics().tasks_waiting == 1, "what is given up is held no longer"
         shell.trained.set()
         await until(lambda: ("train", 7) in shell.log, "the open phase is trained for")
     assert [what for how, what in shell.log if how == "train"] == [1, 7]

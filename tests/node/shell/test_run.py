@@ -1,15 +1,30 @@
 """A process begins with settings that fit its federation."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
 
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT
 from fedchain.crypto.address import address
 from fedchain.node.founding.genesis_file import read_genesis
+from fedchain.node.shell.run import _inform
+from fedchain.node.workers.supervisor import Seat
 from tests.support.chain.builders import keys
 from tests.support.cli_node import done, start
 from tests.support.node.own_recipe import here as here
+from tests.support.node.shell import on_trio, until
 
 MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_key))]
+
+
+class Roster(dict[bytes, int]):
+    """Places of members by their keys."""
+
+    seats = property(lambda self: self)
+    members = property(lambda self: tuple(self))
 
 
 def test_the_largest_payload_has_room_for_the_model(here: Path) -> None:
@@ -19,6 +34,54 @@ def test_the_largest_payload_has_room_for_the_model(here: Path) -> None:
     size_max = read_genesis(here / "genesis").payload_size_max
     assert size_max > PAYLOAD_SIZE_DEFAULT
     assert size_max >= 4 * 1_500_000 * 12
+
+
+class Waiting:
+    """A service of a peer that gets its place when its head moves, a trainer, and a service manager, in one."""
+
+    def __init__(self, place: int | None) -> None:
+        self.me, self.log, self.moved = b"me", list[str](), anyio.Event()
+        self._place = place
+
+    @property
+    def node(self) -> Any:
+        place = 1 if self.moved.is_set() else self._place
+        seats = {} if place is None else {self.me: place}
+        return SimpleNamespace(head=SimpleNamespace(roster=Roster(seats)))
+
+    async def next_head(self) -> None:
+        await self.moved.wait()
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    async def prepare(self) -> None:
+        self.log.append("the data are read")
+
+    async def follow(self, status: object) -> None:
+        self.log.append("ready")
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("place", "log"), [(0, ["the data are read", "ready"]), (None, ["ready", "the data are read"])]
+)
+def test_a_newcomer_is_ready_while_it_waits_for_its_place(place: int | None, log: list[str]) -> None:
+    peer, seat = Waiting(place), Seat(-1 if place is None else place, ())
+    all_in_one: Any = peer
+
+    @on_trio
+    async def wait() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_inform, all_in_one, all_in_one, all_in_one, seat)
+            await anyio.wait_all_tasks_blocked()
+            assert "ready" in peer.log
+            peer.moved.set()
+            await until(lambda: len(peer.log) == 2, "the data are read")
+            tasks.cancel_scope.cancel()
+
+    wait()
+    assert (peer.log, seat.number) == (log, 0 if place == 0 else 1)
 
 
 def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> None:

@@ -205,6 +205,25 @@ async def test_a_process_that_dies_ahead_of_a_question_answers_it_all_the_same(t
     assert [answer, again] == [learner.contribute(1, "update", number, b"") for number in (1, 2)]
 
 
+@on_trio
+async def test_of_the_forecasts_that_wait_for_an_answer_the_newest_is_sent(tmp_path: Path) -> None:
+    sent = list[list[Any]]()
+
+    class Pipe:
+        async def send(self, order: list[Any]) -> None:
+            sent.append(order)
+
+    worker = TrainingWorker(tmp_path / "genesis", tmp_path, 1)
+    worker._process = cast(Any, Pipe())
+    async with anyio.create_task_group() as tasks, worker._lock:
+        for number in range(1, 4):
+            tasks.start_soon(worker.foresee, Question(1, "update", number, b""))
+            await anyio.wait_all_tasks_blocked()
+        assert worker._lock.statistics().tasks_waiting == 1
+    await worker.foresee(Question(1, "update", 4, b""))
+    assert [number for is_ahead, phase, number, *_ in sent] == [3, 4]
+
+
 def test_an_answer_whose_file_cannot_be_read_is_one_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +361,34 @@ async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill()
     assert all(is_sealed("sha256d", header) for header in found)
     assert not is_worker(second, "mine")
     assert workers_of(os.getpid(), "mine") == []
+
+
+@on_trio
+async def test_a_worker_that_a_busy_machine_does_not_start_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, refusals = anyio.open_process, [errno.EAGAIN, errno.ENOMEM, errno.EMFILE]
+
+    async def start(*arguments: Any, **given: Any) -> Any:
+        if refusals:
+            raise OSError(refusals[0], os.strerror(refusals.pop(0)))
+        return await started(*arguments, **given)
+
+    monkeypatch.setattr(supervisor, "RESTART_PAUSE_S", 0.0)
+    monkeypatch.setattr(anyio, "open_process", start)
+    found, files = list[Header](), len(os.listdir("/proc/self/fd"))
+    async with mining(found.append) as worker:
+        worker.mine(replace(HEADER, bits=EASY_BITS))
+        await until(lambda: found, "a nonce")
+    assert refusals == []
+    assert len(os.listdir("/proc/self/fd")) <= files
+    refusals.append(errno.EAGAIN)
+    counted = list[Verified]()
+    verifier = VerifyingWorker(lambda job, result: counted.append(result))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(verifier.run)
+        verifier.verify(VerifySignatures(HEADER.hash, ()))
+        await until(lambda: counted, "an answer")
+        tasks.cancel_scope.cancel()
+    assert counted == [Verified(0)]  # the node checks for itself
 
 
 @on_trio

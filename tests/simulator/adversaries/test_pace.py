@@ -5,6 +5,7 @@ docs/results.md has the figures of longer runs.
 
 from itertools import pairwise
 from math import log2
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -178,10 +179,16 @@ def test_power_that_leaves_takes_the_next_blocks_with_it() -> None:
 
 @pytest.mark.long
 def test_with_a_difficulty_of_its_own_power_that_leaves_takes_no_blocks_with_it() -> None:
-    _, outcome = play("hash-leaver", 50.0, **OWN_DIFFICULTY)
-    first_s, *others_s = lengths_s(outcome)[20:]
-    assert first_s < 45, "its post is waited for once, for up to the phase timeout of 30 s"
-    assert max(others_s) < 20
+    """Mining has an exponential law, so what a round takes beside it says how long the others waited for the leaver."""
+    simulation, outcome = play("hash-leaver", 50.0, **OWN_DIFFICULTY)
+    lasted_s, storage = lengths_s(outcome), simulation.peers[0].storage
+    assert max(lasted_s[20:]) < 5 * mean(lasted_s[5:20])
+    finals = (storage.final(height) for height in range(1, len(lasted_s) + 1))
+    mined_s = [final[1].mining_ms / 1_000 for final in finals if final is not None]
+    waits_s = [length_s - mining_s for length_s, mining_s in zip(lasted_s, mined_s, strict=True)]
+    assert max(waits_s[:20]) < 2
+    assert waits_s[20] < 2 + 5.5, "phase_floor_s, although a phase may wait for 30 s"
+    assert max(waits_s[21:]) < 2, "it is waited for once"
 
 
 @pytest.mark.slow

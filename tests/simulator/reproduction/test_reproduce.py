@@ -56,6 +56,7 @@ def test_an_interrupted_experiment_runs_what_is_missing_and_nothing_twice(
     (finished,) = (tmp_path / "out" / "results").glob("*.json")
     text = finished.read_text()
     assert finished.stem == written[0]
+    assert f"what was computed is in {tmp_path / 'out'}; the same command goes on" in capsys.readouterr().out
     monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.write_result", keep)
     capsys.readouterr()
     entries = reproduce(experiment, tmp_path / "out", 1, {})

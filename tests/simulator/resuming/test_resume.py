@@ -133,6 +133,11 @@ def test_other_workers_than_those_of_a_run_of_cohorts_are_refused(tmp_path: Path
 def test_a_folder_that_is_there_is_refused_before_the_data_are_read(tmp_path: Path) -> None:
     line = refused("--dataset", "cifar10", "--set", "data_dir=nowhere", "--out", str(tmp_path))
     assert line == f"fedchain: {tmp_path} exists already; name another folder with --out"
+    run = RunFolder(tmp_path / "run", trivial_scenario()).path
+    (run / RECORD_FOLDER).mkdir()
+    line = refused("--out", str(run))
+    way = "go on with --resume, or name another folder with --out"
+    assert line == f"fedchain: {run} exists already with a run that was interrupted; {way}"
 
 
 def test_own_code_that_was_changed_is_another_run(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from fedchain.simulator.trained.passport import (
     to_json,
     write_passport,
 )
-from tests.support.chain.builders import ChainBuilder, SumRules, genesis
+from tests.support.chain.builders import UPDATE, ChainBuilder, SumRules, genesis
 from tests.support.chain.changes import joining, living_genesis, own
 from tests.support.chain.explored import write
 
@@ -90,6 +90,22 @@ def written(folder: Path, document: Genesis, state: dict[str, Any] = STATE, **ch
 @pytest.fixture(scope="module")
 def passport(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return written(tmp_path_factory.mktemp("chain"), genesis(4))
+
+
+def test_what_an_earlier_phase_leaves_is_not_what_its_round_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = genesis(4, phases=(UPDATE, replace(UPDATE, name="second")))
+    written(tmp_path / "whole", document, round=1)
+    chain, file = ChainBuilder(document, ModelRules()), file_of(document, STATE, round=1)
+    first, _ = chain.extend_many(2)
+    with Store.create(tmp_path / "chain", document) as store:
+        write(store, chain)
+        explorer = Explorer(store)
+        _, knowledge = explorer.kept.left_behind()
+        monkeypatch.setattr(explorer.kept, "left_behind", lambda round_number: (first.header, knowledge))
+        with pytest.raises(InvalidPassport, match="it closes phase 0, and the last of 2"):
+            write_passport(explorer, None, NAME, file)
 
 
 def refusal(data: bytes, file: bytes) -> InvalidPassport:

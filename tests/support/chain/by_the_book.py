@@ -152,6 +152,23 @@ def weights_after(weights: Sequence[int], miner: int) -> list[int]:
     return [min(max(weight - reference, -12), 4) for weight in fallen]
 
 
+def wait_after(rules: dict[str, int], active: int, record: dict[str, int], seen: dict[str, int], mining_ms: int) -> Any:
+    """Debt of a member after a phase, how often the longest wait for it is shortened, and what the next phase grants
+    it if this one's block counts it."""
+    timeout_ms, quorum_ms, waited_ms = rules["phase_timeout_ms"], seen["quorum_ms"], seen["waited_ms"]
+    paid_ms = (quorum_ms + mining_ms) * rules["patience_percent"] // (100 * max(1, faulty(active)))
+    owed_ms, shortened = max(0, record["owed_ms"] - paid_ms), record["shortened"]
+    if record["due"]:
+        owed_ms += waited_ms if seen["awaited"] else 0
+        late_ms = waited_ms if seen["awaited"] else waited_ms // 2
+        needed_ms = max(2 * late_ms, rules["phase_floor_ms"], quorum_ms + rules["target_mining_time_ms"])
+        steps = [step for step in range(shortened + 2) if step <= 64 and timeout_ms * 7**step // 8**step >= needed_ms]
+        shortened = max(steps, default=0) if seen["punctual"] else 0
+    left_ms = max(0, timeout_ms - owed_ms)
+    is_waited_for = seen["punctual"] or not (owed_ms or record["idle"])
+    return owed_ms, shortened, min(left_ms, timeout_ms * 7**shortened // 8**shortened) if is_waited_for else 0
+
+
 def faulty(electors: int) -> int:
     return (electors - 1) // 3
 

@@ -34,11 +34,11 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Blame, Effect, Refuse, Send
 from fedchain.node.core.events import Tick
+from fedchain.node.core.reception import TICK_MS
 from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.light import light
 from tests.support.node.stage import Stage
 
-TICK_MS = 1_000
 DELAY_MS = 10, 60
 """How long a message travels."""
 

@@ -34,13 +34,13 @@ from fedchain.node.core.jobs import Job, KeepPart
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.parts import Conduct
+from fedchain.node.core.reception import TICK_MS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.verbs import Verbs
 from tests.support.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000
-TICK_MS = 1_000
 DELAY_MAX_MS = 100
 MINING_MAX_MS = 2_000
 

@@ -193,12 +193,14 @@
 
   // Leads from the founders to a block whose members may be others, by as few blocks between as possible: a later one
   // is trusted if more members of the trusted set signed it than may lie, the next one in any case.
+  // Each is judged once, though others may have to be trusted before it: which electors it proves, and who signed it,
+  // follows from its own bytes, where the header below is that whose hash the block has, and not from who is trusted.
   const follow = async (rules, light, fetched) => {
     let trusted = { height: 0, hash: rules.chainId, members: rules.members };
-    const waiting = [light];
+    const waiting = [await judge(rules, light, trusted)];
     let between = -1;
     while (waiting.length > 0) {
-      const next = await judge(rules, waiting.at(-1), trusted);
+      const next = waiting.at(-1);
       const isNext = next.height === trusted.height + 1;
       expect(!isNext || next.parent === trusted.hash, "a block on the way to it does not stand on the one below");
       const known = new Set(trusted.members);
@@ -209,7 +211,7 @@
         between += 1;
       } else {
         expect(waiting.length < PIVOTS_MAX, "too many blocks on the way to it wait for one below them");
-        waiting.push(await fetched(trusted.height, next.height));
+        waiting.push(await judge(rules, await fetched(trusted.height, next.height), trusted));
       }
     }
     return { ...trusted, between };

@@ -10,7 +10,7 @@ from fedchain.chain.knowledge import AGGREGATOR
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.contents.part_fetching import FETCHED_AT_ONCE
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import PeersDisconnected

@@ -9,7 +9,7 @@ import pytest
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core.contents.turns import TURN_MS_MIN, Turns
 
 PLACES, SHARED_MS, TICK_MS = 8, 15_000, 1_000

@@ -7,7 +7,7 @@ import pytest
 from fedchain.chain.storage.store import Content
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.messages import FINALS_MAX, FinalMessage, GetFinal, Message, Status
-from fedchain.network.sync import STALL_MS
+from fedchain.network.source import STALL_MS
 from fedchain.node.core import answers
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Persist

@@ -24,7 +24,8 @@ from fedchain.network.messages import (
     Payloads,
     Status,
 )
-from fedchain.network.sync import AT_ONCE, STALL_MS
+from fedchain.network.source import STALL_MS
+from fedchain.network.sync import AT_ONCE
 from fedchain.node.core import block_import
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send

@@ -26,7 +26,8 @@ from fedchain.network.messages import (
     Message,
     Payloads,
 )
-from fedchain.network.sync import IN_HAND_MAX, OWED_MAX, STALL_MS
+from fedchain.network.source import STALL_MS
+from fedchain.network.sync import IN_HAND_MAX, OWED_MAX
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import PeersConnected

@@ -75,6 +75,16 @@ def test_posts_of_the_last_two_rounds_are_kept() -> None:
     assert journal.post(1, 0) is None
 
 
+def test_posts_are_kept_that_may_still_be_counted_late() -> None:
+    said, heard = Journal(), Journal().with_post(_post(9), late_rounds=3)
+    for round_number in range(1, 10):
+        said = said.with_post(_post(round_number), late_rounds=3)
+        heard = heard.adopt(_post(round_number), late_rounds=3)
+    for journal in (said, heard):
+        assert sorted(item.round for item in journal.posts) == [6, 7, 8, 9]
+    assert {item.round for item in said.with_post(_post(10), late_rounds=1).posts} == {9, 10}
+
+
 def test_it_vouches_for_what_it_knows_and_for_what_is_past() -> None:
     journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3))
     for ours in (_vote(5, 1, PREVOTE), _vote(5, 0, PRECOMMIT, NIL), _vote(1, 7, PRECOMMIT), _post(3), _post(1)):
