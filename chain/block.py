@@ -193,7 +193,7 @@ def read_parts(value: Any) -> tuple[Header, bytes, list[Any], list[Any], list[An
 
 def transactions_root(transactions: Sequence[Post]) -> Hash:
     """Merkle root over the transactions' hashes."""
-    return _root_over(tuple(post.hash for post in transactions))
+    return _root_over(tuple([post.hash for post in transactions]))
 
 
 @lru_cache(maxsize=8)

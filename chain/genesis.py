@@ -360,7 +360,9 @@ def _validate_admission(genesis: Genesis) -> None:
     says_more = says_more or g.patience_percent != PATIENCE_DEFAULT
     _expect(g.version >= CHANGES_VERSION or not says_more, "members of a version 2 document are the same for ever")
     _expect(g.version >= CHANGES_VERSION or not g.late_rounds, "late_rounds begins with version 3")
-    _expect_range(g, "sponsors", int(by_sponsors), len(g.members) if by_sponsors else 0)
+    if by_sponsors:
+        _expect_range(g, "sponsors", 1, len(g.members))
+    _expect(by_sponsors or not g.sponsors, f"sponsors is {g.sponsors}, it must be 0 unless admission is sponsors")
     _expect_range(g, "away_after", 0, 2**16)
     _expect_range(g, "late_rounds", 0, LATE_ROUNDS_MAX)
     # A block is recomputed with the knowledge that its late posts were made from.

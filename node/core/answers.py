@@ -184,7 +184,7 @@ class Answers:
 
     def _mark(self, members: Collection[PublicKey]) -> Bitmap:
         index = self._context.head.roster.seats
-        return to_bitmap((index[member] for member in members), len(index))
+        return to_bitmap([index[member] for member in members], len(index))
 
     def _posts_held(self) -> Bitmap:
         """Members whose posts of the open phase are here."""

@@ -314,7 +314,10 @@ class Desk:
 
 
 def _read_values(genesis: Genesis, settings: Sequence[str]) -> dict[str, int | str]:
-    """Read ``NAME=VALUE`` settings; raises NodeConfigError."""
+    """Read ``NAME=VALUE`` settings; raises NodeConfigError, also if two of them are of one name."""
+    names = [setting.partition("=")[0].strip() for setting in settings]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise NodeConfigError(f"{twice[0]} is given more than once")
     try:
         return amended_values(genesis, read_settings(settings))
     except ConfigurationError as error:

@@ -114,7 +114,10 @@ RULES: list[tuple[dict[str, Any], str]] = [
         {"version": 3, "late_rounds": 2, "retention_blocks": 2},
         "retention_blocks is 2, late_rounds = 2 needs at least 3, or 0",
     ),
-    ({"version": 3, "admission": Admission.QUORUM, "sponsors": 1}, "sponsors is 1, it must be between 0 and 0"),
+    (
+        {"version": 3, "admission": Admission.QUORUM, "sponsors": 1},
+        "sponsors is 1, it must be 0 unless admission is sponsors",
+    ),
     ({"version": 3, "admission": Admission.SPONSORS}, "sponsors is 0, it must be between 1 and 4"),
     ({"members": ()}, "members is empty, a federation has at least 1"),
     ({"members": (bytes(32), bytes(32))}, f"members holds {address(bytes(32))} more than once"),

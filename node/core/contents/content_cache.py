@@ -283,7 +283,7 @@ class ContentCache:
         for item in recent:
             if item in kept or (data := self._held.get(item)) is None:
                 continue
-            size = 0 if path_of(data) is not None else len(data)
+            size = len(data) if type(data) is bytes or path_of(data) is None else 0
             if size <= room:
                 kept[item] = data
                 room -= size

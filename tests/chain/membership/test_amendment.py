@@ -177,7 +177,7 @@ def test_fewer_members_admit_from_then_on_if_a_quorum_wants_it() -> None:
         ("closed", {"admission": "quorum"}, "admission is quorum, it was founded as closed"),
         ("quorum", {"admission": "anybody"}, "admission is 'anybody', it must be one of closed, quorum, sponsors"),
         ("quorum", {"admission": "sponsors"}, "sponsors is 0, it must be between 1 and 5"),
-        ("quorum", {"sponsors": 2}, "sponsors is 2, it must be between 0 and 0"),
+        ("quorum", {"sponsors": 2}, "sponsors is 2, it must be 0 unless admission is sponsors"),
         ("quorum", {"admission": "sponsors", "sponsors": 6}, "sponsors is 6, it must be between 1 and 5"),
     ],
 )

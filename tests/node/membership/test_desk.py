@@ -248,6 +248,8 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
         ask("members=3")
     with pytest.raises(NodeConfigError, match="away_after is -1, it must be a whole number of 0 or more"):
         ask("away_after=-1")
+    with pytest.raises(NodeConfigError, match="away_after is given more than once"):
+        ask("away_after=5", "rounds=9", "away_after=6")
     with pytest.raises(NodeConfigError, match=r"^'rounds' is not of the form NAME=VALUE"):
         ask("rounds")
     for same in (["away_after=3"], ["phase_timeout_ms=60000", "away_after=3"]):
