@@ -16,7 +16,7 @@ def lost(seen: Sequence[SeenBlock]) -> list[SeenCandidate]:
 
 def test_candidates_of_all_peers_are_told_with_the_one_that_became_final() -> None:
     # To mine takes no time, and to tell the others does: everybody mines every block.
-    simulation = trivial_simulation(trivial_scenario(mining_s=0.004))
+    simulation = trivial_simulation(trivial_scenario(mining_s=0.004, seed=1))
     outcome = simulation.run()
     assert [block.height for block in outcome.seen] == [1, 2, 3]
     members = {address(peer.public_key) for peer in simulation.peers}
@@ -32,7 +32,7 @@ def test_candidates_of_all_peers_are_told_with_the_one_that_became_final() -> No
 def test_lost_blocks_of_troubled_runs_are_those_that_their_metrics_count() -> None:
     """The first peer alone does not tell of them all: some came to it when the height was decided."""
     taken_by_first, came_late = list[bool](), list[bool]()
-    for seed in (10, 13):
+    for seed in (24, 26):
         outcome = run_trivial(replace(troubled_scenario(), seed=seed))
         told = lost(outcome.seen)
         valid = [item for item in told if list(members_in(item.valid))]
