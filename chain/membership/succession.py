@@ -53,6 +53,7 @@ def succeed(
     if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
         after = reweigh(after, active, block.header.miner)
     weight = weight_of_newcomers(after, active)  # before keys are replaced, by which it knows the active ones
+    culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
     for change in block.changes:
         if change.kind is ChangeKind.AMEND:
             continue  # it is about no member
@@ -62,15 +63,14 @@ def succeed(
         else:
             place = place_of(roster, records, change)
             assert place is not None, "the change is valid"
-            after[place] = _changed(after[place], change, block.header.height, round_number)
+            if after[place].key not in culprits:  # who is convicted is out for good, and known by this key for ever
+                after[place] = _changed(after[place], change, block.header.height, round_number)
     if closes_round:
-        culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
-        convicted = {record.key for record in after if culprits and record.key_at(block.header.height) in culprits}
         after = [
             record
             if record.is_settled
-            else record.at(round_number + 1, weight, now_ms, is_convicted=record.key in convicted)
-            for record in _send_away(genesis, roster, after, convicted, round_number, now_ms)
+            else record.at(round_number + 1, weight, now_ms, is_convicted=record.key in culprits)
+            for record in _send_away(genesis, roster, after, culprits, round_number, now_ms)
         ]
     return tuple(after)
 

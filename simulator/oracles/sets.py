@@ -70,7 +70,8 @@ class Sets:
         for crime in block.evidence:
             holders[crime.culprit].is_convicted = True
         for change in block.changes:
-            self._count(change, holders, before.round)
+            if change.member not in holders or not holders[change.member].is_convicted:
+                self._count(change, holders, before.round)
         if before.phase + 1 == len(self.genesis.phases_of(before.round)):
             clock_ms = before.settled_time_ms if block.certificate is None else block.certificate.clock_ms
             self._begin(before.round + 1, max(before.settled_time_ms + bool(block.certificate), clock_ms))

@@ -1,5 +1,6 @@
 """Keys that are replaced: by their members, or by the others after a loss or a theft."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -183,14 +184,23 @@ def test_a_member_does_not_leave_its_crimes_behind_with_its_key() -> None:
         judge(chain, rekey(chain, 1, 12))
 
 
-def test_a_crime_and_another_key_in_one_block_convict() -> None:
-    for make in (rekey, recover):
-        chain = living()
-        crime = double_vote(keys(2)[1], chain.genesis, 1, attempt=3)
-        chain.extend(evidence=[crime], changes=[make(chain)])
-        assert chain.state.roster.culprits == {chain.state.roster.members[1]}
-        play(chain, 4)
-        assert chain.state.roster.culprits == {chain.state.roster.members[1]}
+@pytest.mark.parametrize(("before", "make"), [([], rekey), ([], recover), ([rekey], recover)])
+def test_a_change_of_a_member_that_its_block_convicts_has_no_effect(
+    before: list[Callable[[ChainBuilder], Change]], make: Callable[[ChainBuilder], Change]
+) -> None:
+    """The crime may be of a former key, which another key would drive out of the record, and the conviction with it."""
+    chain = living()
+    crime = double_vote(keys(2)[1], chain.genesis, 1, attempt=3)
+    for earlier in before:
+        play(chain, changes=[earlier(chain)])
+    had = chain.state.records[1]
+    chain.extend(evidence=[crime], changes=[make(chain)])
+    for _ in range(4):
+        record = chain.state.records[1]
+        assert (record.key, record.former, record.sequence) == (had.key, had.former, had.sequence)
+        assert chain.state.roster.culprits == {had.key}
+        validate_state(chain.genesis, chain.state, is_valid_signature)
+        play(chain)
 
 
 def test_a_stolen_key_convicts_nobody_once_it_is_replaced() -> None:
