@@ -93,6 +93,7 @@ class Columns:
         self._base = base
         self._next = base  # height that is read next
         self._is_open = False  # whether the last line was read before the block after it was there
+        self._keyed = base - 1  # height up to which the keys that changes give are in the seats
         self._seats = dict(self._genesis.index)  # of founders, and of those that joined in a line
         self._totals = {place: _Total() for place in self._seats.values()}  # over all lines but an open one
         self._mined: dict[int, int] = {}  # by place
@@ -218,12 +219,14 @@ class Columns:
                 offsets_ms=array("q", [vote.clock_ms - median for vote in certificate.votes]),
             )
         )
-        for key, before in found.keys:
-            if before in index:
-                index[key] = index[before]
-            elif key not in index:
-                index[key] = len(self._totals)
-                self._totals[index[key]] = _Total()
+        if height > self._keyed:  # the newest block is read twice
+            self._keyed = height
+            for key, before in found.keys:
+                if before in index:
+                    index[key] = index[before]
+                else:  # a newcomer, whose key may once have been another member's
+                    index[key] = len(self._totals)
+                    self._totals[index[key]] = _Total()
         for post in posts:
             self._post_keys += sha256(encode(post))[:KEY_SIZE]
             self._post_heights.append(height)

@@ -246,10 +246,10 @@ def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:
             log.warning("our post was not counted height=%(height)d round=%(round)d: %(reason)s", named)
         case Convicted(height, evidence):
             named = {"height": height, "crime": evidence.crime} | _member(evidence.culprit, seats)
-            log.warning("convicted height=%(height)d member=%(member)s (peer %(member_number)d): %(crime)s", named)
+            log.warning("convicted height=%(height)d member=%(member)s (peer %(member_number)s): %(crime)s", named)
         case ClockOff(member, offset_ms):
             named = {"by": offset_ms / 1000} | _member(member, seats)
-            log.warning("clock off member=%(member)s (peer %(member_number)d) by=%(by)+.1f s against the others", named)
+            log.warning("clock off member=%(member)s (peer %(member_number)s) by=%(by)+.1f s against the others", named)
         case Listening(level, required, unheard, ahead):
             log.warning(
                 "silent: %d of the %d members needed say that the chain is no further than here; not heard: %s; "
@@ -294,7 +294,7 @@ def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:
         case Skipped(round_number, member, reason):
             named = {"round": round_number, "reason": reason} | _member(member, seats)
             log.warning(
-                "a contribution was skipped round=%(round)d member=%(member)s (peer %(member_number)d): %(reason)s",
+                "a contribution was skipped round=%(round)d member=%(member)s (peer %(member_number)s): %(reason)s",
                 named,
             )
         case _:
@@ -302,8 +302,12 @@ def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:
 
 
 def _member(member: PublicKey, seats: Mapping[PublicKey, int]) -> dict[str, Any]:
-    """The fields by which a message names a member."""
-    return {"member": address(member), "member_number": seats[member]}
+    """The fields by which a message names a member.
+
+    One event may bring many blocks, and its notices are told with the members behind the last of them: the key of a
+    notice may have been replaced and forgotten by then.
+    """
+    return {"member": address(member), "member_number": seats.get(member, "?")}
 
 
 def _named(members: Sequence[PublicKey]) -> str:

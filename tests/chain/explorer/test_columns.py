@@ -5,9 +5,11 @@ import pytest
 from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.views import BlockSummary
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.changes import joining, living
 from tests.support.chain.explored import finals, write
 
 GENESIS = genesis(4)
@@ -107,3 +109,22 @@ def test_lines_between_two_heights(tmp_path: Path, chain: ChainBuilder) -> None:
         read(columns, store)
     assert [line.height for line in columns.lines(2, 4)] == [2, 3, 4]
     assert [line.height for line in columns.lines(6)] == []
+
+
+def test_a_newcomer_with_a_key_that_another_member_had_once_has_counts_of_its_own(tmp_path: Path) -> None:
+    chain = living()
+    first, second = keys(11)[9:]
+    rekey = sign_rekey(chain.key(GENESIS.members[0]), first, chain.genesis.chain_id, sequence=0, until=20)
+    chain.extend(changes=[rekey])
+    chain.extend_many(2)
+    chain.extend(changes=[sign_rekey(first, second, chain.genesis.chain_id, sequence=1, until=20)])
+    chain.extend_many(2)
+    chain.extend(changes=[joining(chain, 9)])
+    chain.extend_many(3)
+    columns = Columns(chain.genesis)
+    with Store.create(tmp_path, chain.genesis) as store:
+        for record in finals(chain):  # each block is the newest one once
+            store.append([record])
+            read(columns, store)
+    assert (columns.count(first.public_key).posts, columns.count(second.public_key).posts) == (2, 10)
+    assert sorted([*columns.lines()][-1].senders) == [*range(6)]

@@ -26,6 +26,12 @@ def test_the_node_s_own_lines_have_address_and_number_in_fields_of_their_own(cap
     assert line["message"] == f"clock off member={named} (peer 2) by=+2.0 s against the others"
 
 
+def test_a_key_that_was_replaced_since_is_told_without_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    member = genesis(3).members[2]
+    log_notice(ClockOff(member, 2_000), {})
+    assert f"clock off member={address(member)} (peer ?)" in caplog.text
+
+
 def test_two_certified_blocks_are_told_with_the_members_that_signed_both(caplog: pytest.LogCaptureFixture) -> None:
     liars = genesis(3).members[:2]
     log_notice(HeadConflicts(7, (bytes(32), bytes([1]) * 32), liars), {})
