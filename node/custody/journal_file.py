@@ -46,7 +46,7 @@ PROOF_SIZE = 112
 """Bytes reserved for each member's prevote in the proof of a lock; a prevote takes up to 105."""
 
 OWN_SIZE = 2**17
-"""Bytes reserved for the rest: own votes of an attempt, own posts of two rounds."""
+"""Bytes reserved for the rest: own votes of an attempt, and the own posts that are kept."""
 
 _FRAME_SIZE = 8 + 4 + HASH_SIZE
 

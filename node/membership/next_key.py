@@ -13,6 +13,7 @@ from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.crypto.secret_file import is_encrypted
+from fedchain.node.config import NodeFailed
 from fedchain.node.custody.journal_file import journal_path, read_identity
 
 
@@ -55,12 +56,18 @@ class NextKey:
         return key
 
     def take(self, former: PublicKey) -> None:
-        """Let the next key take the place of the former one. Raises OSError."""
-        if not self._former(former).exists():  # as after a crash right behind this step
-            self._former(former).hardlink_to(self._path)
-        self._next.replace(self._path)
-        sync_folder(self._path.parent)
-        self.set_journal_aside(former)
+        """Let the next key take the place of the former one.
+
+        Raises NodeFailed: the disk refuses. The node of the key that is in the file then goes on from there.
+        """
+        try:
+            if not self._former(former).exists():  # as after a crash right behind this step
+                self._former(former).hardlink_to(self._path)
+            self._next.replace(self._path)
+            sync_folder(self._path.parent)
+            self.set_journal_aside(former)
+        except OSError as error:
+            raise NodeFailed(f"{self._next} cannot take its place: {error.strerror}") from None
 
     def set_journal_aside(self, former: PublicKey) -> None:
         """Move the journal of a former key out of the way of its successor's, unless that is done. Raises OSError."""

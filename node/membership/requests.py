@@ -169,16 +169,20 @@ class Requests:
     def _approve(self, request: Request) -> tuple[int, str]:
         """Approve of a request on our own invitation, which is worth one key."""
         holder, newcomer = request.voucher.holder.hex(), address(request.change.key_afterwards)
-        if self._issued.get(holder) not in ("", newcomer):
-            used = self._issued.get(holder)
+        used = self._issued.get(holder)
+        if used is None or used not in ("", newcomer):
             return REFUSED, f"the invitation was used by {used}" if used else "the invitation is not known any more"
         if self._service.node.is_silent():
             return LATER, "the inviter's node signs nothing yet"
-        refused = self._service.submit(request.change, approves=True)
-        if refused is not None and not isinstance(refused, AlreadyKnown):
-            return LATER, str(refused)
-        self._issued[holder] = newcomer
-        self._save()
+        try:
+            self._use(holder, newcomer)  # before others hear of it: after a crash, no other key comes in on it
+            refused = self._service.submit(request.change, approves=True)
+            if refused is not None and not isinstance(refused, AlreadyKnown):
+                self._use(holder, used)
+                return LATER, str(refused)
+        except NodeConfigError as error:
+            log.error("%s", error)
+            return LATER, "the inviter's node cannot write it down"
         log.info("%s asks for a place on our invitation, as %s: approved", newcomer, printable(request.change.text))
         return TAKEN, "the inviter approves"
 
@@ -196,6 +200,18 @@ class Requests:
 
     def _validate(self, change: Change) -> None:
         validate_change(self._service.genesis, self._service.node.head, change, is_valid_signature)
+
+    def _use(self, holder: str, newcomer: str) -> None:
+        """Write down which key uses an invitation, or that none does; changes nothing if it raises NodeConfigError."""
+        before = self._issued[holder]
+        if newcomer == before:
+            return
+        self._issued[holder] = newcomer
+        try:
+            self._save()
+        except NodeConfigError:
+            self._issued[holder] = before
+            raise
 
     def _save(self) -> None:
         try:

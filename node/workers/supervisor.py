@@ -281,20 +281,21 @@ class WorkerProcess:
     async def start(cls, arguments: list[str]) -> Self:
         """Start ``python -m fedchain.node.workers.process`` with ``arguments``.
 
-        Raises PipeBroken: the machine has no memory, process or open file for it now.
+        Raises PipeBroken: the machine has no memory, process, thread or open file for it now.
         """
         command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
         # It stays in the node's session, where its niceness counts, and leaves the node's process group by itself.
         try:
             pipe, (reader, writer) = subprocess.PIPE, os.pipe()
-            saying = threading.Thread(target=_log_lines, args=(arguments[0], reader), daemon=True)
-            saying.start()
             try:
+                saying = _start_logging(arguments[0], reader)
                 return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=writer), saying)
             finally:
                 os.close(writer)
         except OSError as error:
             raise PipeBroken(f"it cannot be started: {error.strerror or error}") from None
+        except RuntimeError as error:  # Python's word for a thread that the machine does not give
+            raise PipeBroken(f"it cannot be started: {error}") from None
 
     async def send(self, value: Any) -> None:
         """Send one order; raises PipeBroken."""
@@ -311,6 +312,17 @@ class WorkerProcess:
                 self._process.kill()
             await self._process.aclose()
             await anyio.to_thread.run_sync(self._saying.join, SAID_WAIT_S)
+
+
+def _start_logging(worker: str, reader: int) -> threading.Thread:
+    """Have a thread log a worker's standard error, which it closes; raises RuntimeError if there is no thread now."""
+    saying = threading.Thread(target=_log_lines, args=(worker, reader), daemon=True)
+    try:
+        saying.start()
+    except RuntimeError:
+        os.close(reader)
+        raise
+    return saying
 
 
 def _log_lines(worker: str, reader: int) -> None:

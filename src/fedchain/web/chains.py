@@ -246,7 +246,7 @@ class Chain:
     def light_block(self, height: int, gap: Gap | None = None) -> LightBlock:
         """A final block as a light client skips to it, by a separate store: the state below may take long to compute.
 
-        Another one in a gap will do where that is not held, see :meth:`Explorer.light_block`.
+        Another one in a gap will do where that is not held, see :meth:`LightBlocks.light_block`.
 
         The last ones are kept, for the browsers that look at the same page. Raises NotFound.
         """

@@ -85,7 +85,7 @@ class KnowledgeReader:
         self._held: tuple[Hash, Mapping[str, Any]] | None = None  # the model that was read last in the background
 
     def view(self, reading: Reading, rules: KnowledgeRules, round_number: int) -> KnowledgeView:
-        """The explorer's view of the knowledge that a round left behind. Raises as ``Explorer.knowledge`` does."""
+        """The explorer's view of the knowledge that a round left behind. Raises as ``KeptContents.knowledge`` does."""
         heights = reading.store.heights_of_round(round_number)
         lines = reading.columns.lines(heights[-1], heights[-1]) if heights else iter(())
         key = next(((round_number, line.knowledge_root) for line in lines), None)

@@ -1,11 +1,14 @@
 """A member's next key takes the file's place, and what the former one signed stays known, whatever crashes."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey
+from fedchain.node.config import NodeFailed
 from fedchain.node.custody.journal_file import JournalFile, journal_path, read_identity
 from fedchain.node.membership.next_key import NextKey, protect_next_key
 
@@ -84,9 +87,15 @@ def test_a_crash_before_the_next_key_has_its_place_is_made_up_for(
     def crash(source: Path, target: Path) -> Path:
         raise SystemExit
 
+    def refuse(source: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     with monkeypatch.context() as crashing:
         crashing.setattr(Path, "replace", crash)
         with pytest.raises(SystemExit):
+            files.take(old.public_key)
+        crashing.setattr(Path, "replace", refuse)
+        with pytest.raises(NodeFailed, match=r"key\.pem\.next cannot take its place: No space left on device"):
             files.take(old.public_key)
     assert (PrivateKey.load(path, "secret"), files.read()) == (old, made)
     files.finish(old.public_key)  # the former key's node starts, hears of the change, and ends again

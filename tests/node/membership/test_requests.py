@@ -1,17 +1,21 @@
 """Requests: an invitation is worth one key and one approval, and nobody comes in on anything else."""
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedchain.chain.encoding import decode, signing_message
+from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import ChangeKind, propose_recovery, sign_change
+from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, sign_change
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.membership.change_pool import OPEN_MAX
+from fedchain.node.membership import requests
 from fedchain.node.membership.invitation import Request, request_on, vouch
 from fedchain.node.membership.requests import HEIGHTS_VALID, LATER, REFUSED, TAKEN
 from tests.support.chain.builders import keys
@@ -42,6 +46,43 @@ def test_an_invitation_is_worth_one_key_also_after_a_restart_of_its_node(tmp_pat
     (tmp_path / "invitations.json").unlink()
     host.requests = host.again()
     assert host.knock(invitation, thief) == (REFUSED, "the invitation is not known any more")
+
+
+def test_the_key_that_uses_an_invitation_is_written_down_before_others_hear_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(tmp_path)
+    invitation = host.requests.invite("clinic")
+    with monkeypatch.context() as full:
+
+        def refuse(path: Path, data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        full.setattr(requests, "write_file", refuse)
+        assert host.knock(invitation) == (LATER, "the inviter's node cannot write it down")
+        assert host.node.open_changes() == ()
+    with monkeypatch.context() as crashing:
+
+        def crash(change: Change, *, approves: bool) -> None:
+            raise SystemExit
+
+        crashing.setattr(host, "submit", crash)
+        with pytest.raises(SystemExit):
+            host.knock(invitation)
+    host.requests = host.again()
+    used = f"the invitation was used by {address(NEWCOMER.public_key)}"
+    assert host.knock(invitation, PrivateKey(bytes(range(32)))) == (REFUSED, used)
+    assert host.knock(invitation) == (TAKEN, "the inviter approves")
+
+
+def test_a_refused_request_does_not_use_an_invitation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, thief = Host(tmp_path), PrivateKey(bytes(range(32)))
+    invitation = host.requests.invite("clinic")
+    with monkeypatch.context() as crowded:
+        crowded.setattr(host, "submit", lambda change, approves: LimitReached("changes", "there are too many"))
+        assert host.knock(invitation, thief)[0] == LATER
+    host.requests = host.again()
+    assert host.knock(invitation) == (TAKEN, "the inviter approves")
 
 
 def test_another_member_s_node_keeps_a_request_for_its_operator(tmp_path: Path) -> None:

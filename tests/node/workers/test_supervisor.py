@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -372,13 +373,21 @@ async def test_a_worker_that_a_busy_machine_does_not_start_is_started_later(monk
             raise OSError(refusals[0], os.strerror(refusals.pop(0)))
         return await started(*arguments, **given)
 
+    begun, threads = threading.Thread.start, [RuntimeError("can't start new thread")]
+
+    def begin(thread: threading.Thread) -> None:
+        if threads:
+            raise threads.pop()
+        begun(thread)
+
     monkeypatch.setattr(supervisor, "RESTART_PAUSE_S", 0.0)
     monkeypatch.setattr(anyio, "open_process", start)
+    monkeypatch.setattr(threading.Thread, "start", begin)
     found, files = list[Header](), len(os.listdir("/proc/self/fd"))
     async with mining(found.append) as worker:
         worker.mine(replace(HEADER, bits=EASY_BITS))
         await until(lambda: found, "a nonce")
-    assert refusals == []
+    assert (refusals, threads) == ([], [])
     assert len(os.listdir("/proc/self/fd")) <= files
     refusals.append(errno.EAGAIN)
     counted = list[Verified]()
