@@ -174,7 +174,8 @@ class Explorer:
     def _peer(self, member: PublicKey, columns: Columns | None) -> PeerView:
         counts = (self._columns if columns is None else columns).count(member)
         state = self.state
-        crimes = (crime for crime in self._convictions if crime.member == address(member))
+        convicted = zip(self._convictions, self._chain.crimes, strict=True)
+        crimes = (view for view, (_, crime) in convicted if state.roster.current(crime.culprit) == member)
         return PeerView(
             number=state.roster.seats[member],
             address=address(member),

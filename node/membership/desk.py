@@ -268,14 +268,13 @@ class Desk:
     def _find(self, which: str) -> Change:
         """The change that waits for approval with this hash, or its beginning, name, address or number."""
         node, low = self._service.node, which.lower()
-        roster, records = node.head.roster, node.head.records
         waiting = [change for change in (*node.open_changes(), *self._host.waiting()) if change.kind.needs_approval]
         found = [
             change
             for change in waiting
             if (which and change.text == which)  # an amendment has no name
             or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
-            or _is_called(which, change.key_afterwards, place_of(roster, records, change))
+            or self._is_about(which, change)
         ]
         if len(found) != 1:
             if not waiting:
@@ -285,6 +284,13 @@ class Desk:
             choices = ", ".join(f"{item['hash'][:SHOWN_HASH]} ({item['kind']} {_subject(item)})" for item in shown)
             raise NodeConfigError(f"{named}; these wait for approval, choose by hash: {choices}")
         return found[0]
+
+    def _is_about(self, which: str, change: Change) -> bool:
+        """Whether a change is about the member with this number or address: by its next key, or the one that it has."""
+        roster = self._service.node.head.roster
+        place = place_of(roster, self._service.node.head.records, change)
+        known = {change.key_afterwards} if place is None else {change.key_afterwards, roster.members[place]}
+        return any(_is_called(which, key, place) for key in known)
 
     def _number(self, member: str) -> int:
         """The number of the member that is named by its address or number."""

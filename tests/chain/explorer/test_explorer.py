@@ -10,6 +10,7 @@ from fedchain.chain.exceptions import NotFound, StoreCorrupt
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.genesis import Admission, AggregatorRule, FaultModel, Genesis
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
@@ -182,6 +183,15 @@ def test_a_peer_is_found_by_its_address(explorer: Explorer) -> None:
     assert explorer.peer(peer.address[-8:]) == explorer.peer(f"…{peer.address[-8:]}") == peer
     votes = {member: explorer.peer(address(member)).votes for member in GENESIS.members}
     assert votes == {member: 0 if member == last else 4 for member in GENESIS.members}
+
+
+def test_a_conviction_by_a_former_key_is_shown_with_its_member(explore: Explore) -> None:
+    chain = living(5)
+    member, following = chain.genesis.members[0], keys(6)[5]
+    chain.extend(changes=[sign_rekey(chain.key(member), following, chain.genesis.chain_id, sequence=0, until=9)])
+    chain.extend(evidence=[double_vote(keys(1)[0], chain.genesis, 1)])
+    shown = [peer.conviction for peer in (explore(chain).peer(str(number)) for number in range(5))]
+    assert [item and (item.member, item.height) for item in shown] == [(address(member), 2), None, None, None, None]
 
 
 def test_each_member_s_own_difficulty_is_shown(explore: Explore) -> None:
