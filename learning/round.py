@@ -173,7 +173,7 @@ class Round:
     bulk: Bulk | None = None
     """Parts that the phase's contributor reads and writes; None where a post is checked or aggregated."""
 
-    spools: Spools = field(default=InMemory, repr=False)
+    spools: Spools = field(default_factory=lambda: InMemory, repr=False)
     """Begins what an aggregate computes once and looks at again."""
 
     late: tuple[LatePost, ...] = ()

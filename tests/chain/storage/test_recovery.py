@@ -12,7 +12,7 @@ import pytest
 
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import StoreCorrupt
-from fedchain.chain.membership.member import Standing
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.state import decode_state
 from fedchain.chain.storage import recovery
 from fedchain.chain.storage.database import DATABASE
@@ -255,8 +255,9 @@ def test_members_that_were_written_into_a_store_are_not_believed(tmp_path: Path)
     blocks = chain.extend_many(3)
     parent = blocks[-1].header.parent_hash
     fields = decode(chain.states[parent].encode(), 2**24)
-    founders = [[key.public_key, int(Standing.LEFT), int(Standing.LEFT), 0, 1, 0, 12, [], 0, 0, 0] for key in keys(4)]
-    fields[11] = founders + [[key.public_key, 0, 0, 0, 1, 0, 12, [], 0, 0, 0] for key in keys(8)[4:]]
+    standings = [Standing.LEFT] * 4 + [Standing.ACTIVE] * 4
+    records = [Member(key.public_key, said, said, 0, 1) for key, said in zip(keys(8), standings, strict=True)]
+    fields[11] = [record.to_record() for record in records]
     fields[12] += b"\x02" * 4
     fields[14] = bytes(4) + b"\x01" * 4
     forger = ChainBuilder(chain.genesis)
