@@ -6,19 +6,11 @@ from fedchain.chain.block import Header
 from fedchain.chain.exceptions import ChainError, InvalidPayload, NotFound
 from fedchain.chain.explorer.held import HeldChain
 from fedchain.chain.explorer.knowledge_views import KnowledgeRules, view_knowledge
-from fedchain.chain.explorer.views import (
-    KnowledgeView,
-    Recomputation,
-)
-from fedchain.chain.knowledge import (
-    EMPTY_ROOT,
-    Rules,
-    missing_contents,
-    recompute,
-)
+from fedchain.chain.explorer.views import KnowledgeView, Recomputation
+from fedchain.chain.knowledge import EMPTY_ROOT, Rules, missing_contents, recompute
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
-from fedchain.crypto.signatures import PublicKey
+from fedchain.crypto.keys import PublicKey
 
 
 class KeptContents:

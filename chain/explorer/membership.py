@@ -3,19 +3,12 @@
 from collections.abc import Iterator
 
 from fedchain.chain.exceptions import NotFound
-from fedchain.chain.explorer.block_views import (
-    view_attending,
-    view_places,
-)
+from fedchain.chain.explorer.block_views import view_attending, view_places
 from fedchain.chain.explorer.founding import view_rules
 from fedchain.chain.explorer.held import HeldChain
 from fedchain.chain.explorer.history import follow
 from fedchain.chain.explorer.lives import Lives, LivesView
-from fedchain.chain.explorer.member_views import (
-    Attending,
-    PlaceView,
-    RulesView,
-)
+from fedchain.chain.explorer.member_views import Attending, PlaceView, RulesView
 from fedchain.chain.state import State
 
 

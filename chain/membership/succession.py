@@ -53,7 +53,7 @@ def succeed(
     if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
         after = reweigh(after, active, block.header.miner)
     weight = weight_of_newcomers(after, active)  # before keys are replaced, by which it knows the active ones
-    culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
+    culprits = _culprits_behind(roster, block)
     for change in block.changes:
         if change.kind is ChangeKind.AMEND:
             continue  # it is about no member
@@ -63,7 +63,7 @@ def succeed(
         else:
             place = place_of(roster, records, change)
             assert place is not None, "the change is valid"
-            if after[place].key not in culprits:  # who is convicted is out for good, and known by this key for ever
+            if after[place].key not in culprits:  # a convicted member is out for good, and known by this key
                 after[place] = _changed(after[place], change, block.header.height, round_number)
     if closes_round:
         after = [
@@ -88,13 +88,18 @@ def role_after(roster: Roster, records: Sequence[Member], block: Block) -> int |
     if roster.holder is None:
         return None
     seat = roster.seats[roster.holder]
-    culprits = roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
+    culprits = _culprits_behind(roster, block)
     stay = {key for key, record in zip(roster.members, records, strict=False) if record.standing is Standing.ACTIVE}
     without = (frozenset(roster.members) - stay) | culprits
     if roster.is_active(roster.holder) and records[seat].round > block.header.round:  # it leaves, or has failed
         without |= {roster.holder}
     heir = roster.heir(without, seat)
     return seat if heir is None else heir
+
+
+def _culprits_behind(roster: Roster, block: Block) -> frozenset[PublicKey]:
+    """The members that are convicted once the block counts, by the keys that they had before it."""
+    return roster.culprits | {roster.current(crime.culprit) for crime in block.evidence}
 
 
 def _changed(record: Member, change: Change, height: int, round_number: int) -> Member:

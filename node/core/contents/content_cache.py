@@ -118,10 +118,6 @@ class ContentCache:
         """Whether a content that any peer may have is held or stored."""
         return content_hash in self._held or self._stored(content_hash) is not None
 
-    def is_waiting(self) -> bool:
-        """Whether any post waits for its payload."""
-        return bool(self._waiting)
-
     def waiting(self, post: Post) -> Post | None:
         """The post of the same member and phase that waits for its payload; None if there is none."""
         return self._waiting.get(post.key) if self._waiting else None
