@@ -91,10 +91,13 @@ def test_a_damaged_state_is_computed_again(
 
 
 def test_a_stored_state_of_another_height_leads_nowhere(folder: Path, chain: ChainBuilder) -> None:
-    """An audit begins with what it finds under a height."""
+    """An audit begins with what it finds under a height, and so it would with a block that stands on such a state."""
+    third, fifth = finals_of(chain)[2], finals_of(chain)[4]
+    header = replace(third.block.header, state_root=fifth.block.header.state_root)
     with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
-        STATES.insert(connection, (3, finals_of(chain)[4].state), replace=True)
-    with Store.open(folder) as store:
+        STATES.insert(connection, (3, fifth.state), replace=True)
+        FINALS.insert(connection, to_row(replace(third, block=replace(third.block, header=header)))[1], replace=True)
+    with Store.open(folder, read_only=True) as store:  # which drops no block
         assert store.stored_state(3) is None
         assert store.state_before(3) == chain.states[finals_of(chain)[1].block.hash]
 
