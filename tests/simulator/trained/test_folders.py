@@ -103,8 +103,9 @@ def test_a_run_of_somebody_else_does_not_say_which_file_is_run(tmp_path: Path, o
     with pytest.raises(ConfigurationError, match=f"the run's own code builds this model: --{option} {code}:Own runs"):
         models.learner()
     assert not (tmp_path / "ran").exists()
+    given = {"method": "", "task": ""} | {option: f"{code}:Own"}
     with suppress(ConfigurationError):  # it holds no class, and no function
-        open_models(run, **{option: f"{code}:Own"}).learner()
+        open_models(run, "", given["task"], given["method"]).learner()
     assert (tmp_path / "ran").exists()
     sys.modules.pop("theirs", None)
 
