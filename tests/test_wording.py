@@ -1,10 +1,16 @@
 """Words for people."""
 
-from fedchain.wording import counted, nearest_name, printable, some_of
+from fedchain.wording import bearable, counted, nearest_name, printable, some_of
 
 
 def test_one_thing_is_told_without_a_plural() -> None:
     assert [counted(count, "post") for count in (0, 1, 2)] == ["0 posts", "1 post", "2 posts"]
+
+
+def test_members_that_left_may_lie_as_well_where_other_sets_led_to_this_one() -> None:
+    assert bearable(1, 4, earlier=False) == "at most 1 of 4 members lie"
+    assert bearable(0, 3, earlier=False) == "no member lies"
+    assert bearable(1, 5, earlier=True).startswith("at most 1 of 5 members lie, and as few in each earlier set")
 
 
 def test_what_could_steer_a_terminal_is_replaced() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.held import HeldChain
 from fedchain.chain.explorer.history import Entry
@@ -31,14 +32,26 @@ class LightBlocks:
             if found is not None:
                 return found if with_proof or found.header.height != height else found.alone()
         if height not in self._chain.heights:
-            held = self._chain.heights
-            raise NotFound(f"no block at height {height}: the chain has heights {held.start} to {held.stop - 1}")
+            raise self._not_held(height)
         return self._light(self._chain.entry(height), with_proof=with_proof)
+
+    def certificate_below(self, height: int) -> Certificate | None:
+        """The certificate of the block below, as the block of a height holds it; None for the first block.
+
+        Raises NotFound.
+        """
+        if height not in self._chain.heights:
+            raise self._not_held(height)
+        return self._chain.block(height).certificate
 
     def between(self, first: int, last: int) -> Iterator[LightBlock]:
         """The final blocks from one height to another, as a light client walks over them. Raises NotFound."""
         held = self._chain.heights
         return map(self._light, self._chain.entries(max(first, held.start), min(last, held.stop - 1)))
+
+    def _not_held(self, height: int) -> NotFound:
+        held = self._chain.heights
+        return NotFound(f"no block at height {height}: the chain has heights {held.start} to {held.stop - 1}")
 
     def _light(self, entry: Entry, *, with_proof: bool = False) -> LightBlock:
         block, height = entry.block, entry.block.header.height

@@ -13,9 +13,10 @@ that a quorum of them may consist of liars, a sender could choose the electors b
 a height at which liars are drawn, and no height can be skipped.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedchain.chain.block import Header, evidence_root
+from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.exceptions import (
     InvalidEvidence,
     OutOfWindow,
@@ -37,8 +38,9 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
 
 TRUST_PERIOD_MS = 14 * 24 * 3_600_000
-"""How long a block is trusted after it became final, in milliseconds: two weeks. Keys of the past may be stolen later,
-and nobody convicts their owners any more. A founding document is compared by its chain id, and has no such limit."""
+"""How long a block is trusted after the one below became final, in milliseconds: two weeks. Keys of the past may be
+stolen later, and nobody convicts their owners any more. A founding document is compared by its chain id, and has no
+such limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Trusted:
     block_hash: Hash
     """32 bytes: its hash; the chain id for the founding document."""
     time_ms: int
-    """When it became final, by its voters' median clock, in milliseconds since the Unix epoch."""
+    """When it became final, by its voters' median clock, in milliseconds since the Unix epoch; of a block that was
+    trusted by its hash, when the one below did."""
     members: tuple[PublicKey, ...]
     """All members behind it, by seat; where members may change, those that counted when it was decided."""
     culprits: frozenset[PublicKey]
@@ -71,29 +74,43 @@ def trust_genesis(genesis: Genesis) -> Trusted:
     return Trusted(None, 0, genesis.chain_id, genesis.created_ms, roster.members, nobody, nobody, electors)
 
 
-def trust_block(genesis: Genesis, block_hash: Hash, block: LightBlock, is_valid_signature: SignatureCheck) -> Trusted:
+def trust_block(
+    genesis: Genesis,
+    block_hash: Hash,
+    block: LightBlock,
+    below: Certificate | None,
+    is_valid_signature: SignatureCheck,
+) -> Trusted:
     """Trust the block whose hash the reader has from elsewhere.
+
+    Its age is that of the certificate below, to which its header commits. The block's own certificate is in no header
+    that is trusted: keys that were stolen later sign another one, whose clocks say that the block is new.
 
     Args:
         genesis: the founding document.
         block_hash: 32 bytes: the hash that is trusted.
         block: what a provider sent as that block, with the state that it stands on.
+        below: the certificate of the block below; None for the first block.
         is_valid_signature: checks signatures.
 
-    Raises Invalid if it is not that block, or its certificate or state is not the one that belongs to it.
+    Raises Invalid if it is not that block, or a certificate or the state is not the one that belongs to it.
     """
     _validate_chain(genesis, block)
     expect(block.header.hash == block_hash, "trusted block", f"{block.header.hash.hex()} found", block_hash.hex())
     electorate = _electorate_of(genesis, block, is_valid_signature)
     _validate_votes(genesis, electorate.electors, block, is_valid_signature)
-    return _trust(genesis, block, electorate)
+    root, named = certificate_root(below), block.header.certificate_root
+    expect(root == named, "certificate below", f"{root.hex()} found", named.hex())
+    time_ms = genesis.created_ms if below is None else below.clock_ms
+    return replace(_trust(genesis, block, electorate), time_ms=time_ms)
 
 
 def validate_period(trusted: Trusted, now_ms: int, period_ms: int = TRUST_PERIOD_MS) -> None:
     """Check that a trusted block is young enough to begin at. Raises OutOfWindow."""
     age_ms = now_ms - trusted.time_ms
     if trusted.header is not None and age_ms > period_ms:
-        found = f"height {trusted.height} became final {age_ms} ms ago, it is trusted for {period_ms} ms"
+        found = f"the block below height {trusted.height} became final {age_ms} ms ago"
+        found += f", it is trusted for {period_ms} ms"
         raise OutOfWindow("trust period", found)
 
 

@@ -11,8 +11,8 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import decode_state
 from fedchain.chain.storage.content_files import read_content
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
-from fedchain.chain.storage.database import snapshot
-from fedchain.chain.storage.recovery import fault_of_head
+from fedchain.chain.storage.database import foreign_objects, snapshot
+from fedchain.chain.storage.recovery import fault_of_head, state_root_at
 from fedchain.chain.storage.rows import RECORD_TABLES, STATES, Table, from_row, schema_of, tables_of
 from fedchain.crypto.hashing import HASH_SIZE, sha256
 
@@ -47,7 +47,8 @@ def find_damage(folder: Path, connection: sqlite3.Connection, genesis: Genesis) 
 
 
 def broken_structure(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
-    """Missing tables and indexes, and the faults that SQLite itself finds in its pages and indexes."""
+    """Foreign and missing tables and indexes, and the faults that SQLite itself finds in its pages and indexes."""
+    yield from foreign_objects(connection, genesis)
     held = {text.decode(errors="replace") for (text,) in connection.execute(_HELD)}
     for name in (" ".join(statement.split()[1:3]) for statement in schema_of(genesis)):
         if name not in held:
@@ -70,7 +71,7 @@ def damaged_rows(folder: Path, connection: sqlite3.Connection, genesis: Genesis)
     for table in tables_of(genesis):
         for number, *row in connection.execute(f"SELECT rowid, {table.names} FROM {table.name}"):
             try:
-                _read(table, tuple(row), genesis)
+                _read(connection, table, tuple(row), genesis)
             except StoreCorrupt as error:
                 yield DamagedRow(str(error), table.name, number)
     for number, content_hash, size, data in connection.execute("SELECT sequence, hash, size, data FROM contents"):
@@ -81,8 +82,8 @@ def damaged_rows(folder: Path, connection: sqlite3.Connection, genesis: Genesis)
             yield DamagedRow(str(error), "contents", number, content_hash if is_file else None)
 
 
-def _read(table: Table, row: tuple[Any, ...], genesis: Genesis) -> None:
-    """Raises StoreCorrupt if a row is not as it was written, or if its columns do not fit its record."""
+def _read(connection: sqlite3.Connection, table: Table, row: tuple[Any, ...], genesis: Genesis) -> None:
+    """Raises StoreCorrupt if a row is not as it was written, or if its columns do not fit its record or its block."""
     if table in RECORD_TABLES:
         from_row(table, row)
         return
@@ -94,6 +95,8 @@ def _read(table: Table, row: tuple[Any, ...], genesis: Genesis) -> None:
             raise StoreCorrupt(f"{table.describe(row)}: {error}") from None
         if height != values[0]:
             raise StoreCorrupt(f"{table.describe(row)} holds the state before height {height}")
+        if state_root_at(connection, height) not in (None, sha256(values[1])):
+            raise StoreCorrupt(f"{table.describe(row)} is not the state that its block stands on")
 
 
 def _read_content(folder: Path, content_hash: object, size: object, data: object) -> None:

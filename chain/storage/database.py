@@ -20,6 +20,7 @@ from fedchain.chain.storage.rows import GENESIS, schema_of
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import DATABASE as DATABASE
+from fedchain.wording import printable
 
 STORE_VERSION = 2
 """Layout of the folder; SQLite's ``user_version``."""
@@ -113,12 +114,31 @@ def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis
         raise StoreMismatch(f"{folder}: the genesis document cannot be read by this program: {error}") from None
     if genesis.chain_id != chain_id:
         raise StoreCorrupt(f"{place}: chain {chain_id.hex()} is stored as {genesis.chain_id.hex()}")
+    for fault in foreign_objects(connection, genesis):
+        raise StoreCorrupt(f"{place}: {fault}; {repair_hint(folder)}")
     if expected is not None and genesis.chain_id != expected.chain_id:
         raise StoreMismatch(
             f"{folder} holds chain {genesis.chain_id.hex()} ({genesis.name}), "
             f"not {expected.chain_id.hex()} ({expected.name})"
         )
     return genesis
+
+
+def foreign_objects(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
+    """Tables, indexes, triggers and views that are not as a chain's are made.
+
+    Checksums say what is in a row. That a height has one row, and that nothing else happens when a row is added, the
+    schema alone says; a chain's folder may come from somebody else.
+    """
+
+    def form(statement: str) -> str:  # readers of a row find missing values themselves
+        return " ".join(statement.replace(" NOT NULL", "").split())
+
+    ours = set(map(form, schema_of(genesis)))
+    for row in connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+        kind, name, statement = (text.decode(errors="replace") for text in row)
+        if form(statement) not in ours:
+            yield f"{kind} {printable(name)} is not one of a chain's"
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from fedchain.chain.storage.rows import FINALS, LIGHTS, STATES, from_row
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_stored
 from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
 
 STATE_INTERVAL = 64
@@ -101,15 +101,26 @@ def find_base(connection: sqlite3.Connection, height: int) -> int:
 
 
 def stored_state(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
-    """The state before the block at ``height``; None if it was not kept or is damaged."""
+    """The state before the block at ``height``; None if it was not kept, is damaged, or is not the one that the block
+    stands on. A row's checksum says nothing of that: anybody that writes to the disk computes it anew."""
     row = connection.execute(f"{STATES.select} WHERE height = ?", (height,)).fetchone()
     if row is None:
         return None
     try:
-        state = decode_state(genesis, STATES.read(row)[1])
+        _, data = STATES.read(row)
+        state = decode_state(genesis, data) if state_root_at(connection, height) == sha256(data) else None
     except (StoreCorrupt, InvalidEncoding):
         return None
-    return state if state.height == height - 1 else None
+    return state if state is not None and state.height == height - 1 else None
+
+
+def state_root_at(connection: sqlite3.Connection, height: int) -> Hash | None:
+    """The root of the state that the block at ``height`` stands on; None if the block is not held or is damaged."""
+    row = connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
+    try:
+        return None if row is None else Header.from_fields(msgpack.unpackb(FINALS.read(row)[-2])[0]).state_root
+    except (StoreCorrupt, ValueError, TypeError, LookupError):
+        return None
 
 
 def state_before(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:

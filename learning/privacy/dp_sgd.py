@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -75,16 +76,18 @@ def train_privately(
     client.ledger.validate(round_number, noise.phase, [release], noise.budget)
     parameters = trained_parameters(client.model)
     take_step = open_optimizer(client, parameters, schedule)
-    labels: tuple[str | int, ...] = (GRADIENTS, noise.phase, "round", round_number)
     start = fingerprint(read_vector(client.model).double().numpy(), noise.multiplier)
+    labels: tuple[str | int, ...] = (GRADIENTS, noise.phase, "round", round_number, start)
     batch_size = min(schedule.batch_size, len(client.train_labels))  # as expected of a Poisson batch
-    values = hashlib.sha256()
+    values, numbers = hashlib.sha256(), count()
 
     def step(images: torch.Tensor, targets: torch.Tensor, given: Any) -> torch.Tensor:
         total, value = clipped_sum(client.model, loss, images, targets, given, noise.clip)  # (P,), ()
         scaled = (total / noise.clip).numpy()
         values.update(fingerprint(scaled, noise.multiplier).encode())
-        noised = add_noise(scaled, noise.multiplier, client.secrets, *labels)
+        # The sums of several steps may be equal, as those of empty batches are, and each step is counted with noise of
+        # its own: otherwise the posted model would show how many batches were empty.
+        noised = add_noise(scaled, noise.multiplier, client.secrets, *labels, "step", next(numbers))
         with torch.no_grad():
             gradient = torch.from_numpy(noised * (noise.clip / batch_size)).to(parameters[0].dtype)
             if correct is not None:
@@ -94,7 +97,7 @@ def train_privately(
 
     batches = None
     if noise.sampling is Sampling.POISSON:
-        batches = draw_poisson_batches(client, release.rate, *labels, "batches", start)
+        batches = draw_poisson_batches(client, release.rate, *labels, "batches")
     run_steps(client, step, schedule, round_number, given=per_example(given), batches=batches)
     identity = client.secrets.draw(16, "ledger", values.hexdigest()).hex()
     client.ledger.charge(Entry(round_number, noise.phase, identity, release), noise.budget)
@@ -140,9 +143,9 @@ def clipped_sum(
     `given` holds, for each example, the loss's further inputs for the batch of it alone.
     """
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    count = sum(value.numel() for value in parameters.values())
-    total, losses = torch.zeros(count, dtype=torch.float64), torch.zeros(())
-    size = max(1, _NUMBERS_MAX // count)
+    scalars = sum(value.numel() for value in parameters.values())
+    total, losses = torch.zeros(scalars, dtype=torch.float64), torch.zeros(())
+    size = max(1, _NUMBERS_MAX // scalars)
     for begin in range(0, len(labels), size):
         part = slice(begin, begin + size)
         gradients, values = example_gradients(

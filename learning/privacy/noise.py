@@ -3,7 +3,7 @@
 Noise follows from the member's root of private randomness, the labels of the release, and the value itself. So a peer
 that crashed and computes the same value again sends the same bytes again; and one that computes another value in the
 same phase, because its model or its data were lost, draws other noise: the difference of the two sent values does not
-show that of the hidden ones.
+show that of the hidden ones. Equal values that are counted apart, such as two steps' sums, need a label that differs.
 """
 
 import hashlib

@@ -49,10 +49,16 @@ def write_origin(origin: Origin) -> dict[str, str]:
     return {HEADER: json.dumps(asdict(origin), sort_keys=True)}
 
 
+def read_metadata(data: bytes) -> dict[str, str]:
+    """Read all texts in the header of a sound safetensors file, by their keys."""
+    size = int.from_bytes(data[:8], "little")
+    found: dict[str, str] = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    return found
+
+
 def read_origin(data: bytes) -> Origin | None:
     """Read a sound safetensors file's statement about its model; None for a file that another program wrote."""
-    size = int.from_bytes(data[:8], "little")
-    text = json.loads(data[8 : 8 + size]).get("__metadata__", {}).get(HEADER)
+    text = read_metadata(data).get(HEADER)
     try:
         values = None if text is None else json.loads(text)
     except ValueError:

@@ -30,7 +30,7 @@ class Limit(logging.Filter):
         if self._minute.get(kind) != minute:
             left_out = self._count.get(kind, 0) - LINES_PER_MINUTE
             if left_out > 0:
-                log.log(record.levelno, LEFT_OUT, left_out)
+                logging.getLogger(record.name).log(record.levelno, LEFT_OUT, left_out)
             self._minute[kind], self._count[kind] = minute, 0
         self._count[kind] += 1
         return self._count[kind] <= LINES_PER_MINUTE

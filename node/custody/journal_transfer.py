@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedchain.chain.exceptions import Refused
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.exceptions import InvalidAddress
@@ -120,6 +121,8 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
     secrets, place = _secrets(path), owner.place(public_key)
     with JournalFile.open(path, chain_id, public_key, len(owner.members), is_import=True) as journal:
         old = journal.content()
+        if content is not None:
+            _validate_content(content, is_behind)
         if old is not None and (content is None or is_behind(old, content)):
             raise JournalError(f"{path} knows of more that was signed than what is to be imported; it stays as it is")
         if private is not None:
@@ -134,6 +137,19 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
         finally:
             _hand_over((path, note, secrets, ledger_path(secrets)), path.with_name(path.name.removesuffix(suffix)))
         _end(note)
+
+
+def _validate_content(content: bytes, is_behind: IsBehind) -> None:
+    """Refuse a journal that no node would read: it would have to be moved away, and what was signed forgotten.
+
+    A sound one allows nothing that it forbids itself. Raises JournalError.
+    """
+    try:
+        is_sound = not is_behind(content, content)
+    except Refused as error:
+        raise JournalError(f"this is no exported journal: {error}") from None
+    if not is_sound:
+        raise JournalError("the exported journal allows what it forbids itself: it was altered")
 
 
 def _hand_over(paths: Iterable[Path], key_path: Path) -> None:

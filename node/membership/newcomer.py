@@ -4,7 +4,7 @@ A member that lost its key comes back the same way: it asks for the place that i
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import anyio
@@ -43,6 +43,10 @@ class Coming(Protocol):
     def me(self) -> PublicKey:
         """Public key of this peer."""
 
+    @property
+    def peers(self) -> Collection[PublicKey]:
+        """Connected peers."""
+
     def admit(self, reason: str, peers: Sequence[PublicKey]) -> None:
         """Let these peers connect, though our chain does not know them yet."""
 
@@ -65,13 +69,19 @@ class Newcomer:
         """How the request stands, for people."""
 
     async def run(self) -> None:
-        """Ask until there is a place. Raises NodeConfigError: the inviter's node refuses, or the chain is another."""
+        """Ask until there is a place. Raises NodeConfigError: the inviter's node refuses, or the chain is another.
+
+        Members let go of a peer whose request is not open any more. Its own chain stands still then, and says nothing
+        of that, so it asks again as long as nobody is connected.
+        """
         asked_s = -ASK_S
         while self._service.me not in self._service.node.head.roster.seats:
-            if self._open() is None and anyio.current_time() - asked_s >= ASK_S:
+            is_alone = not self._service.peers
+            if (is_alone or self._open() is None) and anyio.current_time() - asked_s >= ASK_S:
                 await self._ask()
                 asked_s = anyio.current_time()
-            self._look()
+            if not is_alone:
+                self._look()
             await anyio.sleep(LOOK_S)
         record = self._service.node.own_record()
         assert record is not None, "it has a place"

@@ -7,6 +7,7 @@ member's node keeps the request for its operator, who may approve. Until some me
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,13 +21,15 @@ from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.crypto.signatures import is_valid_signature
 from fedchain.files.layout import INVITATIONS_FILE
+from fedchain.network.libp2p.log import Limit
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.core.node import Node
 from fedchain.node.membership.invitation import PLACES_MAX, Invitation, Place, Request, vouch
 from fedchain.wording import printable
 
-log = logging.getLogger("fedchain.node")
+log = logging.getLogger("fedchain.node.requests")
+log.addFilter(Limit())  # strangers decide how often they ask
 
 HEIGHTS_VALID = 10_000
 """Blocks from the inviter's head on for which an invitation holds."""
@@ -51,6 +54,9 @@ class Hosting(Protocol):
 
     def admit(self, reason: str, peers: Sequence[PublicKey]) -> None:
         """Let these peers connect, though they are no members."""
+
+    async def next_head(self) -> None:
+        """Wait until the head moves."""
 
 
 class Requests:
@@ -116,19 +122,32 @@ class Requests:
 
     def waiting(self) -> tuple[Change, ...]:
         """Requests on others' invitations that no member approves of yet, those that no block can count left out."""
-        node = self._service.node
-        spread = {change.hash for change in node.open_changes()}
-        found = []
-        for changes in self._waiting.values():
-            for newcomer, change in list(changes.items()):
-                try:
-                    self._validate(change)
-                except Refused:
-                    del changes[newcomer]
-                    continue
-                if change.hash not in spread:
-                    found.append(change)
-        return tuple(found)
+        self.forget_ended()
+        spread = {change.hash for change in self._service.node.open_changes()}
+        kept = chain.from_iterable(changes.values() for changes in self._waiting.values())
+        return tuple(change for change in kept if change.hash not in spread)
+
+    def forget_ended(self) -> None:
+        """Let go of requests that no block can count any more, and of the peers that made them.
+
+        Signatures are not looked at again: they were when the request was taken, and it is the same since.
+        """
+        ended = [
+            (changes, newcomer)
+            for changes in self._waiting.values()
+            for newcomer, change in changes.items()
+            if not self._is_possible(change)
+        ]
+        for changes, newcomer in ended:
+            del changes[newcomer]
+        if ended:
+            self._admit()
+
+    async def follow(self) -> None:
+        """Let go of what has ended at each head, until cancelled."""
+        while True:
+            await self._service.next_head()
+            self.forget_ended()
 
     def take(self, peer: PublicKey, said: bytes) -> bytes:
         """Answer a stranger that knocks."""
@@ -190,16 +209,27 @@ class Requests:
         """Keep a request on another member's invitation for our operator."""
         change, inviter = request.change, request.voucher.inviter
         asks = change.key_afterwards
+        self.forget_ended()
         kept = self._waiting.setdefault(inviter, {})
         if asks not in kept and len(kept) >= OPEN_MAX:
             return LATER, f"{OPEN_MAX} others ask on invitations of this member"
         kept[asks] = change
-        self._service.admit("they ask", [newcomer for changes in self._waiting.values() for newcomer in changes])
+        self._admit()
         log.info("%s asks for a place, as %s: kept for our operator", address(asks), printable(change.text))
         return TAKEN, "it is shown to the operator of this node"
 
+    def _admit(self) -> None:
+        self._service.admit("they ask", [newcomer for changes in self._waiting.values() for newcomer in changes])
+
     def _validate(self, change: Change) -> None:
         validate_change(self._service.genesis, self._service.node.head, change, is_valid_signature)
+
+    def _is_possible(self, change: Change) -> bool:
+        try:
+            validate_change(self._service.genesis, self._service.node.head, change, lambda *signed: True)
+        except Refused:
+            return False
+        return True
 
     def _use(self, holder: str, newcomer: str) -> None:
         """Write down which key uses an invitation, or that none does; changes nothing if it raises NodeConfigError."""

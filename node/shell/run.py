@@ -234,6 +234,7 @@ async def _serve(
                 running.append(service)
                 if genesis.admission is not Admission.CLOSED:
                     network.welcome(requests.take)
+                    tasks.start_soon(requests.follow)
                 if invitation is not None:
                     newcomer = Newcomer(service, key, invitation, network.knock)
                     service.asks = lambda: newcomer.standing

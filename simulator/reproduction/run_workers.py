@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -117,9 +117,15 @@ class SpawnedWorkers:
         context = get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(target=_serve, args=(there,), name=f"run-{worker}")
-        process.start()
-        there.close()
-        self._processes[worker] = process, here
+        resource_tracker.ensure_running()  # to start it unblocks signals
+        # A terminal sends Ctrl-C to all processes: one that is still importing would show where.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process.start()
+            self._processes[worker] = process, here
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            there.close()
 
 
 class RunWork:
@@ -149,6 +155,7 @@ class RunWork:
 def _serve(pipe: Connection) -> None:
     """Carry out runs, in a process of their own. The parent handles Ctrl-C, and ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:

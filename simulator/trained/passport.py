@@ -27,6 +27,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.bisection import bisect
 from fedchain.chain.light.light_block import LightBlock, light_block_size_max
 from fedchain.chain.light.verification import Trusted, trust_genesis, verify_adjacent, verify_skipping
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import votes_required
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
@@ -35,9 +36,9 @@ from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.models.parameters import BUFFER_PREFIX, PREFIX
 from fedchain.learning.payload.document import Buffer, Entry, read_entry, read_number, read_text
 from fedchain.learning.payload.tensor_file import DTYPES, FileTensor, data_begin, read_tensors
-from fedchain.learning.worker.model_origin import read_origin
+from fedchain.learning.worker.model_origin import HEADER, read_metadata, read_origin
 from fedchain.simulator.trained.joined import Joined
-from fedchain.wording import counted, printable
+from fedchain.wording import bearable, counted, printable
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:fedchain:model-passport:v1"
@@ -78,9 +79,11 @@ class PassportReport:
     chain_id: Hash
     """32 bytes: hash of the founding document, which is believed."""
     members: int
-    """Number of its members."""
+    """Number of its members; of those that counted at this height, where members may change."""
     liars_max: int
     """Most of them that may lie."""
+    members_change: bool
+    """Whether members may change: then as few lie in each set on the way, those that have left included."""
     file: str
     """Name of the model's file."""
     tensors: int
@@ -243,6 +246,7 @@ def check_passport(data: bytes, name: str, file: bytes) -> PassportReport:
         chain_id=genesis.chain_id,
         members=len(trusted.members),
         liars_max=genesis.fault_model.faulty(len(trusted.members)),
+        members_change=genesis.version >= CHANGES_VERSION,
         file=name,
         tensors=len(tensors),
         numbers=sum(tensor.numbers for tensor in tensors.values()),
@@ -264,7 +268,7 @@ def tell(report: PassportReport) -> tuple[str, str, str, str, str]:
     """Five lines that say whose model it is, what was verified, and what was believed."""
     r = report
     compare = "compare it with one from elsewhere"
-    lie = f"at most {r.liars_max} of {r.members} members lie" if r.liars_max else "no member lies"
+    lie = bearable(r.liars_max, r.members, earlier=r.members_change)
     more = "; all else that the file's header says" if r.says_more else ""
     return (
         f"federation  {printable(r.name)}, {counted(r.members, 'member')}; chain id {r.chain_id.hex()}: {compare}",
@@ -381,9 +385,10 @@ def _check_tensors(entries: Sequence[Entry], tensors: Mapping[str, FileTensor]) 
 
 def _check_origin(genesis: Genesis, round_number: int, file: bytes) -> bool:
     """Check what the file's header says of the federation; whether it says more than the passport proves."""
-    origin = read_origin(file)
+    origin, texts = read_origin(file), read_metadata(file)
     if origin is None:
-        return False
+        _expect(HEADER not in texts, "model file", "its header says where it is from in another form than ours")
+        return bool(texts)
     said, proven = (origin.chain_id, origin.round, origin.member), (genesis.chain_id.hex(), round_number, None)
     _expect(said == proven, "model file", "its header names another federation, round or member")
     return True

@@ -15,6 +15,15 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
+def bearable(liars: int, members: int, *, earlier: bool) -> str:
+    """The number of members that may lie where certificates are believed: "at most 1 of 4 members lie".
+
+    With ``earlier`` members may change, and other sets of them led to this one: their keys are believed as well.
+    """
+    lie = f"at most {liars} of {members} members lie" if liars else "no member lies"
+    return lie + (", and as few in each earlier set, even of those that have left since" if earlier else "")
+
+
 def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
     """A text from others, with unprintable characters replaced: they could disturb the text around it."""
     return "".join(letter if letter.isprintable() else instead for letter in text)

@@ -133,9 +133,15 @@ def test_a_block_that_is_named_is_trusted_while_it_is_young(
     report = verify_served([url], NOW_MS)
     assert (report.begun_at, report.block_hash, report.skipped) == (3, chain.tip, 1)
     assert "from block 3, which you named, on" in tell(report)[2]
-    too_late = third.certificate.clock_ms + TRUST_PERIOD_MS + 1
+    too_late = light_block(client, 2).certificate.clock_ms + TRUST_PERIOD_MS + 1
     with pytest.raises(OutOfWindow, match="trust period"):
         verify_served([url], too_late)
+    verify_served([url], too_late - 1)
+    first = f"{address}#{GENESIS.chain_id.hex()}/1/{light_block(client, 1).header.hash.hex()}"
+    assert verify_served([first], NOW_MS).begun_at == 1
+    without = {"/api/v1/run/light/3/below": lambda body: b'{"bytes": ""}'}
+    with lying(client, without) as liar, pytest.raises(InvalidBlock, match="certificate below: "):
+        verify_served([url.replace(address, liar)], NOW_MS)
     with pytest.raises(InvalidBlock, match="trusted block"):
         verify_served([f"{address}#{GENESIS.chain_id.hex()}/3/{'00' * 32}"], NOW_MS)
     of_head = f"{address}#{GENESIS.chain_id.hex()}/5/{chain.tip.hex()}"

@@ -24,7 +24,7 @@ from fedchain.node.founding.task import rules_of
 from fedchain.web import serving
 from fedchain.web.app import make_templates
 from fedchain.web.places import Place, find_places
-from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, Server, begun, listen
+from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, Server, Untaken, begun, listen
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import write_run
@@ -59,6 +59,11 @@ class Transport:
     """Notes whether the connection was cut."""
 
     is_cut = False
+    size = 0
+    """Bytes that the client has not taken."""
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
 
     def write(self, data: bytes) -> None:
         """Nobody reads."""
@@ -86,6 +91,7 @@ async def answer(connection: "Connection") -> None:
 
 class Connection(BoundedProtocol):
     open_connections = Connections(2)
+    untaken = Untaken(100)
 
 
 @pytest.fixture
@@ -162,6 +168,31 @@ def explorer(folder: Path, log: Path) -> Iterator[tuple[int, Callable[[], str]]]
         finally:
             process.terminate()
             process.wait(20)
+
+
+def test_of_clients_that_do_not_read_the_first_makes_room(
+    connect: Callable[[], tuple[Connection, Transport, Loop]],
+) -> None:
+    Connection.open_connections, Connection.untaken = Connections(9), Untaken(100)
+    (alone, large, _), (reader, quick, _) = connect(), connect()
+    large.size = 1_000
+    alone.pause_writing()
+    assert not large.is_cut, "it is the only one"
+    quick.size = 50
+    reader.pause_writing()
+    assert (large.is_cut, quick.is_cut) == (True, False)
+    reader.resume_writing()
+    others = [connect() for _ in range(4)]
+    for connection, transport, _ in others:
+        transport.size = 40
+        connection.pause_writing()
+    assert [transport.is_cut for _, transport, _ in others] == [True, True, False, False]
+    others[2][0].connection_lost(ConnectionResetError())
+    (last, newest, _) = connect()
+    newest.size = 60
+    last.pause_writing()
+    assert not others[3][1].is_cut, "what ended waits no more"
+    assert not quick.is_cut, "it was taken"
 
 
 def test_what_stays_is_made_before_the_first_page_and_no_collection_looks_through_it(

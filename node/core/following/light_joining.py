@@ -283,7 +283,8 @@ class LightJoining:
                 self._trusted, self._path = trust_genesis(genesis), []
             elif light is not None:
                 with suppress(Refused):  # the store was altered: the next start says so
-                    self._trusted = trust_block(genesis, settled.block.hash, light, self._context.signatures)
+                    block, signatures = settled.block, self._context.signatures
+                    self._trusted = trust_block(genesis, block.hash, light, block.certificate, signatures)
                     self._path = [light]
             self._start = self._trusted
         return self._trusted

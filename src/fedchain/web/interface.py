@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.explorer.plain import plain, plain_proof
@@ -50,6 +51,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "knowledge/{name}": _knowledge,
         "proof/{name}": _proof,
         "light": _light_blocks,
+        "light/{name}/below": _certificate_below,
         "network": lambda chain, reading, request: pairs_of(chain).first(),
         "genesis": _genesis,
         "open": lambda chain, reading, request: open_round(chain, reading),
@@ -147,6 +149,13 @@ def _light_block(chain: Chain, request: Request) -> Any:
     height = asked.number_named(request.path_params["name"], "height")
     low, high = (asked.number_in(request.query_params, name, -1) for name in ("low", "high"))
     return _plain_light(chain.light_block(height, (low, high) if low < height < high else None))
+
+
+def _certificate_below(chain: Chain, reading: Reading, request: Request) -> Any:
+    """The certificate of the block below, to which a block's header commits; no bytes with the first block."""
+    height = asked.number_named(request.path_params["name"], "height")
+    found = reading.explorer.light.certificate_below(height)
+    return {"bytes": "" if found is None else encode(found.to_record()).hex()}
 
 
 def _light_blocks(chain: Chain, reading: Reading, request: Request) -> Any:

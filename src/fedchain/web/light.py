@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
-from fedchain.chain.encoding import encode
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, NotFound, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
 from fedchain.chain.light.bisection import ConflictingBlocks, Gap, bisect, compare
@@ -24,7 +25,7 @@ from fedchain.chain.state import NUMBER_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import is_valid_signature
-from fedchain.wording import counted, printable
+from fedchain.wording import bearable, counted, printable
 
 TIMEOUT_S = 20.0
 """How long a server may be silent."""
@@ -56,7 +57,8 @@ class LightReport:
     block_hash: Hash
     """32 bytes: its hash."""
     time_ms: int
-    """When it became final, by its voters' median clock, in milliseconds since the Unix epoch."""
+    """When it became final, by its voters' median clock, in milliseconds since the Unix epoch; if it is the block that
+    was trusted, when the one below did."""
     round: int
     """Round of the block; 0 also for a chain without blocks."""
     knowledge_root: Hash | None
@@ -146,12 +148,13 @@ class Server:
             raise NotFound(f"{printable(self.url)} has no block at height {height}")
         return self._ahead.pop(height)
 
+    def certificate_below(self, height: int) -> Certificate | None:
+        """The certificate of the block below, as the block of a height holds it; None for the first block."""
+        data = _bytes_in(self._ask(f"light/{height}/below"))
+        return Certificate.from_record(decode(data, light_block_size_max(self.genesis()))) if data else None
+
     def _read(self, item: Any) -> LightBlock:
-        try:
-            data = bytes.fromhex(item["bytes"])
-        except (TypeError, KeyError, ValueError):
-            raise InvalidEncoding("light block", "the answer holds no bytes") from None
-        return LightBlock.decode(data, light_block_size_max(self.genesis()))
+        return LightBlock.decode(_bytes_in(item), light_block_size_max(self.genesis()))
 
     def _chain(self) -> str:
         """The chain's name in addresses."""
@@ -260,8 +263,7 @@ def tell(report: LightReport) -> tuple[str, str, str, str, str]:
     left = "none yet" if r.knowledge_root is None else f"{r.knowledge_root.hex()} after round {r.round}"
     same = f"{counted(r.servers, 'server')} {'have' if r.servers > 1 else 'has'} it"
     compared = "it is the one that you gave" if r.is_compared else "compare it with one from elsewhere"
-    lie = f"at most {r.liars_max} of {r.members} members lie" if r.liars_max else "no member lies"
-    lie += ", and as few in each earlier set, even of those that have left since" if r.members_change else ""
+    lie = bearable(r.liars_max, r.members, earlier=r.members_change)
     return (
         f"federation  {printable(r.name)}, {counted(r.members, 'member')}{convicted}; chain id {r.chain_id.hex()}",
         f"verified    height {r.height}, block {r.block_hash.hex()}; {same}",
@@ -286,8 +288,9 @@ def _begin(genesis: Genesis, server: Server, trust: re.Match[str] | None) -> tup
     """The block that is trusted; None and the founding document if that is."""
     if trust is None or trust["height"] is None:
         return trust_genesis(genesis), None
-    block = server.light_block(int(trust["height"]), with_proof=True)
-    return trust_block(genesis, bytes.fromhex(trust["block"]), block, is_valid_signature), block
+    height, block_hash = int(trust["height"]), bytes.fromhex(trust["block"])
+    block, below = server.light_block(height, with_proof=True), server.certificate_below(height)
+    return trust_block(genesis, block_hash, block, below, is_valid_signature), block
 
 
 def _ask_witness(genesis: Genesis, begin: Trusted, block: LightBlock | None, witness: Server) -> None:
@@ -304,6 +307,13 @@ def _expect_chain(server: Server, chain_id: Hash) -> None:
     found = server.genesis().chain_id
     if found != chain_id:
         raise InvalidBlock("chain", f"{printable(server.url)} serves {found.hex()}, {chain_id.hex()} expected")
+
+
+def _bytes_in(item: Any) -> bytes:
+    try:
+        return bytes.fromhex(item["bytes"])
+    except (TypeError, KeyError, ValueError):
+        raise InvalidEncoding("light block", "the answer holds no bytes") from None
 
 
 def _connect(parts: SplitResult) -> http.client.HTTPConnection:

@@ -11,6 +11,7 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fedchain.allocator import return_large_blocks
 from fedchain.chain.exceptions import DiskRefused, StoreError
 from fedchain.connections import Connections, connections_max
 from fedchain.web.app import Site, make_templates
@@ -32,6 +33,9 @@ CONNECTIONS_MAX = 2_000
 
 REQUEST_TIMEOUT_S = 10.0
 """Longest time for a header, from the opening of the connection or from the first byte of a later request."""
+
+UNTAKEN_MAX = 2**26
+"""Most bytes that wait for clients to take them, all connections together; the whole answers are in memory as well."""
 
 IDLE_TIMEOUT_S = 15
 """Longest time between two requests of a connection."""
@@ -58,6 +62,7 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
     Raises:
         ChainError: a folder is none, or holds a chain that cannot be read; or the port is not available.
     """
+    return_large_blocks()  # of answers that clients did not read
     chains, awaited = tuple[Chain, ...](), ""
     try:
         chains = open_chains(find_places(folders), rules_of)
@@ -125,15 +130,46 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+class Untaken:
+    """Answers that clients take more slowly than they are made. Beyond the bound, the one that waits longest is cut.
+
+    An honest client reads on while it waits, and is cut only if others let that many bytes wait.
+
+    Args:
+        most: bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: dict[asyncio.Transport, None] = {}
+
+    def waits(self, transport: asyncio.Transport) -> None:
+        """A client takes less than it is sent."""
+        self._waiting[transport] = None
+        size = sum(other.get_write_buffer_size() for other in self._waiting)
+        while size > self._most and len(self._waiting) > 1:  # a single answer is never too large
+            oldest = next(iter(self._waiting))
+            size -= oldest.get_write_buffer_size()
+            del self._waiting[oldest]
+            oldest.abort()
+
+    def ends(self, transport: asyncio.Transport) -> None:
+        """A client has taken nearly all that it was sent, or is gone."""
+        self._waiting.pop(transport, None)
+
+
 class BoundedProtocol(H11Protocol):
     """A connection whose requests have to be whole within :data:`REQUEST_TIMEOUT_S`.
 
     uvicorn bounds the time between two requests of a connection, but neither the time of a header nor, below the
-    process's limit of files, the number of connections.
+    process's limit of files, the number of connections, nor what waits for clients that do not read.
     """
 
     open_connections: Connections
     """The connections of its server."""
+
+    untaken: Untaken
+    """The answers of its server that wait for their clients."""
 
     _deadline: asyncio.TimerHandle | None = None
 
@@ -163,8 +199,19 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self.open_connections.closed(self)
+        self.untaken.ends(self.transport)
         self._stop_clock()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client takes less than it is sent."""
+        super().pause_writing()
+        self.untaken.waits(self.transport)
+
+    def resume_writing(self) -> None:
+        """The client has taken nearly all that it was sent."""
+        self.untaken.ends(self.transport)
+        super().resume_writing()
 
     def _is_whole(self) -> None:
         """The header of a request is whole."""
@@ -210,6 +257,7 @@ def make_server(site: Site, connections_max: int = CONNECTIONS_MAX) -> Server:
         """A connection of this server."""
 
         open_connections = Connections(connections_max)
+        untaken = Untaken(UNTAKEN_MAX)
 
     config = uvicorn.Config(
         site.app,

@@ -74,7 +74,7 @@ def test_votes_of_two_attempts_are_named_and_convict_nobody_alone() -> None:
 
 def test_another_block_in_the_place_of_the_trusted_one_needs_its_proof_too() -> None:
     other, twin = conflicting()
-    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, CHAIN.certificate(TIP.header.parent_hash), is_valid_signature)
     compare(CHAIN.genesis, trusted, TIP, Server(CHAIN), is_valid_signature)
     with pytest.raises(ConflictingBlocks):
         compare(CHAIN.genesis, trusted, TIP, Server(other), is_valid_signature)

@@ -89,8 +89,9 @@ def test_committees_of_an_amended_size_are_followed_and_skipped_to() -> None:
 
 
 def test_a_trusted_block_may_be_one_of_another_set_than_the_founders() -> None:
-    begin = trust_block(CHAIN.genesis, at(4).header.hash, at(4), is_valid_signature)
-    assert begin == walked(CHAIN, 4)
+    below = at(3).certificate
+    begin = trust_block(CHAIN.genesis, at(4).header.hash, at(4), below, is_valid_signature)
+    assert begin == replace(walked(CHAIN, 4), time_ms=below.clock_ms)
     assert verify_skipping(CHAIN.genesis, begin, at(5), is_valid_signature).block_hash == CHAIN.tip
 
 
@@ -191,7 +192,7 @@ def test_a_block_above_the_first_needs_the_header_below_to_be_skipped_to() -> No
 def test_a_trusted_set_is_trusted_for_a_while() -> None:
     trusted = walked(CHAIN, 3)
     validate_period(trusted, trusted.time_ms + TRUST_PERIOD_MS)
-    with pytest.raises(OutOfWindow, match="trust period: height 3 became final"):
+    with pytest.raises(OutOfWindow, match="trust period: the block below height 3 became final"):
         validate_period(trusted, trusted.time_ms + TRUST_PERIOD_MS + 1)
 
 

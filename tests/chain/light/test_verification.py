@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedchain.chain.block import evidence_root
-from fedchain.chain.certificate import certify
+from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.exceptions import (
     InvalidBlock,
     InvalidCertificate,
@@ -40,6 +40,7 @@ CHAIN = chain_of()
 TIP = light(CHAIN, CHAIN.tip)
 FIRST = Server(CHAIN).light_block(1, with_proof=True)
 BEGIN = trust_genesis(CHAIN.genesis)
+BELOW = CHAIN.certificate(TIP.header.parent_hash)
 
 Verify = Callable[[Genesis, Trusted, LightBlock, Any], Trusted]
 
@@ -162,21 +163,45 @@ def test_a_set_that_has_changed_too_much_is_not_skipped_to() -> None:
 def test_a_trusted_block_is_a_beginning_too() -> None:
     server = Server(CHAIN)
     block = server.light_block(4, with_proof=True)
-    trusted = trust_block(CHAIN.genesis, block.header.hash, block, is_valid_signature)
-    assert trusted == bisect(CHAIN.genesis, BEGIN, server, 4, is_valid_signature).trusted
+    below = server.light_block(3, with_proof=False).certificate
+    trusted = trust_block(CHAIN.genesis, block.header.hash, block, below, is_valid_signature)
+    found = bisect(CHAIN.genesis, BEGIN, server, 4, is_valid_signature).trusted
+    assert trusted == replace(found, time_ms=below.clock_ms)
     assert bisect(CHAIN.genesis, trusted, server, HEIGHT, is_valid_signature).trusted.block_hash == CHAIN.tip
 
 
 def test_another_block_than_the_trusted_one_is_refused() -> None:
     with pytest.raises(InvalidBlock, match=f"trusted block: {CHAIN.tip.hex()} found, {'00' * 32} expected"):
-        trust_block(CHAIN.genesis, bytes(32), TIP, is_valid_signature)
+        trust_block(CHAIN.genesis, bytes(32), TIP, BELOW, is_valid_signature)
+
+
+def test_stolen_keys_do_not_make_a_trusted_block_young() -> None:
+    """Its header holds the certificate below, whose clocks nobody can move any more."""
+    late_ms = BELOW.clock_ms + TRUST_PERIOD_MS + 1
+
+    def late(certificate: Certificate) -> Certificate:
+        said = [(CHAIN.key(vote.voter), vote.slot) for vote in certificate.votes]
+        chain_id, block_hash = CHAIN.genesis.chain_id, certificate.block_hash
+        return certify(sign_vote(key, chain_id, slot, block_hash, clock_ms=late_ms, mining_ms=1) for key, slot in said)
+
+    again = replace(TIP, certificate=late(TIP.certificate))
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, again, BELOW, is_valid_signature)
+    assert trusted.time_ms == BELOW.clock_ms
+    with pytest.raises(OutOfWindow, match="trust period: the block below height 9 became final"):
+        validate_period(trusted, late_ms)
+    for below in (late(BELOW), None):
+        with pytest.raises(InvalidBlock, match=f"certificate below: .* found, {TIP.header.certificate_root.hex()} exp"):
+            trust_block(CHAIN.genesis, CHAIN.tip, again, below, is_valid_signature)
+    first = trust_block(CHAIN.genesis, FIRST.header.hash, FIRST, None, is_valid_signature)
+    assert first.time_ms == CHAIN.genesis.created_ms
 
 
 def test_a_trusted_block_is_trusted_for_a_while_and_a_founding_document_for_ever() -> None:
-    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, BELOW, is_valid_signature)
     last_ms = trusted.time_ms + TRUST_PERIOD_MS
     validate_period(trusted, last_ms)
-    with pytest.raises(OutOfWindow, match=rf"trust period: height 9 became final {TRUST_PERIOD_MS + 1} ms ago"):
+    words = rf"trust period: the block below height 9 became final {TRUST_PERIOD_MS + 1} ms ago"
+    with pytest.raises(OutOfWindow, match=words):
         validate_period(trusted, last_ms + 1)
     with pytest.raises(OutOfWindow, match="it is trusted for 5 ms"):
         validate_period(trusted, trusted.time_ms + 6, 5)
@@ -184,7 +209,7 @@ def test_a_trusted_block_is_trusted_for_a_while_and_a_founding_document_for_ever
 
 
 def test_a_height_below_the_trusted_one_is_refused() -> None:
-    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, is_valid_signature)
+    trusted = trust_block(CHAIN.genesis, CHAIN.tip, TIP, BELOW, is_valid_signature)
     with pytest.raises(OutOfWindow, match="height: 3 is asked for, 9 is trusted"):
         bisect(CHAIN.genesis, trusted, Server(CHAIN), 3, is_valid_signature)
     for verify in (verify_adjacent, verify_skipping):

@@ -1,7 +1,9 @@
 """The file of the database: its owner, its version, its lock, its log, and other files in its place."""
 
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from fedchain.chain.exceptions import StoreCorrupt, StoreMismatch
 from fedchain.chain.storage.content_files import LOCK
 from fedchain.chain.storage.database import DATABASE, STORE_VERSION
+from fedchain.chain.storage.repair import repair
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import ChainBuilder, genesis
@@ -50,6 +53,26 @@ def test_another_version_is_named_with_what_to_do(folder: Path, version: int, ad
     with pytest.raises(StoreMismatch, match=f"version {version}, .* version {STORE_VERSION}: .*{advice}") as caught:
         Store.open(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("CREATE TRIGGER eats AFTER INSERT ON votes BEGIN DELETE FROM votes; END", "trigger eats"),
+        ("CREATE TABLE more (data BLOB)", "table more"),
+        ("CREATE VIEW seen AS SELECT * FROM finals", "view seen"),
+        ("DROP INDEX outline; CREATE INDEX outline ON finals (height) WHERE height < 3", "index outline"),
+        # Two blocks of one height: one would be judged, and the other one shown.
+        ("DROP TABLE states; CREATE TABLE states (height INTEGER, data BLOB, checksum BLOB)", "table states"),
+    ],
+)
+def test_a_database_with_another_schema_is_none_of_ours(folder: Path, statement: str, named: str) -> None:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        connection.executescript(statement)
+    for read_only in (True, False):
+        with pytest.raises(StoreCorrupt, match=f"{named} is not one of a chain's; run: fedchain node repair"):
+            Store.open(folder, read_only=read_only)
+    assert repair(folder).set_aside_as is not None
 
 
 def test_a_reader_leaves_no_trace_in_a_folder_it_may_not_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,12 +91,30 @@ def test_a_damaged_state_is_computed_again(
 
 
 def test_a_stored_state_of_another_height_leads_nowhere(folder: Path, chain: ChainBuilder) -> None:
-    """An audit begins with what it finds under a height."""
+    """An audit begins with what it finds under a height, and so it would with a block that stands on such a state."""
+    third, fifth = finals_of(chain)[2], finals_of(chain)[4]
+    header = replace(third.block.header, state_root=fifth.block.header.state_root)
     with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
-        STATES.insert(connection, (3, finals_of(chain)[4].state), replace=True)
-    with Store.open(folder) as store:
+        STATES.insert(connection, (3, fifth.state), replace=True)
+        FINALS.insert(connection, to_row(replace(third, block=replace(third.block, header=header)))[1], replace=True)
+    with Store.open(folder, read_only=True) as store:  # which drops no block
         assert store.stored_state(3) is None
         assert store.state_before(3) == chain.states[finals_of(chain)[1].block.hash]
+
+
+def test_a_stored_state_that_its_block_does_not_stand_on_leads_nowhere(folder: Path, chain: ChainBuilder) -> None:
+    """Anybody that writes to the disk computes its checksum; explorers show times and members by it."""
+    real = chain.states[finals_of(chain)[1].block.hash]
+    forged = replace(real, settled_time_ms=real.settled_time_ms + 10**9)
+    with Store.open(folder, read_only=True) as store:
+        time_ms = store.time_before(3)
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        STATES.insert(connection, (3, forged.encode()), replace=True)
+    with Store.open(folder) as store:
+        assert store.stored_state(3) is None
+        assert store.state_before(3) == real
+        assert store.time_before(3) == time_ms
+        assert list(store.damage()) == ["states row with height 3 is not the state that its block stands on"]
 
 
 def test_a_state_without_a_block_is_dropped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,6 +21,7 @@ from fedchain.learning.models.registry import MODELS
 from fedchain.learning.models.vectors import gradient_vector, read_vector
 from fedchain.learning.privacy.dp_sgd import clipped_sum, draw_poisson_batches, example_gradients
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
+from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.round import Round
@@ -151,6 +152,27 @@ def test_a_model_that_was_lost_is_trained_on_other_poisson_batches(monkeypatch: 
                 value.mul_(scale)
         method.train(client, Round(1, None, clients=CLIENTS))
     assert seen[0] == seen[1] != seen[2], "the same for the same, as after a crash"
+
+
+def test_steps_whose_sums_are_equal_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of empty batches are equal; with one noise for all of them a post would show how many there were."""
+    noised: list[bytes] = []
+
+    def noising(value: np.ndarray[Any, Any], *arguments: Any) -> np.ndarray[Any, Any]:
+        result = add_noise(value, *arguments)
+        if not value.any():
+            noised.append(result.tobytes())
+        return result
+
+    monkeypatch.setattr("fedchain.learning.privacy.dp_sgd.add_noise", noising)
+    method = FedAvg(gradient_noise=2.0, batch_sampling="poisson", batch_size=1, local_steps=12)
+    for _ in range(2):
+        client = new_client(examples=10)
+        client.open_secrets = lambda: secrets_of(1)
+        method.train(client, Round(1, None, clients=CLIENTS))
+    once = noised[: len(noised) // 2]
+    assert len(set(once)) == len(once) > 2
+    assert once == noised[len(once) :], "the same again, as after a crash"
 
 
 def test_what_was_spent_is_in_the_ledger_and_in_the_results() -> None:

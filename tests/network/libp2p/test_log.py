@@ -12,9 +12,9 @@ from tests.support.network.real import meshed, on_trio, peer
 def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("fedchain.network.libp2p.log.time", SimpleNamespace(monotonic=lambda: now[0]))
-    log = logging.getLogger("fedchain.network")
+    log = logging.getLogger("fedchain.another")
     monkeypatch.setattr(log, "filters", [Limit()])
-    caplog.set_level(logging.DEBUG, "fedchain.network")
+    caplog.set_level(logging.DEBUG, "fedchain.another")
     for number in range(100):
         log.warning("line %d", number)
     log.info("another kind")
@@ -22,6 +22,7 @@ def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeyp
     now[0] = 61.0
     log.warning("line %d", 100)
     assert caplog.messages[-2:] == [LEFT_OUT % (100 - LINES_PER_MINUTE), "line 100"]
+    assert {record.name for record in caplog.records} == {"fedchain.another"}
 
 
 def test_lines_of_peers_are_limited() -> None:

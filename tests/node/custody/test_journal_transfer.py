@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedchain.chain.encoding import encode
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.hpke import seal
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import LedgerDamaged, SecretMissing
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release
+from fedchain.node.core.voting.journal import Journal
+from fedchain.node.core.voting.journal import is_behind as allows_more
 from fedchain.node.custody.journal_file import JournalError, JournalFile, content_size_max, importing_path, journal_path
 from fedchain.node.custody.journal_transfer import EXPORT_SIZE_MAX, Owner, export_journal, import_journal
 from fedchain.node.custody.ledger_file import ledger_path, open_ledger
@@ -104,6 +109,26 @@ def test_the_exported_journal_is_for_people_too(here: Path) -> None:
     found = json.loads(export_journal(here, OWNER))
     expected = {"version": 2, "chain_id": CHAIN.hex(), "address": address(KEY), "sequence": 2, "content": "02"}
     assert found == expected | {"private": None}
+
+
+def test_a_journal_that_no_node_would_read_is_not_imported(here: Path, there: Path) -> None:
+    """Its owner would have to move it away, and with it what the key has signed."""
+    block, other = bytes([1]) * 32, bytes([2]) * 32
+    vote = sign_vote(PRIVATE, CHAIN, (7, 1, VoteKind.PRECOMMIT), block, clock_ms=1, mining_ms=1)
+    signed = Journal().with_vote(vote)
+    altered = {
+        "journal: 1 fields found, 6 fields expected": encode([1]),
+        "the exported journal allows what it forbids itself": replace(signed, slot=(6, 0, 1)).encode(),
+        "allows what it forbids itself: it was altered": replace(signed, lock=(1, other)).encode(),
+    }
+    for words, content in altered.items():
+        put(here, content)
+        with pytest.raises(JournalError, match=words):
+            import_journal(there, export_journal(here, OWNER), allows_more, OWNER)
+        assert read(there) is None
+    put(here, signed.encode())
+    import_journal(there, export_journal(here, OWNER), allows_more, OWNER)
+    assert read(there) == signed.encode()
 
 
 def test_it_never_goes_back(here: Path, there: Path) -> None:

@@ -47,6 +47,7 @@ class Coming:
         self.stage = Host(folder, 4)
         self.node = self.stage.node
         self.admitted: dict[str, Sequence[PublicKey]] = {}
+        self.peers: list[PublicKey] = []
 
     def admit(self, reason: str, peers: Sequence[PublicKey]) -> None:
         self.admitted[reason] = peers
@@ -95,8 +96,29 @@ async def test_it_says_who_approved_and_who_has_not_yet(tmp_path: Path) -> None:
         assert "inviter: nobody is there" in it.standing
         change = invitation.request_of(NEWCOMER).approved(keys(1)[0], invitation.genesis.chain_id)
         node.stage.receive(ChangeMessage(change))
+        node.peers = [keys(2)[1].public_key]
         await until(lambda: "1 of 4 approve (peer 0); not yet: peer 1, peer 2, peer 3, peer 4" in it.standing, "said")
         tasks.cancel_scope.cancel()
+
+
+@on_trio
+async def test_a_peer_that_all_have_let_go_of_asks_again_though_its_own_chain_says_nothing_new(tmp_path: Path) -> None:
+    doors, node, invitation = Doors(inviter=(TAKEN, "the inviter approves")), Coming(tmp_path / "n"), invited(tmp_path)
+    it = Newcomer(node, NEWCOMER, invitation, doors.knock)
+    change = invitation.request_of(NEWCOMER).approved(keys(1)[0], invitation.genesis.chain_id)
+
+    async def others_come_and_go() -> None:
+        await until(lambda: doors.asked, "it asks")
+        node.peers = [keys(2)[1].public_key]
+        node.stage.receive(ChangeMessage(change))
+        await until(lambda: "1 of 4 approve" in it.standing, "the request is open here")
+        doors.answers["inviter"] = (REFUSED, "the invitation held until height 10000")
+        node.peers = []
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others_come_and_go)
+        with pytest.raises(NodeConfigError, match="the member that invites refuses: the invitation held until"):
+            await it.run()
 
 
 @on_trio

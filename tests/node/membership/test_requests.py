@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from fedchain.chain.encoding import decode, signing_message
@@ -13,6 +14,7 @@ from fedchain.chain.genesis import Admission
 from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, sign_change
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.network.libp2p.log import LINES_PER_MINUTE
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.membership import requests
@@ -20,6 +22,7 @@ from fedchain.node.membership.invitation import Request, request_on, vouch
 from fedchain.node.membership.requests import HEIGHTS_VALID, LATER, REFUSED, TAKEN
 from tests.support.chain.builders import keys
 from tests.support.node.inviting import NEWCOMER, PARTS, Host
+from tests.support.node.shell import on_trio, until
 
 
 def test_the_inviter_s_node_approves_of_the_first_key_that_asks(tmp_path: Path) -> None:
@@ -129,6 +132,50 @@ def test_one_member_s_invitations_fill_no_memory(tmp_path: Path) -> None:
     codes = [other.knock(invitation, key)[0] for invitation, key in zip(many, new, strict=True)]
     assert codes == [TAKEN] * OPEN_MAX + [LATER]
     assert len(other.requests.waiting()) == OPEN_MAX
+
+
+def many_ask(host: Host, folder: Path) -> None:
+    """As many ask on invitations of another member, which hold until the next block, as there is room for."""
+    inviter = Host(folder)
+    for number in range(OPEN_MAX):
+        invitation = inviter.requests.invite(f"clinic {number}")
+        assert host.knock(invitation, PrivateKey(bytes([number + 1] * 32)))[0] == TAKEN
+    assert len(host.admitted["they ask"]) == OPEN_MAX
+
+
+def test_requests_that_have_ended_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "HEIGHTS_VALID", 1)
+    other = Host(tmp_path / "other", 1)
+    many_ask(other, tmp_path)
+    monkeypatch.setattr(requests, "HEIGHTS_VALID", 9)
+    later = Host(tmp_path).requests.invite("another")
+    assert other.knock(later)[0] == LATER
+    other.accept(1)
+    assert other.knock(later)[0] == TAKEN
+    assert other.admitted["they ask"] == [NEWCOMER.public_key]
+
+
+@on_trio
+async def test_peers_whose_requests_have_ended_are_let_go_of_at_the_next_head(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "HEIGHTS_VALID", 1)
+        other = Host(tmp_path / "other", 1)
+        many_ask(other, tmp_path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other.requests.follow)
+        await anyio.wait_all_tasks_blocked()
+        other.accept(1)
+        other.head_moved.set()
+        await until(lambda: not other.admitted["they ask"], "they are let go of")
+        tasks.cancel_scope.cancel()
+
+
+def test_strangers_write_few_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    host = Host(tmp_path)
+    for number in range(50):
+        host.requests.take(PrivateKey(bytes([number + 1] * 32)).public_key, b"garbage")
+    assert len([line for line in caplog.messages if "asks for a place" in line]) <= LINES_PER_MINUTE
 
 
 def test_nothing_else_is_a_request(tmp_path: Path) -> None:

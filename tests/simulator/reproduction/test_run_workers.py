@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fcntl import ioctl
 from functools import partial
 from io import StringIO
+from multiprocessing import active_children
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from termios import FIONREAD
@@ -77,6 +78,22 @@ def test_a_process_that_is_killed_in_the_middle_of_its_word_is_noticed() -> None
             assert workers.receive(60) == Gone(0, "its process ended with exit code -9")
     finally:
         workers.close()
+
+
+def test_ctrl_c_reaches_no_process_that_has_just_begun(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    workers = SpawnedWorkers(1)
+    try:
+        workers.send(0, Begin(0, 0, partial(carry_out, tmp_path, 0), SCENARIOS[0]))
+        (process,) = active_children()
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGINT)  # a terminal sends it to all
+        said: Any = None
+        while not isinstance(said, Finished | Gone):
+            said = workers.receive(60.0)
+    finally:
+        workers.close()
+    assert isinstance(said, Finished)
+    assert capfd.readouterr().err == ""
 
 
 def test_an_actor_says_what_becomes_of_its_runs(tmp_path: Path) -> None:

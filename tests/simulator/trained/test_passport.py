@@ -27,7 +27,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.files.spool import read_in_place
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.payload.codec import document
-from fedchain.learning.worker.model_origin import Origin, write_origin
+from fedchain.learning.worker.model_origin import Origin, read_metadata, write_origin
 from fedchain.simulator.trained.passport import (
     SUFFIX,
     InvalidPassport,
@@ -117,7 +117,13 @@ def refusal(data: bytes, file: bytes) -> InvalidPassport:
 
 def resealed(passport: Written, change: Callable[[Any], None], file: bytes | None = None) -> InvalidPassport:
     """The refusal of a passport that a forger changed, with all hashes that anybody can compute made anew."""
-    statement, file = json.loads(passport.data), passport.file if file is None else file
+    file = passport.file if file is None else file
+    return refusal(rewritten(passport, file, change), file)
+
+
+def rewritten(passport: Written, file: bytes, change: Callable[[Any], None] = lambda predicate: None) -> bytes:
+    """A passport for another file, with all hashes that anybody can compute made anew."""
+    statement = json.loads(passport.data)
     predicate = statement["predicate"]
     statement["subject"][0]["digest"]["sha256"] = sha256(file).hex()
     size = int.from_bytes(file[:8], "little")
@@ -125,7 +131,7 @@ def resealed(passport: Written, change: Callable[[Any], None], file: bytes | Non
     del predicate["checksum"]
     change(predicate)
     predicate["checksum"] = {"sha256": sha256(to_json(statement)).hex()}
-    return refusal(to_json(statement), file)
+    return to_json(statement)
 
 
 # --- what holds
@@ -192,6 +198,8 @@ def test_where_members_change_it_is_believed_by_the_sets_in_force(tmp_path: Path
         data = write_passport(Explorer(store), None, NAME, file)
     report = check_passport(data, NAME, file)
     assert (report.height, report.members, report.electors, report.required) == (4, 5, 5, 4)
+    believed = "at most 1 of 5 members lie, and as few in each earlier set, even of those that have left since; that"
+    assert believed in tell(report)[-1], "the keys of the founders, who may be gone, can make another chain"
     passport = Written(data, file, document, chain)
 
     def forge(predicate: Any) -> None:
@@ -252,6 +260,21 @@ def test_twins_cannot_change_places_even_if_all_hashes_are_made_anew(passport: W
 def test_a_changed_number_is_refused_even_if_all_hashes_are_made_anew(passport: Written) -> None:
     changed = STATE | {"fc.bias": np.array([0.5, -1.5], np.float32)}
     assert resealed(passport, lambda predicate: None, file_of(passport.document, changed)).part == "knowledge"
+
+
+def test_texts_of_others_in_the_header_are_believed_and_not_proven(passport: Written) -> None:
+    """The header is in no digest but the file's, and anybody can write a passport for another header."""
+    said = read_metadata(passport.file)["fedchain"]
+    another_form = json.dumps(json.loads(said) | {"chain_id": bytes(32).hex(), "note": "certified"})
+    words = "model file: its header says where it is from in another form than ours"
+    assert (
+        str(resealed(passport, lambda predicate: None, safetensors.numpy.save(STATE, {"fedchain": another_form})))
+        == words
+    )
+    for texts, is_more in (({"accuracy": "0.99"}, True), ({}, False)):
+        file = safetensors.numpy.save(STATE, texts)
+        report = check_passport(rewritten(passport, file), NAME, file)
+        assert (report.says_more, "all else that the file's header says" in tell(report)[-1]) == (is_more, is_more)
 
 
 def test_another_federation_cannot_vouch(passport: Written, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from fedchain.chain.encoding import decode
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.membership.change import Change
@@ -29,6 +31,7 @@ class Host(Stage):
         self.admitted: dict[str, Sequence[PublicKey]] = {}
         self.places: dict[PublicKey, list[str]] = {self.me: ["/ip4/127.0.0.1/tcp/4001"]}
         self.folder = folder
+        self.head_moved = anyio.Event()
         self.requests = self.again()
 
     def again(self) -> Requests:
@@ -41,6 +44,10 @@ class Host(Stage):
 
     def admit(self, reason: str, peers: Sequence[PublicKey]) -> None:
         self.admitted[reason] = peers
+
+    async def next_head(self) -> None:
+        """The head moves when a test moves it."""
+        await self.head_moved.wait()
 
     def knock(
         self, invitation: Invitation, key: PrivateKey = NEWCOMER, *, by: PrivateKey | None = None
