@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedchain.chain.exceptions import NotFound
+from fedchain.chain.exceptions import InvalidGenesis, NotFound
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import find_member
 from fedchain.chain.genesis import Genesis
@@ -20,12 +20,13 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER, SCENARIO_FILE, TRAINING_FILE, read_metrics
 from fedchain.files.places import chain_folder, place_at
 from fedchain.files.spool import MAPPED_SIZE
+from fedchain.files.tables import read_toml
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.parameters import find_residual
 from fedchain.learning.payload.document import Buffer
-from fedchain.learning.registry import use_current_folder
+from fedchain.learning.registry import is_file_path, use_current_folder
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import validate_choice
 from fedchain.learning.worker.checkpoint import state_pieces
@@ -36,9 +37,10 @@ from fedchain.node.founding.task import learning_from_genesis, use_method_file
 from fedchain.node.workers.frames import PipeBroken
 from fedchain.node.workers.training_file import read_training
 from fedchain.simulator.run import load_learner, model_path
-from fedchain.simulator.scenario import Scenario, load_scenario
+from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from fedchain.simulator.trained.origins import origin_of, read_file
 from fedchain.simulator.trained.passport import write_passport
+from fedchain.wording import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +176,30 @@ class ModelFolder(ABC):
 
 
 class RunFolderModels(ModelFolder):
-    """The folder of a simulated run."""
+    """The folder of a simulated run.
 
-    def __init__(self, folder: Path, data_dir: str, task: str, method: str) -> None:
+    The folder may be somebody else's. A file that its scenario names is run where models are measured, since a run did
+    that with it, and otherwise only if it is given.
+    """
+
+    def __init__(self, folder: Path, data_dir: str, task: str, method: str, *, measures: bool) -> None:
         super().__init__(folder, folder / CHAIN_FOLDER, data_dir, task)
         given = {"data_dir": data_dir, "task": task, "method": method}
         overrides = {name: value for name, value in given.items() if value}
-        self._models = folder / MODELS_FOLDER
-        self._scenario: Scenario = load_scenario(folder / SCENARIO_FILE, overrides)
+        self._models, self._given, self._measures = folder / MODELS_FOLDER, overrides.keys(), measures
+        self._scenario: Scenario = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError) | overrides)
+        if measures:
+            self._scenario.validate()  # which imports the code
 
     @property
     def config(self) -> LearningConfig:
         """As the chain states it."""
-        return learning_from_genesis(self.genesis, self._scenario.data_dir, self._scenario.task)
+        try:
+            return learning_from_genesis(self.genesis, self._scenario.data_dir, self._scenario.task)
+        except InvalidGenesis as error:
+            name = self._scenario.method
+            hint = f"; the run names {printable(name)}: --method runs it" if is_file_path(name) else ""
+            raise InvalidGenesis(f"{error}{hint}") from None
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -200,7 +213,14 @@ class RunFolderModels(ModelFolder):
         return self.config.places_with_data
 
     def learner(self) -> Learner:
-        """The run's own learner."""
+        """The run's own learner. Raises `ConfigurationError` for code that nobody said is to be run."""
+        if not self._measures:
+            for option in ("method", "task"):
+                name = getattr(self._scenario, option)
+                if option not in self._given and is_file_path(name):
+                    named = f"--{option} {printable(name)} runs it"
+                    raise ConfigurationError(f"the run's own code builds this model: {named}")
+            self._scenario.validate()
         return few_in_memory(load_learner(self._scenario))
 
     def reported(self, round_number: int) -> Mapping[str, Any]:
@@ -302,7 +322,9 @@ def few_in_memory(learner: Learner) -> Learner:
     return learner
 
 
-def open_models(folder: Path, data_dir: str = "", task: str = "", method: str = "") -> ModelFolder:
+def open_models(
+    folder: Path, data_dir: str = "", task: str = "", method: str = "", *, measures: bool = False
+) -> ModelFolder:
     """Open a folder by its kind.
 
     Args:
@@ -310,6 +332,7 @@ def open_models(folder: Path, data_dir: str = "", task: str = "", method: str = 
         data_dir: folder of the data set; empty: the run's own, or the environment's.
         task: the function that loads own data, as module:function.
         method: the file of the learning method, as FILE.py:Class, if Python does not find it by itself.
+        measures: whether its models are to be measured, as a run did with the code that its scenario names.
 
     Raises:
         NotFound: it is none of these.
@@ -324,5 +347,5 @@ def open_models(folder: Path, data_dir: str = "", task: str = "", method: str = 
     if place is None:
         raise NotFound(f"{folder} is no folder of a run, a node or a test network: it holds no chain")
     if place.kind == "simulation":
-        return RunFolderModels(folder, data_dir, task, method)
+        return RunFolderModels(folder, data_dir, task, method, measures=measures)
     return NodeModels(folder, place.nodes, data_dir, task)

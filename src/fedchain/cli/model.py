@@ -79,7 +79,7 @@ def export(
     ] = False,
     *,
     which: Which,
-    method: str,
+    own: Own,
 ) -> None:
     """Write a model as a safetensors file, which load_state_dict of the module itself takes as it is.
 
@@ -94,7 +94,7 @@ def export(
         for path in (out, proof) if passport else (out,):
             if path.exists():
                 raise ScenarioError(f"{path} exists already; nothing is overwritten")
-        models = open_models(folder, method=method)
+        models = open_models(folder, own.data_dir, own.task, own.method)
         model = choose(models, which)
         if passport and model.origin.member is not None:
             raise ScenarioError("--passport proves what is on the chain, and only the --aggregate is")
@@ -128,7 +128,7 @@ def evaluate(
         from fedchain.simulator.trained.measure import measure, measure_trained
         from fedchain.simulator.trained.origins import read_file
 
-        models = open_models(folder, own.data_dir, own.task, own.method)
+        models = open_models(folder, own.data_dir, own.task, own.method, measures=True)
         if file is None:
             model = choose(models, which)
             origin, measured = model.origin, measure_trained(models, models.learner(), model)
@@ -174,7 +174,7 @@ def cross_site(
         from fedchain.simulator.trained.folders import open_models
         from fedchain.simulator.trained.measure import measure_cross_site
 
-        models = open_models(folder, own.data_dir, own.task, own.method)
+        models = open_models(folder, own.data_dir, own.task, own.method, measures=True)
         chosen = [models.member(member) for member in models.kept]
         try:
             chosen.append(models.aggregate())

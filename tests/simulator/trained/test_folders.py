@@ -2,17 +2,21 @@
 
 import gc
 import shutil
+import sys
 import tracemalloc
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 from typer.testing import CliRunner
 
+from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
-from fedchain.files.layout import read_metrics
+from fedchain.files.layout import CHAIN_FOLDER, SCENARIO_FILE, read_metrics
 from fedchain.files.spool import write_file_of
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.console import run_scenario
@@ -20,6 +24,7 @@ from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.trained.folders import open_models
 from fedchain.simulator.trained.measure import measure_trained
 from fedchain.simulator.trained.origins import read_file
+from tests.support.chain.builders import genesis
 from tests.support.learning.lora_task import LoraNet
 from tests.support.simulator.models import PEERS, ROUNDS, Plain, Runs, ask, export
 from tests.support.simulator.models import runs as runs
@@ -85,6 +90,24 @@ def test_the_common_model_has_what_members_add_to_frozen_weights(tmp_path: Path)
     assert proven.exit_code == 2
     assert "no passport proves this model: the chain holds what is added to first.base_layer.weight" in proven.output
     assert not [*tmp_path.glob("proven*")]
+
+
+@pytest.mark.parametrize("option", ["method", "task"])
+def test_a_run_of_somebody_else_does_not_say_which_file_is_run(tmp_path: Path, option: str) -> None:
+    """Its models are read; to be measured they take the run's own code, and so do those that the chain lacks."""
+    run, code = tmp_path / "run", tmp_path / "run" / "theirs.py"
+    with Store.create(run / CHAIN_FOLDER, genesis(4)):
+        (run / SCENARIO_FILE).write_text(f'{option} = "{code}:Own"\n', encoding="utf-8")
+        code.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')", encoding="utf-8")
+    models = open_models(run)
+    with pytest.raises(ConfigurationError, match=f"the run's own code builds this model: --{option} {code}:Own runs"):
+        models.learner()
+    assert not (tmp_path / "ran").exists()
+    given = {"method": "", "task": ""} | {option: f"{code}:Own"}
+    with suppress(ConfigurationError):  # it holds no class, and no function
+        open_models(run, "", given["task"], given["method"]).learner()
+    assert (tmp_path / "ran").exists()
+    sys.modules.pop("theirs", None)
 
 
 def test_a_file_of_another_program_in_their_place_has_no_history(runs: Runs, tmp_path: Path) -> None:
