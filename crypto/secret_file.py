@@ -166,7 +166,7 @@ def _read_block(path: Path) -> tuple[bool, bytes, str | None]:
         raise KeyFileError(f"{path} cannot be opened: it has more than {FILE_SIZE_MAX} bytes and is no key file")
     block = _BLOCK.search(text)
     if block is None:
-        seen = looks_like(text)
+        seen = looks_like(text, "a key file")
         raise KeyFileError(f"{path} cannot be opened: it is not a PEM key{f'; {seen}' if seen else ''}")
     if exposed is not None:
         raise KeyFileError(exposed)

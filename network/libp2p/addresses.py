@@ -144,7 +144,7 @@ class AddressBook:
         contact = self._contact(peer)
         if contact is None or (contact.is_own_word and not by_itself):
             return
-        usable = [place for place in addresses if is_address(place)][:ADDRESSES_PER_PEER]
+        usable = [*dict.fromkeys(place for place in addresses if is_address(place))][:ADDRESSES_PER_PEER]
         if by_itself:
             contact.told, contact.is_own_word = usable, True
         else:
@@ -222,7 +222,7 @@ class AddressBook:
 
     def _known(self) -> dict[PublicKey, list[str]]:
         """Members with addresses."""
-        known = {peer: [*c.told, *c.fixed][:ADDRESSES_PER_PEER] for peer, c in self._contacts.items()}
+        known = {peer: [*dict.fromkeys([*c.told, *c.fixed])][:ADDRESSES_PER_PEER] for peer, c in self._contacts.items()}
         return {peer: places for peer, places in known.items() if places}
 
     def _load(self) -> None:

@@ -22,6 +22,8 @@ def read_genesis(path: Path) -> Genesis:
     try:
         return Genesis.decode(data)
     except InvalidEncoding as error:
-        raise InvalidGenesis(f"{path} is no genesis document: {looks_like(data) or error}") from None
+        raise InvalidGenesis(
+            f"{path} is no genesis document: {looks_like(data, 'a genesis document') or error}"
+        ) from None
     except InvalidGenesis as error:
         raise InvalidGenesis(f"{path}: {error}") from None

@@ -31,6 +31,15 @@ def test_what_is_of_no_known_kind_looks_like_nothing() -> None:
     assert [looks_like(content) for content in (b"", b"a text", b"\xff\xfe")] == ["", "", ""]
 
 
+@pytest.mark.parametrize(("command", "kind"), [("genesis", "a genesis document"), ("keys", "a key file")])
+def test_a_damaged_file_does_not_look_like_what_was_asked_for(tmp_path: Path, command: str, kind: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(CONTENTS[kind][:20])
+    answer = CliRunner().invoke(app, [command, "show", str(file)])
+    assert answer.exit_code == 2
+    assert answer.stderr.endswith(" it is damaged\n")
+
+
 @pytest.mark.parametrize(
     ("command", "said"), [("genesis", "is no genesis document: "), ("keys", "cannot be opened: it is not a PEM key; ")]
 )

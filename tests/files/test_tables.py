@@ -64,6 +64,11 @@ def test_what_is_right_is_taken_as_it_is() -> None:
         ({"rows": [{"at_s": 1.0, "names": ["a", 2]}]}, "it rows[0] names[1] is 2, it must be of type str"),
         ({"count": 2**64}, "it count holds an integer of 65 bits, at most 64 are allowed"),
         ({"anything": {"a": [{"b": -(2**70)}]}}, "it anything holds an integer of 71 bits, at most 64 are allowed"),
+        (
+            {"settings": {"d": "x"}, "rows": [{"at_s": 1.0, "names": ["a", "b\0"]}]},
+            "it rows[0] names holds a NUL character",
+        ),
+        ({"colour": "red\0"}, "it colour holds a NUL character"),
         ({"colour": "gren"}, "it colour is 'gren'; did you mean 'green'?"),
         ({"colour": 3}, "it colour is 3, it must be of type str"),
         ({"colours": ["red", "blue"]}, "it colours is 'blue'; known are red, green"),

@@ -20,11 +20,16 @@ _BEGINNINGS = (
 """How a file of a kind begins, and that kind."""
 
 
-def looks_like(content: bytes) -> str:
-    """Says what a file with this content looks like, such as "it looks like a scenario"; empty if that is not known."""
+def looks_like(content: bytes, wanted: str = "") -> str:
+    """Says what a file with this content looks like, such as "it looks like a scenario"; empty if that is not known.
+
+    One of the kind that is ``wanted`` could not be read as it: "it is damaged".
+    """
     try:
         keys = tomllib.loads(content.decode()).keys()
         kind = next((kind for known, kind in _TABLES if known & keys), "TOML" if keys else "")
     except (ValueError, RecursionError):
         kind = next((kind for beginning, kind in _BEGINNINGS if content.startswith(beginning)), "")
+    if kind and kind == wanted:
+        return "it is damaged"
     return f"it looks like {kind}" if kind else ""

@@ -85,7 +85,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
     """Faults in a table and its inner tables that msgspec does not refuse, or not as clearly: unknown keys, integers of
-    too many bits, numbers out of range, and texts that are not among the allowed ones.
+    too many bits, numbers out of range, NUL characters, and texts that are not among the allowed ones.
     """
     if is_dataclass(table):
         table = {item.name: getattr(table, item.name) for item in fields(table)}
@@ -98,6 +98,8 @@ def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
             continue
         if (bits := _bits(value)) > INTEGER_BITS:
             yield f"{name} {key}", f"holds an integer of {bits} bits, at most {INTEGER_BITS} are allowed"
+        if any("\0" in text for text in (value if isinstance(value, list | tuple) else [value]) if type(text) is str):
+            yield f"{name} {key}", "holds a NUL character"
         for limits in getattr(known[key].type, "__metadata__", ()):
             if type(value) in (int, float) and not limits.low <= value <= limits.high:
                 yield f"{name} {key}", f"is {value}, it must be {limits}"

@@ -164,6 +164,14 @@ def test_what_is_remembered_and_told_is_bounded() -> None:
     assert len(encode_exchange("x" * VERSION_SIZE_MAX, told)) < EXCHANGE_SIZE_MAX
 
 
+def test_an_address_is_kept_once_whoever_tells_of_it(tmp_path: Path) -> None:
+    for by_itself in (True, False):
+        known = book(tmp_path)
+        known.add_fixed(ONE, at(1))
+        known.add_told(ONE, [at(1), at(2), at(2)], by_itself=by_itself)
+        assert known.known() == {ONE: [at(1), at(2)]}
+
+
 def test_newer_hearsay_takes_the_place_of_older() -> None:
     known = book()
     for port in range(1, 10):
