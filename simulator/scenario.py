@@ -111,8 +111,12 @@ class Scenario(Consensus):
 
     iteration_s: Annotated[float, Range(0, 1e6)] = 0.05
     """Virtual seconds of one local step (DFPL: α)."""
-    mining_attempts: Annotated[int, Range(2, 2**40)] = 128
-    """Real hashes per block, on average; peers' virtual hash rates follow from it and from mining_s."""
+    mining_attempts: Annotated[int, Range(2, 2**40)] = 32
+    """Real hashes per block, on average; peers' virtual hash rates follow from it and from mining_s. The time of a
+    block is drawn, so few of them make it no less random; more leave room for easy blocks beside unlike hash_rates."""
+    inline_kib_max: Annotated[int, Range(0, 256)] = 256
+    """Kibibytes up to which a post travels inside the message that announces it. A simulated peer sends each neighbour
+    one copy either way; in a mesh (degree), 64, as real nodes have it, saves the copies that neighbours pass on."""
     hash_rates: tuple[float, ...] = ()
     """Hash rates of the peers by number, as multiples of the rate that each has otherwise; a missing one is 1."""
     idle_sleep: bool = False

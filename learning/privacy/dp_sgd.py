@@ -79,7 +79,7 @@ def train_privately(
     start = fingerprint(read_vector(client.model).double().numpy(), noise.multiplier)
     labels: tuple[str | int, ...] = (GRADIENTS, noise.phase, "round", round_number, start)
     batch_size = min(schedule.batch_size, len(client.train_labels))  # as expected of a Poisson batch
-    values, numbers = hashlib.sha256(), count()
+    values, numbers = hashlib.sha256(start.encode()), count()  # from another model, equal sums have other noise
 
     def step(images: torch.Tensor, targets: torch.Tensor, given: Any) -> torch.Tensor:
         total, value = clipped_sum(client.model, loss, images, targets, given, noise.clip)  # (P,), ()

@@ -18,6 +18,7 @@ from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import Vote, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -246,7 +247,33 @@ def by_others(block: LightBlock) -> LightBlock:
     return replace(block, certificate=certify(votes))
 
 
+def turned(block: LightBlock) -> LightBlock:
+    return replace(block, certificate=replace(block.certificate, votes=block.certificate.votes[::-1]))
+
+
+def said_again(vote: Vote, **fields: Any) -> Vote:
+    """A vote that its voter, a liar, signs with other fields."""
+    said: dict[str, Any] = {"clock_ms": vote.clock_ms, "mining_ms": vote.mining_ms} | fields
+    return sign_vote(PLAIN.key(vote.voter), PLAIN.genesis.chain_id, vote.slot, vote.block_hash, **said)
+
+
+def late(block: LightBlock) -> LightBlock:
+    """One liar's clock is no time; its vote counts for no node, and the others are no quorum."""
+    first, *others = block.certificate.votes
+    return replace(block, certificate=certify([said_again(first, clock_ms=CLOCK_MS_MAX + 1), *others]))
+
+
+def of_version_2(block: LightBlock) -> LightBlock:
+    """A vote says what its voter saw, which it cannot in this version."""
+    first, *others = block.certificate.votes
+    turnout = Turnout(1_000, 20, mark_seats((0, 1)), b"")
+    return replace(block, certificate=certify([said_again(first, turnout=turnout), *others]))
+
+
 LIES: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
+    "votes in another order": (turned, "its votes are in another order"),
+    "a clock that is no time": (late, "its bytes have another form than a light block"),
+    "a turnout in version 2": (of_version_2, "its bytes have another form than a light block"),
     "a spoilt signature": (lambda block: forge(block, 0), "only 2 of 4 electors signed the vote for this block, and 3"),
     "one more vote, spoilt": (lambda block: forge(everybody(block), 3), "1 of 4 votes are not signed by an elector"),
     "votes of others than the electors": (by_others, "only 0 of 4 electors signed the vote for this block"),

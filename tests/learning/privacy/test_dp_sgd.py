@@ -175,6 +175,21 @@ def test_steps_whose_sums_are_equal_have_noise_of_their_own(monkeypatch: pytest.
     assert once == noised[len(once) :], "the same again, as after a crash"
 
 
+def test_equal_sums_of_two_models_are_two_releases() -> None:
+    """They have noise of their own each, so each costs: a member lost its model, and all batches were empty again."""
+    ledger = PrivacyLedger(1, Memory())
+    method = FedAvg(gradient_noise=2.0, batch_sampling="poisson", batch_size=1, local_steps=1)
+    for scale in (1.0, 1.0, 0.5, 0.25, 0.125):
+        client = new_client(examples=10)
+        client.open_secrets = lambda: secrets_of(1)
+        client.open_ledger = lambda: ledger
+        with torch.no_grad():
+            for value in client.model.parameters():
+                value.mul_(scale)
+        method.train(client, Round(1, None, clients=CLIENTS))
+    assert len(ledger.entries()) == 4, "the same again costs nothing, as after a crash"
+
+
 def test_what_was_spent_is_in_the_ledger_and_in_the_results() -> None:
     ledgers: dict[int, Memory] = {}
 

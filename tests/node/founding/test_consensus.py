@@ -41,7 +41,12 @@ def test_what_set_takes_is_listed_with_its_range() -> None:
 
 def test_a_scenario_has_the_same_settings_and_says_the_same_of_them() -> None:
     known, said = field_texts(Consensus), field_texts(Scenario)
-    assert {name for name in known if said[name] != known[name]} == {"mining_attempts", "retention_blocks", "rounds"}
+    assert {name for name in known if said[name] != known[name]} == {
+        "inline_kib_max",
+        "mining_attempts",
+        "retention_blocks",
+        "rounds",
+    }
     assert Scenario(inline_kib_max=3).to_genesis()["inline_size_max"] == 3 * 2**10
     refusal = "scenario vote_timeout_s is 0.0, it must be between 0.001 and 1,000,000"
     with pytest.raises(ScenarioError, match=re.escape(refusal)):

@@ -6,9 +6,11 @@
 (() => {
   const PRECOMMIT = 2;
   const GENESIS = { version: 0, members: 3, faultModel: 13, committee: 18 }; // places in the document
-  const HEADER = { parent: 1, height: 2, posts: 5, votes: 6, evidence: 7, state: 8, knowledge: 9, changes: 12, members: 13 };
+  const HEADER = { version: 0, parent: 1, height: 2, posts: 5, votes: 6, evidence: 7, state: 8, knowledge: 9, changes: 12, members: 13 };
   const CHANGES_VERSION = 3; // from which on members may change
+  const NEWEST_VERSION = 3; // to which an amendment may have led
   const CONVICTED = 14; // place in a state
+  const CRIMES_MAX = 8; // that a block proves: they say who decides the next one, and nothing about this one
   const PIVOTS_MAX = 64; // blocks that wait for one below them
   const CRIMES = { // kind of evidence: places of its statements' key, slot and contents, and how a statement is signed
     1: { key: 6, slot: [0, 1, 2], said: [3], name: "vote" },
@@ -23,6 +25,12 @@
   const join = (...parts) => new Uint8Array(parts.flatMap((part) => [...part]));
   const sha256 = async (bytes) => hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
 
+  const WIDE = { // bytes of the number behind a type byte, and the smallest that no shorter form holds
+    0xcc: [1, 2 ** 7], 0xcd: [2, 2 ** 8], 0xce: [4, 2 ** 16], 0xcf: [8, 2 ** 32],
+    0xc4: [1, 0], 0xc5: [2, 2 ** 8], 0xc6: [4, 2 ** 16],
+    0xd9: [1, 2 ** 5], 0xda: [2, 2 ** 8], 0xdb: [4, 2 ** 16], 0xdc: [2, 2 ** 4], 0xdd: [4, 2 ** 16],
+  };
+
   class Refused extends Error {}
   const expect = (condition, words) => { if (!condition) throw new Refused(words); };
 
@@ -30,32 +38,58 @@
   const read = (bytes, start = 0, depth = 0) => {
     const head = bytes[start];
     const wide = (from, size) => bytes.slice(from, from + size).reduce((sum, byte) => sum * 256 + byte, 0);
-    const node = (end, value, items = []) => {
+    const node = (end, kind, value, items = []) => {
       expect(end <= bytes.length, "the answer ends within a value");
-      return { value, items, raw: bytes.slice(start, end), end };
+      return { kind, value, items, raw: bytes.slice(start, end), end };
     };
     const list = (from, count) => {
       expect(depth < 8 && count <= bytes.length, "the answer has too many lists");
       const items = [];
       for (let at = from; items.length < count; at = items.at(-1).end) items.push(read(bytes, at, depth + 1));
-      return node(items.at(-1)?.end ?? from, items.length, items);
+      return node(items.at(-1)?.end ?? from, "list", items.length, items);
     };
-    const string = (from, size) => node(from + size, bytes.slice(from, from + size));
-    if (head < 0x80) return node(start + 1, head);
+    const string = (from, size, kind) => node(from + size, kind, bytes.slice(from, from + size));
+    if (head < 0x80) return node(start + 1, "integer", head);
     if (head < 0xa0 && head >= 0x90) return list(start + 1, head - 0x90);
-    if (head < 0xc0 && head >= 0xa0) return string(start + 1, head - 0xa0);
-    if (head >= 0xcc && head <= 0xcf) return node(start + 1 + 2 ** (head - 0xcc), wide(start + 1, 2 ** (head - 0xcc)));
-    const lengths = { 0xc4: 1, 0xc5: 2, 0xc6: 4, 0xd9: 1, 0xda: 2, 0xdb: 4, 0xdc: 2, 0xdd: 4 };
-    const size = lengths[head];
+    if (head < 0xc0 && head >= 0xa0) return string(start + 1, head - 0xa0, "text");
+    const [size, least] = WIDE[head] ?? [];
     expect(size !== undefined, "the answer is not encoded as a block is");
-    const length = wide(start + 1, size);
-    return head >= 0xdc ? list(start + 1 + size, length) : string(start + 1 + size, length);
+    const [number, from] = [wide(start + 1, size), start + 1 + size];
+    expect(number >= least, "a number in the answer is not in its shortest form");
+    if (head >= 0xcc && head <= 0xcf) return node(from, "integer", number);
+    return head >= 0xdc ? list(from, number) : string(from, number, head >= 0xd9 ? "text" : "bytes");
   };
 
   const whole = (bytes) => {
     const node = read(bytes);
     expect(node.end === bytes.length, "the answer is longer than its value");
     return node;
+  };
+
+  // What a light block is made of. Nodes take nothing else, whoever signed it.
+  const integer = (most = Infinity) => ({ kind, value }) => kind === "integer" && value <= most;
+  const octets = (size) => ({ kind, value }) => kind === "bytes" && value.length === size;
+  const marks = ({ kind, value }) => kind === "bytes" && value.length <= 1024 && value.at(-1) !== 0;
+  const listed = (...parts) => ({ kind, items }) => (
+    kind === "list" && items.length === parts.length && parts.every((is, place) => is(items[place]))
+  );
+  const several = (is, most = Infinity) => ({ kind, items }) => (
+    kind === "list" && items.length <= most && items.every(is)
+  );
+  const [crime, state] = [({ kind }) => kind === "list", ({ kind }) => kind === "bytes"]; // read where they are used
+  const either = (...forms) => (node) => forms.some((is) => is(node));
+
+  const lightForm = (changes) => {
+    const [number, hash, clock, signature] = [integer(), octets(32), integer(2 ** 48), octets(64)];
+    const turnout = listed(clock, clock, marks, marks);
+    const seen = changes ? [listed(hash, clock, clock, turnout, signature)] : [];
+    const vote = either(listed(hash, clock, clock, signature), ...seen);
+    const [place, committed, roots] = [Array(3).fill(number), Array(5).fill(hash), changes ? [hash, hash] : []];
+    const header = listed(number, hash, ...place, ...committed, number, hash, ...roots, number);
+    const certificate = listed(number, number, number, hash, several(vote));
+    const member = either(listed(number, hash), listed(number)); // the committee's size, too, which comes first
+    const rest = changes ? [several(member), several(header, 1)] : [several(crime, CRIMES_MAX), several(state, 1)];
+    return listed(hash, header, certificate, ...rest);
   };
 
   const ask = async (address) => {
@@ -122,6 +156,7 @@
       members: rules[GENESIS.members].items.map((item) => hex(item.value)),
       committee: rules[GENESIS.committee].value,
       model: new TextDecoder().decode(rules[GENESIS.faultModel].value),
+      version: rules[GENESIS.version].value,
       changes: rules[GENESIS.version].value >= CHANGES_VERSION,
     };
   };
@@ -168,8 +203,12 @@
 
   // The votes for a light block, judged by the electors that it proves.
   const judge = async (rules, light, trusted) => {
+    expect(lightForm(rules.changes)(light), "its bytes have another form than a light block");
     const [named, header, certificate] = light.items;
     expect(hex(named.value) === rules.chainId, "its bytes are of another chain");
+    const version = header.items[HEADER.version].value;
+    const newest = rules.changes ? Math.max(rules.version, NEWEST_VERSION) : rules.version;
+    expect(rules.version <= version && version <= newest, "its header is of another version");
     const hash = await sha256(header.raw);
     const height = header.items[HEADER.height].value;
     const [kind, ofHeight, , block, votes] = certificate.items;
@@ -178,7 +217,9 @@
     const proven = await (rules.changes ? namedByHeader(rules, light, trusted) : namedByState(rules, light));
     const required = quorumOf(proven.electors.length, rules.model);
     const allowed = new Set(proven.electors);
-    const own = new Map(votes.items.map((vote) => [hex(vote.items[0].value), vote]));
+    const voters = votes.items.map((vote) => hex(vote.items[0].value));
+    expect(voters.every((key, place) => place === 0 || voters[place - 1] <= key), "its votes are in another order");
+    const own = new Map(votes.items.map((vote, place) => [voters[place], vote]));
     const judged = await Promise.all([...own].map(async ([key, vote]) => (
       allowed.has(key) && await isVoteValid(unhex(rules.chainId), certificate, vote) ? [key] : []
     )));
