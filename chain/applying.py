@@ -125,10 +125,8 @@ def _succeeded(
     genesis: Genesis, state: State, block: Block, time_ms: int
 ) -> tuple[tuple[PublicKey, ...], tuple[Member, ...]]:
     """Keys and records of the members behind a block, but for what is waited for."""
-    closes_round, deciders = _closes_round(genesis, state), state.deciders
-    records = succeed(
-        state.rules, state.roster, state.records, deciders, block, closes_round=closes_round, now_ms=time_ms
-    )
+    closes_round = _closes_round(genesis, state)
+    records = succeed(state.rules, state.roster, state.records, block, closes_round=closes_round, now_ms=time_ms)
     return tuple(record.key for record in records) if block.changes else state.roster.members, records
 
 

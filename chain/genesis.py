@@ -173,8 +173,7 @@ class Genesis:
     sponsors: int = 0
     """Members that have to approve, if ``admission`` says so; otherwise 0."""
     away_after: int = 0
-    """Rounds in whose phases and votes a member is due and silent, after which it counts no more until it is back; 0:
-    never."""
+    """Rounds in which a member owes posts and is silent, after which it counts no more until it is back; 0: never."""
     late_rounds: int = 0
     """Rounds after its own in which a post that came too late may still be counted, in the same phase; 0: none."""
     patience_percent: int = PATIENCE_DEFAULT

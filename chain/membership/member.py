@@ -92,7 +92,7 @@ class Member:
     sequence: int = 0
     """Changes of it that the chain counts so far."""
     idle: int = 0
-    """Blocks in a row for which it was due, and which count neither a post nor a vote of it."""
+    """Blocks in a row to which it owed a post, and which have neither a post nor a vote of it."""
     weight: int = 0
     """How much easier its blocks are than those of a member of weight 0, in bits: ``WEIGHT_MIN`` to ``WEIGHT_MAX``."""
     former: FormerKey | None = None

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.member import SHORTENED_MAX, Due, Member
-from fedchain.chain.membership.turnout import Turnout, agree, is_marked
+from fedchain.chain.membership.turnout import SEATS_MARKED, Turnout, agree, is_marked
 
 MARGIN = 2
 """A member is waited for up to so many times as long as it was lately."""
@@ -83,7 +83,9 @@ def settle_waits(
     faulty = max(1, genesis.fault_model.faulty(active))
     paid_ms = (turnout.quorum_ms + mining_ms) * genesis.patience_percent // (100 * faulty)
     for seat, record in enumerate(records):
-        is_charged = record.due is not Due.NOT and is_marked(turnout.awaited, seat)
+        # Without a mark it is charged in any case: it would set the pace otherwise.
+        is_awaited = is_marked(turnout.awaited, seat) or seat >= SEATS_MARKED
+        is_charged = record.due is not Due.NOT and is_awaited
         owed_ms = max(0, record.owed_ms - paid_ms) + (turnout.waited_ms if is_charged else 0)
         shortened = record.shortened if record.due is Due.NOT else _shorten(genesis, record, turnout, seat)
         is_as_before = (owed_ms, shortened) == (record.owed_ms, record.shortened)

@@ -29,7 +29,6 @@ def succeed(
     genesis: Genesis,
     roster: Roster,
     records: Sequence[Member],
-    deciders: Set[PublicKey],
     block: Block,
     *,
     closes_round: bool,
@@ -41,14 +40,13 @@ def succeed(
         genesis: the rules of the federation.
         roster: the members before the block.
         records: their records; empty where they are the same for ever.
-        deciders: members that decided the block before.
         block: the block, which is valid.
         closes_round: whether it closes its round.
         now_ms: time of the chain, once the block's certificate counts.
     """
     if not records:
         return ()
-    after, round_number = _count_idle(genesis, roster, records, deciders, block), block.header.round
+    after, round_number = _count_idle(genesis, roster, records, block), block.header.round
     active = frozenset(roster.counting)
     if not genesis.centralized:  # one member mines there, and would make nobody's blocks harder but its own
         after = reweigh(after, active, block.header.miner)
@@ -142,11 +140,11 @@ def _members_min(genesis: Genesis, places: int) -> int:
     return 4 if genesis.fault_model is FaultModel.BYZANTINE and places >= 4 else 1
 
 
-def _count_idle(
-    genesis: Genesis, roster: Roster, records: Sequence[Member], deciders: Set[PublicKey], block: Block
-) -> list[Member]:
-    """Count who was due for a block, by post or vote, and gave no sign of life.
+def _count_idle(genesis: Genesis, roster: Roster, records: Sequence[Member], block: Block) -> list[Member]:
+    """Count who owed a post to a block, and gave no sign of life.
 
+    A vote is a sign of life, and to be in no certificate is no silence: a quorum's votes are enough for one, and those
+    that are slower than a quorum, or than liars and others together, are in none. A post that came in time is counted.
     A fixed or dedicated aggregator of phases of its own is judged by those alone, if another could have its role: all
     others wait for its work, not for its vote.
     """
@@ -154,21 +152,37 @@ def _count_idle(
     voted = {vote.voter for vote in block.certificate.votes} if block.certificate is not None else set()
     phases = genesis.phases_of(block.header.round)
     holder = roster.holder if any(map(_is_aggregators, phases)) and _can_be_followed(roster) else None
-    after = list(records)
-    concerned = posted | voted | roster.contributors | deciders  # few, where few are drawn
+    after, due = list(records), _owing(genesis, roster, block)
+    concerned = posted | voted | due  # few, where few are drawn
     if holder is not None:
         concerned.add(holder)
     for seat in {roster.seats[key] for key in concerned if key in roster.seats}:
         record = records[seat]
         if record.key == holder:
             is_due = _is_aggregators(phases[block.header.phase])
-            idle = 0 if record.key in posted else record.idle + len(phases)
+            idle = 0 if record.key in posted else record.idle + _posts_of_round(genesis)
             after[seat] = replace(record, idle=idle) if is_due else record
         elif record.key in posted or record.key_at(below) in voted:
             after[seat] = replace(record, idle=0) if record.idle else record
-        elif record.key in roster.contributors or record.key_at(below) in deciders:
+        elif record.key in due:
             after[seat] = replace(record, idle=record.idle + 1)
     return after
+
+
+def _owing(genesis: Genesis, roster: Roster, block: Block) -> Set[PublicKey]:
+    """Members that a block shows to be silent if it has nothing of them.
+
+    One without posts says nothing of its contributors: those that posted were too few. Where one member writes the
+    chain, it shows that this one did not.
+    """
+    if block.transactions:
+        return roster.contributors
+    return {roster.holder} if genesis.centralized and roster.holder is not None else frozenset()
+
+
+def _posts_of_round(genesis: Genesis) -> int:
+    """Posts that a member owes in a round in which it contributes."""
+    return max(1, sum(not _is_aggregators(phase) for phase in genesis.phases))
 
 
 def _can_be_followed(roster: Roster) -> bool:
@@ -198,7 +212,7 @@ def _send_away(
     if not genesis.away_after:
         yield from records
         return
-    patience = genesis.away_after * len(genesis.phases)
+    patience = genesis.away_after * _posts_of_round(genesis)
     begun_ms = now_ms - START_TIMEOUTS * genesis.phase_timeout_ms
     counting = (record for record in records if record.standing is Standing.ACTIVE and not record.is_changing)
     silent = [record for record in counting if record.idle >= patience and record.since_ms <= begun_ms]

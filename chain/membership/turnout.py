@@ -14,7 +14,10 @@ from fedchain.chain.encoding import expect_record
 from fedchain.chain.exceptions import InvalidEncoding
 
 MARKS_SIZE_MAX = 1_024
-"""Most bytes of marks: a liar's vote takes a bounded place in a block. Seats from 8,192 on have none."""
+"""Most bytes of marks: a liar's vote takes a bounded place in a block."""
+
+SEATS_MARKED = 8 * MARKS_SIZE_MAX
+"""Seats that have a mark, the first ones. Nobody can say of a later one whether its member was late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def mark_seats(seats: Iterable[int]) -> bytes:
     """Marks of some seats."""
     marks = 0
     for seat in seats:
-        marks |= 1 << seat if seat < 8 * MARKS_SIZE_MAX else 0
+        marks |= 1 << seat if seat < SEATS_MARKED else 0
     return marks.to_bytes((marks.bit_length() + 7) // 8, "little")
 
 

@@ -102,12 +102,14 @@ class Context:
         self.effects.extend(Send(peer, message) for peer, message in requests)
 
     def is_pending(self, post: PostKey) -> bool:
-        """Whether a post may be counted by a block after the head."""
-        return post[:2] >= self.phase or self.head.owed_to(post) is not None
+        """Whether a post may be counted by a block after the head: its sender counts, and its phase is not over."""
+        is_due = post[:2] >= self.phase or self.head.owed_to(post) is not None
+        return is_due and self.head.roster.is_active(post[2])
 
     def is_countable(self, post: PostKey) -> bool:
-        """Whether a post is for the open phase, or owed to an earlier one."""
-        return post[:2] == self.phase or self.head.owed_to(post) is not None
+        """Whether a post is for the open phase, or owed to an earlier one, and its sender counts."""
+        is_due = post[:2] == self.phase or self.head.owed_to(post) is not None
+        return is_due and self.head.roster.is_active(post[2])
 
     def late_posts(self, held_before_ms: int | None = None) -> list[Post]:
         """Posts of earlier rounds that the next block may count, as far as they are held.

@@ -58,6 +58,9 @@ class Crimes:
         return tuple(open_crimes[:EVIDENCE_MAX])
 
     def _is_punishable(self, key: PublicKey) -> bool:
-        """Whether the member with a key, or with one that it replaced, counts and would be convicted."""
+        """Whether the member with a key, or with one that it replaced, would be convicted, and is not gone for good.
+
+        One that is away may come back: it could otherwise vote twice each time that it goes.
+        """
         roster = self._context.head.roster
-        return roster.is_liable(key) and roster.is_active(roster.current(key))
+        return roster.is_liable(key) and roster.current(key) not in roster.gone

@@ -170,8 +170,7 @@ class Posts:
     def on_head(self) -> None:
         """Another phase is open: check the posts that arrived early for it."""
         context = self._context
-        kept = (item for item in self._under_way.values() if context.is_pending(item.post.key))
-        self._under_way = {item.post.key: item for item in kept if context.head.roster.is_active(item.post.sender)}
+        self._under_way = {key: item for key, item in self._under_way.items() if context.is_pending(key)}
         self._awaits_knowledge = True
         self.advance()
 

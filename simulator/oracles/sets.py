@@ -27,7 +27,7 @@ class _Place:
     is_gone: bool = False
     is_convicted: bool = False
     silent: int = 0
-    """Blocks in a row in which it was due and silent."""
+    """Blocks in a row to which it owed a post, and was silent."""
     due: tuple[int, str] | None = None
     """The round from which a change holds, and its kind."""
     begun_ms: int = 0
@@ -116,17 +116,22 @@ class Sets:
         phases = self.genesis.phases_of(before.round)
         own = [phase.by is Contributor.AGGREGATOR for phase in phases]
         self._aggregator = self._in_role()
+        writes = self._aggregator if self.genesis.centralized and not heard else None
         can_follow = self._heir(but=self._aggregator) is not None
         for place in self._places:
             if place is self._aggregator and any(own) and can_follow:
                 if own[before.phase]:  # all others wait for what it posts there
-                    place.silent = 0 if place.keys[-1] in heard else place.silent + len(phases)
+                    place.silent = 0 if place.keys[-1] in heard else place.silent + self._posts_of_round()
                 continue
             had = set(place.keys[-2:])  # the votes of the block below may be of the key that was just replaced
             if place.keys[-1] in heard or had & voted:
                 place.silent = 0
-            elif place.keys[-1] in before.roster.contributors or had & before.deciders:
+            elif place is writes or (heard and place.keys[-1] in before.roster.contributors):
                 place.silent += 1
+
+    def _posts_of_round(self) -> int:
+        """Posts of one member in a round; who is silent in all of them for so many rounds is away."""
+        return max(1, [phase.by for phase in self.genesis.phases].count(Contributor.PARTICIPANT))
 
     def _count(self, change: Change, holders: dict[PublicKey, _Place], round_number: int) -> None:
         due = round_number + 2
@@ -169,7 +174,7 @@ class Sets:
         self._coming = [item for item in self._coming if item[0] > round_number]
 
     def _send_away(self, round_number: int, now_ms: int) -> None:
-        patience = self._rules["away_after"] * len(self.genesis.phases)
+        patience = self._rules["away_after"] * self._posts_of_round()
         active = [place for place in self._places if place.counts and not place.is_convicted]
         leaving = sum(place.due is not None and place.due[1] != "comes" for place in self._places if place.counts)
         fewest = 4 if self.genesis.fault_model.faulty(4) and len(self._places) >= 4 else 1

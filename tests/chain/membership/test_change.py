@@ -10,6 +10,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidEncoding, InvalidSignature, OutOfWindow
 from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
+from fedchain.chain.membership import rules
 from fedchain.chain.membership.change import (
     CHANGES_MAX,
     CHANGES_VERSION,
@@ -26,7 +27,7 @@ from fedchain.chain.membership.rules import approvals_required, validate_approva
 from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
-from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.changes import UNTIL, approved, joining, living, own, play, silent_for, standing
 
 
@@ -359,6 +360,58 @@ def test_a_vote_alone_is_a_sign_of_life() -> None:
     voters = sorted({member, *sorted(chain.state.deciders - {member})[:3]})
     chain.extend(posts=chain.posts(members=others), certificate=chain.certificate(chain.tip, voters))
     assert chain.state.records[2].idle == 0
+
+
+def test_whoever_is_slower_than_a_quorum_and_not_drawn_is_not_silent() -> None:
+    """The same eight of twelve members are in all certificates here; the others post when they are drawn."""
+    chain = living(12, away_after=2, contributors_per_round=4)
+    play(chain, 12)
+    voters = {vote.voter for block in chain.blocks.values() if block.certificate for vote in block.certificate.votes}
+    assert len(voters) == 8
+    assert [record.standing for record in chain.state.records] == [Standing.ACTIVE] * 12
+    number = next(place for place, key in enumerate(chain.genesis.members) if key not in voters)
+    for _ in range(20):
+        silent_for(chain, number, 1)
+    assert standing(chain, number) == "away", "it was drawn, and did not post"
+
+
+def test_a_block_without_posts_says_nothing_of_those_that_were_to_post() -> None:
+    chain = living(8, away_after=9, contributors_per_round=4)
+    for _ in range(4):
+        chain.extend(posts=())
+    assert [record.idle for record in chain.state.records] == [0] * 8
+
+
+def test_where_one_member_writes_the_chain_blocks_without_posts_show_that_it_is_silent() -> None:
+    chain = living(6, away_after=2, aggregator=AggregatorRule.FIXED, centralized=True)
+    chain.extend()
+    for _ in range(2):
+        chain.extend(posts=(), certificate=_by_others(chain, 0), miner=keys(2)[1])
+    assert [record.standing.name for record in chain.state.records] == ["AWAY", *["ACTIVE"] * 5]
+    assert chain.state.roster.aggregator_of(chain.state.round) == chain.genesis.members[1]
+
+
+def test_a_round_has_as_many_silences_as_a_member_owes_posts() -> None:
+    phases = (UPDATE, replace(UPDATE, name="second"), GLOBAL)
+    chain = living(6, away_after=2, phases=phases, aggregator=AggregatorRule.ROTATING)
+    said = []
+    for _ in range(6):
+        silent_for(chain, 5, 1)
+        said.append(chain.state.records[5].idle)
+    assert said[:5] == [1, 2, 2, 3, 4]
+    assert standing(chain, 5) == "away"
+
+
+def test_nobody_joins_where_a_status_has_no_bit_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "PLACES_MAX", 9)
+    chain = living(8)
+    one, other = joining(chain, 8), joining(chain, 9)
+    with pytest.raises(InvalidChange, match="places: 2 members join, 1 places are left"):
+        validate_room(chain.genesis, chain.state, [one, other])
+    chain.extend(changes=[one])
+    with pytest.raises(InvalidChange, match="places: 1 members join, 0 places are left"):
+        validate_room(chain.genesis, chain.state, [joining(chain, 9)])
+    validate_room(chain.genesis, chain.state, [own(chain, 1)])
 
 
 def test_nobody_goes_away_below_four() -> None:

@@ -9,7 +9,7 @@ from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.member import SHORTENED_MAX, Due, Member, Standing
 from fedchain.chain.membership.patience import grant_ms, longest_ms, mark_due, settle_waits, turnout_of
-from fedchain.chain.membership.turnout import Turnout, mark_seats
+from fedchain.chain.membership.turnout import SEATS_MARKED, Turnout, mark_seats
 from fedchain.chain.state import expected_contributors, patience_of
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.keys import PublicKey
@@ -50,6 +50,15 @@ def test_a_round_pays_back_a_share_of_the_time_that_it_took_without_waiting() ->
 def test_a_member_that_owed_no_post_is_not_charged() -> None:
     after = _settled(_records(due=Due.NOT), Turnout(QUORUM_MS, 9_000, EVERYBODY, mark_seats([0])))
     assert after[0].owed_ms == 0
+
+
+def test_a_member_whose_seat_has_no_mark_is_charged_with_every_wait() -> None:
+    """Nobody can say that it was late: it could have each phase wait for it, and owe nothing."""
+    (record, *_) = _records()
+    records = [record] * (SEATS_MARKED + 2)
+    records[-1] = replace(record, due=Due.NOT)
+    *_, last_marked, first_unmarked, absent = _settled(records, Turnout(QUORUM_MS, 9_000, b"", b""))
+    assert [found.owed_ms for found in (last_marked, first_unmarked, absent)] == [0, 9_000, 0]
 
 
 def test_a_member_is_waited_for_as_long_as_its_budget_lasts() -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence
+from fedchain.chain.membership.change import ChangeKind
+from fedchain.chain.membership.member import Standing
 from fedchain.chain.post import Post
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
@@ -18,6 +20,7 @@ from fedchain.network.messages import (
 from fedchain.node.core.effects import Effect
 from fedchain.node.core.notices import Convicted
 from tests.support.chain.builders import double_post, double_vote, genesis, keys, payload, post
+from tests.support.chain.changes import living_genesis, own
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, published, refused, sent
 
 
@@ -172,6 +175,36 @@ def test_the_next_block_proves_the_crime_and_its_member_is_out() -> None:
     bad = stage.chain.extend(posts=(), certificate=stage.node.certificate, miner=culprit)
     assert refused(stage.receive(CandidateMessage(bad))) == ["InvalidSignature"]
     assert refused(stage.receive(EvidenceMessage(double_post(culprit, stage.genesis, 2)))) == ["AlreadyKnown"]
+
+
+def test_a_member_that_is_away_is_convicted_before_it_comes_back() -> None:
+    """Its two votes are for the last height that it decides; nobody looked at them once it was away."""
+    stage = Stage(living_genesis(6))
+    stage.accept()
+    stage.final(stage.block(changes=[own(stage.chain, 3, ChangeKind.AWAY)]))
+    culprit = stage.genesis.members[3]
+    settled = stage.accept()[0]
+    assert stage.node.head.records[3].standing is Standing.AWAY
+    crime = double_vote(stage.chain.key(culprit), stage.genesis, settled.header.height, attempt=2)
+    stage.receive(EvidenceMessage(crime))
+    stage.accept()
+    assert stage.node._parts.crimes.for_block() == (crime,)
+    stage.final(stage.block(evidence=[crime]))
+    assert stage.node.head.roster.culprits == {culprit}
+    stage.receive(EvidenceMessage(crime))
+    assert stage.node._parts.crimes.for_block() == ()
+
+
+def test_nobody_is_accused_that_is_gone_for_good() -> None:
+    stage = Stage(living_genesis(6))
+    stage.accept()
+    stage.final(stage.block(changes=[own(stage.chain, 3)]))
+    stage.accept(2)
+    culprit = stage.genesis.members[3]
+    assert culprit in stage.node.head.roster.gone
+    stage.receive(EvidenceMessage(double_vote(stage.chain.key(culprit), stage.genesis, 2)))
+    stage.accept()
+    assert stage.node._parts.crimes.for_block() == ()
 
 
 def test_a_post_that_came_early_of_a_member_that_is_out_is_dropped() -> None:

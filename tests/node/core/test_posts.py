@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.chain.membership.change import propose_recovery, sign_rekey
 from fedchain.chain.post import Post, sign_post
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import (
@@ -19,7 +20,8 @@ from fedchain.network.source import STALL_MS
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
-from tests.support.chain.builders import CREATED_MS, UPDATE, genesis, payload, post
+from tests.support.chain.builders import CREATED_MS, UPDATE, genesis, keys, payload, post
+from tests.support.chain.changes import approved, living_genesis
 from tests.support.node.driver import BlobRules
 from tests.support.node.stage import Stage, blamed, published, refused, sent
 
@@ -155,6 +157,42 @@ def test_early_posts_end_with_their_phase_although_nobody_could_look_at_them() -
     stage.final(stage.block())
     assert stage.node.head.round == 3
     assert stage.node._parts.posts.waiting_payloads() == set()
+
+
+def test_a_post_that_waits_for_its_payload_ends_with_its_sender_s_key() -> None:
+    """Two other keys in one round, and nobody has a seat for the first one: no status could be answered any more."""
+    stage = Stage(living_genesis(5, phases=(UPDATE, replace(UPDATE, name="second"))))
+    stage.accept(2)
+    first, second, third = keys(8)[3], keys(8)[6], keys(8)[7]
+    early = post(first, stage.genesis, 3, payload(1))
+    stage.receive(PostMessage(early, None))
+    assert dict(stage.node.sizes())["posts without payloads"] == 1
+    chain_id = stage.genesis.chain_id
+    stage.final(stage.block(changes=(sign_rekey(first, second, chain_id, sequence=0, until=50),)))
+    assert dict(stage.node.sizes())["posts without payloads"] == 0, "the former key speaks for its member no more"
+    recovery = propose_recovery(first.public_key, third, chain_id, "", sequence=0, until=50)
+    stage.final(stage.block(changes=(approved(stage.chain, recovery),)))
+    assert (stage.node.head.round, stage.node.head.phase) == (3, 0)
+    assert first.public_key not in stage.node.head.roster.seats
+    stage.receive(Chunk(early.payload_hash, 0, payload(1)))
+    stage.wait(2)
+    stage.hear()
+    assert not stage.node.holds(early)
+
+
+def test_a_check_that_ends_after_its_sender_s_key_was_replaced_leaves_nothing_behind() -> None:
+    stage = Stage(living_genesis(5, phases=(UPDATE,), late_rounds=2), contributes=False)
+    stage.accept()
+    key, following = keys(8)[3], keys(8)[6]
+    late, data = post(key, stage.genesis, 2, payload(1)), payload(1)
+    knowledge = stage.node.knowledge()
+    assert knowledge is not None
+    job = CheckPost(stage.node.head, knowledge, late, data)
+    change = sign_rekey(key, following, stage.genesis.chain_id, sequence=0, until=50)
+    stage.final(stage.block(without=[key.public_key], changes=(change,)))
+    assert stage.node.head.owed_to(late.key) is not None, "its member may post it anew"
+    stage.handle(Computed(job, None))
+    assert not stage.node.holds(late)
 
 
 def test_a_check_that_ends_after_its_phase_leaves_nothing_behind() -> None:
