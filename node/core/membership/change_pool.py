@@ -71,9 +71,9 @@ class ChangePool:
         self._look(genesis, head, item, now_ms)
 
     def on_head(self, genesis: Genesis, head: State, is_valid_signature: SignatureCheck, now_ms: int) -> None:
-        """The head moved: drop approvals and changes that no block can count any more, and those that nobody vouches for.
+        """The head moved: drop approvals and changes that no block can count, and changes that nobody vouches for.
 
-        By taking another key, or by going and coming back, a member could otherwise give its word for ever more of them.
+        A member that takes another key, or goes and comes back, could otherwise give its word for ever more of them.
         """
         for item in list(self._open.values()):
             kept = (given for given in item.change.approvals if head.roster.is_active(given.approver))
