@@ -32,7 +32,7 @@ class Authors:
     def on_head(self, height: int, roster: Roster) -> None:
         """Another phase is open: authors whose parts were refused in the last one are not waited for.
 
-        What is known of a member goes on under its next key: otherwise it would be waited for anew with each key.
+        A member keeps its record under its next key: otherwise it would be waited for anew with each key.
         """
         for author in self._refused:
             self.pass_over(author, height)
