@@ -24,6 +24,9 @@ CHANGES_VERSION = 3
 CHANGES_MAX = 16
 """Changes that one block may count; the next block has room for more."""
 
+PLACES_MAX = 65_536
+"""Places that a federation gives at most, each once: a status has a bit for each, and room for no more."""
+
 TEXT_SIZE_MAX = 200
 """Bytes of a change's text, at most."""
 

@@ -13,7 +13,15 @@ from fedchain.chain.exceptions import (
 )
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import AGGREGATOR, Amendment
-from fedchain.chain.membership.change import CHANGES_MAX, CHANGES_VERSION, ROUNDS_AHEAD, Approval, Change, ChangeKind
+from fedchain.chain.membership.change import (
+    CHANGES_MAX,
+    CHANGES_VERSION,
+    PLACES_MAX,
+    ROUNDS_AHEAD,
+    Approval,
+    Change,
+    ChangeKind,
+)
 from fedchain.chain.membership.in_force import validate_amendment
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.succession import churn_max, place_of, spare
@@ -126,6 +134,10 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
     places = [place_of(state.roster, state.records, change) for change in changes]
     members = {change.member if place is None else place for place, change in zip(places, changes, strict=True)}
     check(len(members) == count, InvalidChange, "changes", f"{count} changes of {len(members)} members found")
+    # Without a bit for each place, nobody could say which posts and votes it holds.
+    joining = sum(change.kind is ChangeKind.JOIN for change in changes)
+    left = PLACES_MAX - len(state.records)
+    check(joining <= max(0, left), InvalidChange, "places", f"{joining} members join, {left} places are left")
     # A key has one member.
     keys = [change.key_afterwards for change in changes if change.kind.gives_key or change.kind is ChangeKind.JOIN]
     check(len(set(keys)) == len(keys), InvalidChange, "key", f"{len(keys)} members take {len(set(keys))} keys")

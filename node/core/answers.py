@@ -183,8 +183,8 @@ class Answers:
             yield FinalMessage(block, certificate)
 
     def _mark(self, members: Collection[PublicKey]) -> Bitmap:
-        index = self._context.head.roster.seats
-        return to_bitmap([index[member] for member in members], len(index))
+        roster = self._context.head.roster
+        return to_bitmap([roster.seats[member] for member in members], len(roster.members))
 
     def _posts_held(self) -> Bitmap:
         """Members whose posts of the open phase are here."""

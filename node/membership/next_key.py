@@ -86,26 +86,39 @@ class NextKey:
         return self._path.with_name(f"{self._path.name}.former-{key.hex()[:16]}")
 
 
-def protect_next_key(path: Path, old: str | None, new: str) -> None:
-    """Encrypt the next key beside a key file anew, if there is one, as that file is going to be.
+def protect_keys_beside(path: Path, old: str | None, new: str) -> None:
+    """Encrypt the next key and the former ones beside a key file anew, as that file is going to be.
+
+    A former key still signs another past, and while its member is liable for it, a crime of the member's.
 
     Args:
         path: of the key file.
         old: passphrase; None: they are not encrypted.
-        new: passphrase. A next key that has it already stays as it is.
+        new: passphrase. A key that has it already stays as it is, and so does a former one with yet another.
 
     Raises:
-        KeyFileError: it cannot be read or written.
+        KeyFileError: one of them cannot be read or written.
     """
-    following = _next_of(path.resolve())
-    if not following.exists():
-        return
+    path = path.resolve()
+    if (following := _next_of(path)).exists():
+        _protect(following, old, new)
+    for former in sorted(path.parent.glob(f"{glob.escape(path.name)}.former-*")):
+        if not former.suffix.startswith(".former-"):
+            continue  # its journal
+        try:
+            _protect(former, old, new)
+        except KeyFileError:
+            if not is_encrypted(former):
+                raise
+
+
+def _protect(path: Path, old: str | None, new: str) -> None:
     try:
-        key = PrivateKey.load(following, old if is_encrypted(following) else None)
+        key = PrivateKey.load(path, old if is_encrypted(path) else None)
     except KeyFileError:  # it was reached before an earlier attempt was broken off
-        PrivateKey.load(following, new)
+        PrivateKey.load(path, new)
     else:
-        key.save(following, new, replace=True)
+        key.save(path, new, replace=True)
 
 
 def _next_of(path: Path) -> Path:

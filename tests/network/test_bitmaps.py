@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedchain.chain.membership.change import PLACES_MAX
 from fedchain.network.bitmaps import from_bitmap, to_bitmap
+from fedchain.network.messages import BITMAP_SIZE_MAX
 
 
 @given(st.integers(1, 200), st.data())
@@ -22,3 +24,7 @@ def test_the_first_member_is_the_least_significant_bit_of_the_first_byte() -> No
 def test_what_lies_beyond_the_members_is_not_looked_at(bitmap: bytes, size: int) -> None:
     places = list(from_bitmap(bitmap, size))
     assert all(place < size and bitmap[place >> 3] >> (place & 7) & 1 for place in places)
+
+
+def test_a_status_has_a_bit_for_each_place_that_there_may_ever_be() -> None:
+    assert len(to_bitmap([PLACES_MAX - 1], PLACES_MAX)) == BITMAP_SIZE_MAX

@@ -1,5 +1,6 @@
 """Authors of parts: which of them work and votes wait for, and which gave a part last."""
 
+from fedchain.chain.roster import Roster
 from fedchain.crypto.keys import PublicKey
 
 TIMES_MAX = 30
@@ -28,11 +29,17 @@ class Authors:
         """A part did not match its author's list."""
         self._refused.add(author)
 
-    def on_head(self, height: int) -> None:
-        """Another phase is open: authors whose parts were refused in the last one are not waited for."""
+    def on_head(self, height: int, roster: Roster) -> None:
+        """Another phase is open: authors whose parts were refused in the last one are not waited for.
+
+        A member keeps its record under its next key: otherwise it would be waited for anew with each key.
+        """
         for author in self._refused:
             self.pass_over(author, height)
         self._refused.clear()
+        if roster.successors:
+            self._gave = {roster.current(key): time_ms for key, time_ms in self._gave.items()}
+            self._in_vain = {roster.current(key): pause for key, pause in self._in_vain.items()}
 
     def on_part(self, giver: PublicKey, now_ms: int) -> None:
         """A peer gave the last bytes of a part."""

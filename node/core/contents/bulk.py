@@ -211,7 +211,7 @@ class BulkParts:
     def on_head(self) -> None:
         """Another phase is open: drop posts of the last one that were not counted."""
         self._followed.clear()
-        self._authors.on_head(self._context.head.height)
+        self._authors.on_head(self._context.head.height, self._context.head.roster)
         for _, part in self._fetching.parts():
             part.is_awaited = False
             part.judged.clear()

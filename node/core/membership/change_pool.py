@@ -71,11 +71,15 @@ class ChangePool:
         self._look(genesis, head, item, now_ms)
 
     def on_head(self, genesis: Genesis, head: State, is_valid_signature: SignatureCheck, now_ms: int) -> None:
-        """The head moved: drop approvals and changes that no block can count any more."""
+        """The head moved: drop approvals and changes that no block can count, and changes that nobody vouches for.
+
+        A member that takes another key, or goes and comes back, could otherwise give its word for ever more of them.
+        """
         for item in list(self._open.values()):
             kept = (given for given in item.change.approvals if head.roster.is_active(given.approver))
             item.change = item.change.approved_by(kept)
             try:
+                _expect_voucher(item.change)
                 validate_change(genesis, head, item.change, is_valid_signature)
             except Refused:
                 del self._open[item.change.hash]
@@ -111,8 +115,7 @@ def fits(genesis: Genesis, head: State, changes: Sequence[Change]) -> bool:
 
 def _with_room(change: Change, held: Sequence[Approval], others: Sequence[Change]) -> Change:
     """A change with the approvals that are held, and those of approvers that have room. Raises LimitReached."""
-    if not change.approvals:
-        raise LimitReached("changes", "no member vouches for it")
+    _expect_voucher(change)
     approvers = {given.approver for given in held}
     new = [given for given in change.approvals if given.approver not in approvers]
     counts = {given.approver: sum(_is_approved_by(other, given.approver) for other in others) for given in new}
@@ -121,6 +124,11 @@ def _with_room(change: Change, held: Sequence[Approval], others: Sequence[Change
         approver, count = max(counts.items(), key=itemgetter(1))
         raise LimitReached("changes", f"{approver.hex()[:16]}… approves of {count} others")
     return change.approved_by((*held, *taken))
+
+
+def _expect_voucher(change: Change) -> None:
+    if change.kind.needs_approval and not change.approvals:
+        raise LimitReached("changes", "no member vouches for it")
 
 
 def _is_approved_by(change: Change, approver: PublicKey) -> bool:

@@ -75,7 +75,7 @@ def protect_key(path: Path) -> None:
     from fedchain.crypto.address import address
     from fedchain.crypto.threshold.share_file import protect_shares
     from fedchain.node.config import NodeConfigError
-    from fedchain.node.membership.next_key import protect_next_key
+    from fedchain.node.membership.next_key import protect_keys_beside
 
     with clear_errors():
         key, old = unlock_key(path, hint=False)
@@ -86,7 +86,7 @@ def protect_key(path: Path) -> None:
         if not passphrase:
             raise NodeConfigError(f"{path} stays as it is: no passphrase; set {NEW_PASSPHRASE_VARIABLE}")
         protect_shares(path, key.public_key, old, passphrase)
-        protect_next_key(path, old, passphrase)
+        protect_keys_beside(path, old, passphrase)
         key.save(path, passphrase, replace=True)
         typer.echo(address(key.public_key))
 

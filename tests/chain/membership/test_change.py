@@ -10,6 +10,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidEncoding, InvalidSignature, OutOfWindow
 from fedchain.chain.genesis import Admission, AggregatorRule, Genesis
+from fedchain.chain.membership import rules
 from fedchain.chain.membership.change import (
     CHANGES_MAX,
     CHANGES_VERSION,
@@ -399,6 +400,18 @@ def test_a_round_has_as_many_silences_as_a_member_owes_posts() -> None:
         said.append(chain.state.records[5].idle)
     assert said[:5] == [1, 2, 2, 3, 4]
     assert standing(chain, 5) == "away"
+
+
+def test_nobody_joins_where_a_status_has_no_bit_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "PLACES_MAX", 9)
+    chain = living(8)
+    one, other = joining(chain, 8), joining(chain, 9)
+    with pytest.raises(InvalidChange, match="places: 2 members join, 1 places are left"):
+        validate_room(chain.genesis, chain.state, [one, other])
+    chain.extend(changes=[one])
+    with pytest.raises(InvalidChange, match="places: 1 members join, 0 places are left"):
+        validate_room(chain.genesis, chain.state, [joining(chain, 9)])
+    validate_room(chain.genesis, chain.state, [own(chain, 1)])
 
 
 def test_nobody_goes_away_below_four() -> None:

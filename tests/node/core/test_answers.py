@@ -3,6 +3,7 @@
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.vote import NIL
 from fedchain.network.messages import (
     CandidateMessage,
@@ -18,10 +19,12 @@ from fedchain.network.messages import (
     GetVotes,
     Payloads,
     PostMessage,
+    Status,
     VoteMessage,
 )
 from fedchain.node.core import answers
-from tests.support.chain.builders import genesis
+from tests.support.chain.builders import genesis, keys
+from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import PREVOTE, Stage, sent
 
 MANY = 70
@@ -171,3 +174,12 @@ def test_a_status_shows_the_posts_of_the_open_phase() -> None:
         )
         block = stage.block()
         stage.final(block)
+
+
+def test_a_status_has_a_bit_for_each_place_and_none_for_former_keys() -> None:
+    stage = Stage(living_genesis(8))
+    rekey = sign_rekey(keys(8)[7], keys(9)[8], stage.genesis.chain_id, sequence=0, until=50)
+    stage.final(stage.block(changes=[rekey]))
+    assert len(stage.node.head.roster.seats) == 9
+    (status, *_) = sent(stage.wait(2), Status)
+    assert len(status.posts) == 1

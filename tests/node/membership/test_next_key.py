@@ -10,7 +10,7 @@ from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeFailed
 from fedchain.node.custody.journal_file import JournalFile, journal_path, read_identity
-from fedchain.node.membership.next_key import NextKey, protect_next_key
+from fedchain.node.membership.next_key import NextKey, protect_keys_beside
 
 CHAIN = bytes(range(32))
 
@@ -36,15 +36,32 @@ def test_the_next_key_is_made_once_and_protected_as_the_one_before(tmp_path: Pat
 
 def test_it_gets_another_passphrase_once(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
-    protect_next_key(path, None, "new")  # there is none
+    protect_keys_beside(path, None, "new")  # there is none
     made = NextKey(path, CHAIN, None).make()
-    protect_next_key(path, None, "new")
+    protect_keys_beside(path, None, "new")
     before = (tmp_path / "key.pem.next").read_bytes()
-    protect_next_key(path, None, "new")
+    protect_keys_beside(path, None, "new")
     assert (tmp_path / "key.pem.next").read_bytes() == before
     assert NextKey(path, CHAIN, "new").read() == made
     with pytest.raises(KeyFileError):
-        protect_next_key(path, "wrong", "wrong, too")
+        protect_keys_beside(path, "wrong", "wrong, too")
+
+
+def test_former_keys_get_the_passphrase_too(tmp_path: Path) -> None:
+    path, former = tmp_path / "key.pem", PrivateKey(bytes(range(1, 33)))
+    former.save(path, None)
+    files = NextKey(path, CHAIN, None)
+    with JournalFile.open(journal_path(path, CHAIN), CHAIN, former.public_key, 4) as journal:
+        journal.write(b"said before")
+    files.make()
+    files.take(former.public_key)
+    kept = tmp_path / f"key.pem.former-{former.public_key.hex()[:16]}"
+    protect_keys_beside(path, None, "new")
+    assert PrivateKey.load(kept, "new") == former
+    before = kept.read_bytes()
+    protect_keys_beside(path, "another", "newer")
+    assert kept.read_bytes() == before, "one with yet another passphrase is no reason to stop"
+    assert read_identity(journal_path(kept, CHAIN))[1] == former.public_key
 
 
 def test_it_takes_the_place_and_the_former_key_keeps_its_journal(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 import pytest
 
 from fedchain.chain.exceptions import LimitReached
-from fedchain.chain.membership.change import Change, ChangeKind, sign_change
-from fedchain.crypto.keys import is_valid_signature
+from fedchain.chain.genesis import Admission
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, sign_change, sign_rekey
+from fedchain.crypto.keys import PrivateKey, is_valid_signature
 from fedchain.node.core.membership.change_pool import OPEN_MAX, ChangePool, fits
 from tests.support.chain.builders import ChainBuilder, double_vote, keys
 from tests.support.chain.changes import UNTIL, approved, joining, living, own
@@ -75,6 +77,24 @@ def test_a_liar_s_word_shuts_nobody_else_s_out() -> None:
     add(pool, chain, by_both, 7)
     (counted,) = (item for item in due(pool, chain, 8))
     assert {item.approver for item in counted.approvals} == {key.public_key for key in honest}
+
+
+def test_a_liar_that_takes_other_keys_fills_no_pool() -> None:
+    """Its word is worth eight changes by each key: those of the former one go with it."""
+    pool, chain = ChangePool(), living(admission=Admission.CLOSED)
+    chain_id, liar = chain.genesis.chain_id, keys(1)[0]
+
+    def approve(key: PrivateKey) -> None:
+        for number in range(OPEN_MAX):
+            values = amendment_of({"phase_timeout_ms": number + 1})
+            add(pool, chain, propose_amendment(values, "", sequence=0, until=UNTIL).approved(key, chain_id))
+
+    approve(liar)
+    chain.extend(changes=[sign_rekey(liar, keys(6)[5], chain_id, sequence=0, until=UNTIL)])
+    pool.on_head(chain.genesis, chain.state, is_valid_signature, 500)
+    assert len(pool) == 0
+    approve(keys(6)[5])
+    assert len(pool) == OPEN_MAX
 
 
 def test_what_no_block_can_count_any_more_is_dropped() -> None:
