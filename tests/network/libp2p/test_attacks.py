@@ -679,17 +679,6 @@ async def test_a_socket_that_never_shakes_hands_is_closed() -> None:
 
 
 @on_trio
-async def test_a_stranger_is_not_believed_about_the_length_of_what_it_says() -> None:
-    async with peer(0, limits=Limits(handshake_timeout_s=3_600.0)) as network:
-        address = Multiaddr(network.listen_addresses()[0])
-        stream = await trio.open_tcp_stream("127.0.0.1", int(str(address.value_for_protocol("tcp"))))
-        await stream.send_all(encode_uvarint(2**16 + 1))
-        while await stream.receive_some():
-            pass
-        await works(network)
-
-
-@on_trio
 async def test_garbage_on_a_socket_ends_nothing() -> None:
     async with peer(0, limits=Limits(handshake_timeout_s=0.5)) as network:
         address = Multiaddr(network.listen_addresses()[0])
