@@ -132,6 +132,9 @@ def faults(block: Block) -> list[str]:
         if "quiet" in block.said and any(command.printed for command in block.commands):
             said.append("is quiet and shows what is printed")
         said += [fault for command in block.commands for fault in command_faults(command.text)]
+    for line in block.said.get("before", "").replace("\\\n", " ").splitlines():
+        said += command_faults(line)
+        said += [f"begins a command with {words[0]}" for words in commands_in(line) if words[0].startswith("-")]
     return said
 
 
