@@ -155,7 +155,8 @@ def command_faults(typed: str) -> list[str]:
 
 def commands_in(typed: str) -> list[Sequence[str]]:
     """Split a line of the shell into its commands, without what is assigned before them."""
-    lexer = shlex.shlex(typed.replace("\\\n", " ").replace("$(", " ; ").replace(")", " ; "), punctuation_chars=";&|<>")
+    line = typed.replace("\\\n", " ").replace("$(", " ; ").replace(")", " ; ")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split = True
     lexer.commenters = "#"
     found: list[list[str]] = [[]]
