@@ -128,19 +128,20 @@ class Requests:
         return tuple(change for change in kept if change.hash not in spread)
 
     def forget_ended(self) -> None:
-        """Let go of requests that no block can count any more, and of the peers that made them.
+        """Let go of requests that no block can count any more, or whose inviter does not count, and of the peers that
+        made them.
 
-        Signatures are not looked at again: they were when the request was taken, and it is the same since.
+        A member that takes another key could otherwise fill the room of each. Signatures are not looked at again: they
+        were when the request was taken, and it is the same since.
         """
-        ended = [
-            (changes, newcomer)
-            for changes in self._waiting.values()
-            for newcomer, change in changes.items()
-            if not self._is_possible(change)
-        ]
-        for changes, newcomer in ended:
-            del changes[newcomer]
-        if ended:
+        is_active, before = self._service.node.head.roster.is_active, sum(map(len, self._waiting.values()))
+        kept = (
+            (inviter, {newcomer: change for newcomer, change in changes.items() if self._is_possible(change)})
+            for inviter, changes in self._waiting.items()
+            if is_active(inviter)
+        )
+        self._waiting = {inviter: changes for inviter, changes in kept if changes}
+        if sum(map(len, self._waiting.values())) < before:
             self._admit()
 
     async def follow(self) -> None:

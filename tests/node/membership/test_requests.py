@@ -11,7 +11,7 @@ import pytest
 from fedchain.chain.encoding import decode, signing_message
 from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Admission
-from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, sign_change
+from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, sign_change, sign_rekey
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.log import LINES_PER_MINUTE
@@ -153,6 +153,16 @@ def test_requests_that_have_ended_take_no_room(tmp_path: Path, monkeypatch: pyte
     other.accept(1)
     assert other.knock(later)[0] == TAKEN
     assert other.admitted["they ask"] == [NEWCOMER.public_key]
+
+
+def test_requests_on_invitations_of_a_key_that_was_replaced_take_no_room(tmp_path: Path) -> None:
+    """Its member invites with the next key, and there would be room for as many again."""
+    other = Host(tmp_path / "other", 1)
+    many_ask(other, tmp_path)
+    rekey = sign_rekey(keys(1)[0], keys(8)[7], other.genesis.chain_id, sequence=0, until=9)
+    other.final(other.block(changes=[rekey]))
+    assert other.requests.waiting() == ()
+    assert other.admitted["they ask"] == []
 
 
 @on_trio
