@@ -1,5 +1,6 @@
 """Files that are on the disk when a function returns, their names included."""
 
+import glob
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ def write_file(path: Path, data: bytes) -> None:
     """Let new bytes take an old file's place whole, or not at all; nobody but the owner may use the file.
 
     The new bytes are first written to a file beside it. Its name holds this process's id, because a process that was
-    just killed may still be writing under its own. Raises OSError.
+    just killed may still be writing under its own. Such files of processes that are gone are removed. Raises OSError.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -26,6 +27,23 @@ def write_file(path: Path, data: bytes) -> None:
             part.unlink(missing_ok=True)  # half a file would keep a full disk full
         raise
     sync_folder(path.parent)
+    with suppress(OSError):  # they are of no use to anybody, and in nobody's way
+        for left in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+            if not _is_running(left.suffixes[-2].removeprefix(".")):
+                left.unlink(missing_ok=True)
+
+
+def _is_running(process: str) -> bool:
+    """Whether a process has this id; what is none may be somebody else's, as if it had."""
+    if not (process.isascii() and process.isdecimal() and len(process) < 10):
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def sync_file(path: Path) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import trio
 from libp2p.abc import ISecureConn
 from libp2p.peer.id import ID
+from libp2p.stream_muxer.exceptions import MuxedStreamEOF
 from libp2p.stream_muxer.yamux.yamux import GO_AWAY_NORMAL, TYPE_GO_AWAY, YAMUX_HEADER_FORMAT, Yamux
 
 from fedchain.network.libp2p.log import log
-from fedchain.network.libp2p.sockets import Wire
+from fedchain.network.libp2p.sockets import READ_SIZE, Wire
 from fedchain.network.limits import TokenBucket
 
 BUFFERED_MAX = 8 * 2**20
@@ -84,6 +85,16 @@ class BoundedYamux(Yamux):
             await self._write_frame(struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_GO_AWAY, 0, 0, GO_AWAY_NORMAL))
         except Exception as error:
             log.debug("%s was left without a word: %r", self.peer_id, error)
+
+    async def read_stream(self, stream_id: int, n: int = -1) -> bytes:
+        """Up to ``n`` bytes of a stream. The library believes a peer about the length of a protocol's name.
+
+        Raises:
+            MuxedStreamEOF: the stream has ended, or ``n`` is more than anybody reads at once.
+        """
+        if n is not None and n > READ_SIZE:
+            raise MuxedStreamEOF(f"{n} bytes are announced, at most {READ_SIZE} are allowed")
+        return await super().read_stream(stream_id, n)
 
     async def _read_data_body(self, length: int) -> bytes:
         held = sum(map(len, self.stream_buffers.values()))

@@ -22,7 +22,7 @@ from fedchain.network.limits import Limits
 from fedchain.network.network import Flow
 
 READ_SIZE = 2**16
-"""Bytes asked of a socket at once."""
+"""Bytes asked of a socket at once, and most that a reader of one may want: a packet of noise is shorter."""
 
 KEEPALIVE_PROBES = 3
 """Unanswered probes of the system's after which an idle socket is given up."""
@@ -55,7 +55,15 @@ class Wire(ReadWriteCloser):
         watch_silence(self._socket, limits)
 
     async def read(self, n: int | None = None) -> bytes:
-        """Up to ``n`` bytes; empty at the end."""
+        """Up to ``n`` bytes; empty at the end.
+
+        The library believes a stranger about the length of what it says before the handshake, and would hold it.
+
+        Raises:
+            ConnectionClosedError: ``n`` is more than anything that is said here has.
+        """
+        if n is not None and n > READ_SIZE:
+            raise ConnectionClosedError(f"{n} bytes are announced, at most {READ_SIZE} are allowed")
         if not self._buffer:
             self._buffer = memoryview(await self._stream.read(READ_SIZE))
         taken = self._buffer[:n]

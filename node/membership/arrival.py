@@ -8,6 +8,7 @@ from typing import Any
 from fedchain.chain.genesis import Admission
 from fedchain.crypto.durable import write_file
 from fedchain.files.layout import GENESIS_FILE, INVITATION_FILE, KEY_FILE, LOG_FILE, SETTINGS_FILE, START_FILE
+from fedchain.files.tables import read_toml
 from fedchain.network.ports import parse_listen
 from fedchain.node.config import NodeConfigError, load_config
 from fedchain.node.membership.invitation import read_invitation
@@ -36,8 +37,9 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
     if path.exists():
         if not copy.exists() or read_invitation(copy) != invitation:
             raise NodeConfigError(f"{folder} is the folder of another node; name another one")
-        if settings:
-            raise NodeConfigError(f"{path} has the settings of this node already; change them there")
+        there = read_toml(path, NodeConfigError)
+        if changed := [name for name, value in settings.items() if json.dumps(there.get(name)) != json.dumps(value)]:
+            raise NodeConfigError(f"{path} has another {changed[0]} of this node already; change it there")
         return path
     own = {"genesis": GENESIS_FILE, "key": KEY_FILE, "data": ""}
     values = {name: str((folder / place).absolute()) for name, place in own.items()} | dict(settings)

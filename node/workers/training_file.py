@@ -141,7 +141,7 @@ class KeptAnswer:
         return False
 
     def keep(self, question: QuestionId, answer: Answer | InFile, together: Sequence[QuestionId]) -> Kept:
-        """See :class:`Answers`. Also removes incomplete files that killed trainers have left. Raises OSError."""
+        """See :class:`Answers`. Also removes what is not needed any more. Raises OSError."""
         assert not isinstance(answer, InFile), "the trainer computes in its own process"
         if isinstance(answer, Contribution):
             kept = KeptTraining(
@@ -157,8 +157,6 @@ class KeptAnswer:
             for beside in self._path.parent.glob(f"{self._path.stem}.*.bytes"):
                 if beside not in (path_of(kept.answer[0]), path_of(kept.checkpoint)):
                     beside.unlink(missing_ok=True)
-            for leftover in self._path.parent.glob(f"{self._path.stem}.*.part"):
-                leftover.unlink(missing_ok=True)
             self.kept = kept
         return lambda: answer
 

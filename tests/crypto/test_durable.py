@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ def test_new_bytes_take_the_place_of_the_old_and_are_the_owner_s_alone(path: Pat
     write_file(path, b"new")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
     assert os.listdir(path.parent) == ["state"]
+
+
+def test_what_killed_processes_have_left_is_removed_and_nothing_else(path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    stays = {f"state.{os.getppid()}.part", "state.mine.part", "state.².part", "states.1.part"}
+    for name in (*stays, f"state.{gone.pid}.part"):
+        (path.parent / name).write_bytes(b"half")
+    write_file(path, b"new")
+    assert {*os.listdir(path.parent)} == {"state", *stays}
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_half_of_a_new_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,6 +302,15 @@ async def test_a_write_that_nobody_takes_ends_the_connection() -> None:
 
 
 @on_trio
+async def test_nobody_is_believed_about_the_length_of_what_it_says() -> None:
+    async with wired() as pair:
+        await pair.other.send_all(b"x")
+        with pytest.raises(ConnectionClosedError, match="65537 bytes are announced, at most 65536 are allowed"):
+            await pair.wire.read(2**16 + 1)
+        assert await pair.wire.read(2**16) == b"x"
+
+
+@on_trio
 async def test_giving_up_wakes_who_reads_and_who_writes_and_resets_the_other_end() -> None:
     async with wired(Limits()) as pair:
         async with trio.open_nursery() as nursery:

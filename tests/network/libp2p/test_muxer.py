@@ -8,11 +8,13 @@ import pytest
 import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
+from libp2p.stream_muxer.exceptions import MuxedStreamEOF
 from libp2p.stream_muxer.yamux.yamux import TYPE_DATA, YAMUX_HEADER_FORMAT
 
 from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.muxer import BUFFERED_MAX, READS_BURST, READS_PER_S, BoundedYamux, PacedReads
 from fedchain.network.libp2p.network import Libp2pNetwork
+from fedchain.network.libp2p.sockets import READ_SIZE
 from tests.support.network.real import (
     KEYS,
     attacker,
@@ -45,6 +47,17 @@ async def test_a_connection_that_fails_inside_ends_nothing(monkeypatch: pytest.M
         with suppress(Exception):
             async with attacker(network):
                 await until(lambda: failed)
+        await works(network)
+
+
+@on_trio
+async def test_a_peer_is_not_believed_about_the_length_of_a_protocol_s_name() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        await until(network.peers)
+        (connection,) = swarm(network).get_connections()
+        with pytest.raises(MuxedStreamEOF, match="65537 bytes are announced"):
+            await connection.muxed_conn.read_stream(0, READ_SIZE + 1)
+        assert bad.is_connected()
         await works(network)
 
 

@@ -26,15 +26,17 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_folder_is_made_and_the_same_command_goes_on_with_it(tmp_path: Path, file: Path) -> None:
     folder = tmp_path / "new" / "clinic"
-    path = settle(file, folder, {"listen": "/ip4/127.0.0.1/tcp/1", "bootstrap": ["a", "b"], "train_ahead": False})
+    settings = {"listen": "/ip4/127.0.0.1/tcp/1", "bootstrap": ["a", "b"], "train_ahead": False, "stop_accuracy": 1}
+    path = settle(file, folder, settings)
     config = load_config(path, {})
     assert (config.listen, config.bootstrap, config.train_ahead) == ("/ip4/127.0.0.1/tcp/1", ("a", "b"), False)
     assert (config.data, config.key) == (str(folder), str(folder / "key.pem"))
     assert read_genesis(Path(config.genesis)) == read_invitation(file).genesis
     assert [stat.S_IMODE(item.stat().st_mode) for item in (folder, folder / "invitation")] == [0o700, 0o600]
-    assert settle(file, folder, {}) == path
-    with pytest.raises(NodeConfigError, match="has the settings of this node already; change them there"):
-        settle(file, folder, {"listen": "x"})
+    assert settle(file, folder, {}) == settle(file, folder, settings) == path
+    for changed in ({"listen": "x"}, {"metrics": "127.0.0.1:1"}):
+        with pytest.raises(NodeConfigError, match=f"has another {next(iter(changed))} of this node already; change it"):
+            settle(file, folder, settings | changed)
 
 
 @pytest.mark.parametrize(
