@@ -132,6 +132,9 @@ def faults(block: Block) -> list[str]:
         if "quiet" in block.said and any(command.printed for command in block.commands):
             said.append("is quiet and shows what is printed")
         said += [fault for command in block.commands for fault in command_faults(command.text)]
+    for line in block.said.get("before", "").replace("\\\n", " ").splitlines():
+        said += command_faults(line)
+        said += [f"begins a command with {words[0]}" for words in commands_in(line) if words[0].startswith("-")]
     return said
 
 
@@ -152,7 +155,8 @@ def command_faults(typed: str) -> list[str]:
 
 def commands_in(typed: str) -> list[Sequence[str]]:
     """Split a line of the shell into its commands, without what is assigned before them."""
-    lexer = shlex.shlex(typed.replace("\\\n", " ").replace("$(", " ; ").replace(")", " ; "), punctuation_chars=";&|<>")
+    line = typed.replace("\\\n", " ").replace("$(", " ; ").replace(")", " ; ")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split = True
     lexer.commenters = "#"
     found: list[list[str]] = [[]]
