@@ -94,7 +94,7 @@ class PlaceView:
     round: int
     """Round since which it has its standing, or from which on it has the following one."""
     idle: int
-    """Blocks in a row for which it was due and gave no sign of life."""
+    """Blocks in a row to which it owed a post, and which have no sign of life of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,10 +145,14 @@ def _count_idle(genesis: Genesis, roster: Roster, records: Sequence[Member], blo
 
     A vote is a sign of life, and to be in no certificate is no silence: a quorum's votes are enough for one, and those
     that are slower than a quorum, or than liars and others together, are in none. A post that came in time is counted.
+    Where one member writes the chain, to have written a block with posts is a sign of life as well: a dedicated
+    aggregator without phases of its own posts nothing.
     A fixed or dedicated aggregator of phases of its own is judged by those alone, if another could have its role: all
     others wait for its work, not for its vote.
     """
     below, posted = block.header.height - 1, {post.sender for post in block.transactions}
+    if genesis.centralized and roster.holder is not None and posted:
+        posted.add(roster.holder)
     voted = {vote.voter for vote in block.certificate.votes} if block.certificate is not None else set()
     phases = genesis.phases_of(block.header.round)
     holder = roster.holder if any(map(_is_aggregators, phases)) and _can_be_followed(roster) else None

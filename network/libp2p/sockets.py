@@ -22,7 +22,7 @@ from fedchain.network.limits import Limits
 from fedchain.network.network import Flow
 
 READ_SIZE = 2**16
-"""Bytes asked of a socket at once, and most that a reader of one may want: a packet of noise is shorter."""
+"""Bytes asked of a socket or stream at once, and most that a reader may ask for: a packet of Noise is shorter."""
 
 KEEPALIVE_PROBES = 3
 """Unanswered probes of the system's after which an idle socket is given up."""
@@ -57,10 +57,10 @@ class Wire(ReadWriteCloser):
     async def read(self, n: int | None = None) -> bytes:
         """Up to ``n`` bytes; empty at the end.
 
-        The library believes a stranger about the length of what it says before the handshake, and would hold it.
+        The library believes a stranger about the length of what it says before the handshake, and would hold as much.
 
         Raises:
-            ConnectionClosedError: ``n`` is more than anything that is said here has.
+            ConnectionClosedError: ``n`` is more than anything that is said here is long.
         """
         if n is not None and n > READ_SIZE:
             raise ConnectionClosedError(f"{n} bytes are announced, at most {READ_SIZE} are allowed")

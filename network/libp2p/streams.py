@@ -11,11 +11,11 @@ from typing import Any
 
 import trio
 
+from fedchain.network.libp2p.sockets import READ_SIZE
 from fedchain.network.limits import Limits
 from fedchain.network.messages import MESSAGE_SIZE_MAX, Message, Status, encode_message
 
 LENGTH_SIZE = 4
-READ_SIZE = 2**16
 WINDOW_SIZE = 2**20
 """Bytes that a peer may send ahead of what we have read."""
 

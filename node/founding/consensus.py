@@ -81,7 +81,7 @@ class Consensus:
     sponsors: Annotated[int, Range(0, 10_000)] = 0
     """Members that have to approve, if sponsors decide."""
     away_after: Annotated[int, Range(0, 65_536)] = 0
-    """Rounds after which a member that was silent in all of them counts no more until it is back; 0: never."""
+    """Rounds in which a member owes posts and is silent, after which it counts no more until it is back; 0: never."""
     late_rounds: Annotated[int, Range(0, 16)] = 0
     """Rounds after its own in which a post that came too late still counts, by the method's late_weighting; 0: none. 2
     suits machines of different speeds."""

@@ -19,7 +19,7 @@ from fedchain.chain.membership.rules import validate_change
 from fedchain.crypto.address import address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.crypto.signatures import is_valid_signature
+from fedchain.crypto.signatures import SignatureCheck, is_valid_signature
 from fedchain.files.layout import INVITATIONS_FILE
 from fedchain.network.libp2p.log import Limit
 from fedchain.node.config import NodeConfigError
@@ -131,8 +131,8 @@ class Requests:
         """Let go of requests that no block can count any more, or whose inviter does not count, and of the peers that
         made them.
 
-        A member that takes another key could otherwise fill the room of each. Signatures are not looked at again: they
-        were when the request was taken, and it is the same since.
+        A member that takes other keys could otherwise fill the room of each key. Signatures are not looked at again:
+        they were when the request was taken, and it is the same since.
         """
         is_active, before = self._service.node.head.roster.is_active, sum(map(len, self._waiting.values()))
         kept = (
@@ -222,12 +222,12 @@ class Requests:
     def _admit(self) -> None:
         self._service.admit("they ask", [newcomer for changes in self._waiting.values() for newcomer in changes])
 
-    def _validate(self, change: Change) -> None:
-        validate_change(self._service.genesis, self._service.node.head, change, is_valid_signature)
+    def _validate(self, change: Change, signatures: SignatureCheck = is_valid_signature) -> None:
+        validate_change(self._service.genesis, self._service.node.head, change, signatures)
 
     def _is_possible(self, change: Change) -> bool:
         try:
-            validate_change(self._service.genesis, self._service.node.head, change, lambda *signed: True)
+            self._validate(change, lambda *signed: True)
         except Refused:
             return False
         return True

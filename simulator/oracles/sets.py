@@ -116,7 +116,7 @@ class Sets:
         phases = self.genesis.phases_of(before.round)
         own = [phase.by is Contributor.AGGREGATOR for phase in phases]
         self._aggregator = self._in_role()
-        writes = self._aggregator if self.genesis.centralized and not heard else None
+        writes = self._aggregator if self.genesis.centralized else None
         can_follow = self._heir(but=self._aggregator) is not None
         for place in self._places:
             if place is self._aggregator and any(own) and can_follow:
@@ -124,13 +124,13 @@ class Sets:
                     place.silent = 0 if place.keys[-1] in heard else place.silent + self._posts_of_round()
                 continue
             had = set(place.keys[-2:])  # the votes of the block below may be of the key that was just replaced
-            if place.keys[-1] in heard or had & voted:
+            if place.keys[-1] in heard or had & voted or (heard and place is writes):
                 place.silent = 0
             elif place is writes or (heard and place.keys[-1] in before.roster.contributors):
                 place.silent += 1
 
     def _posts_of_round(self) -> int:
-        """Posts of one member in a round; who is silent in all of them for so many rounds is away."""
+        """Posts that a contributor owes in one round."""
         return max(1, [phase.by for phase in self.genesis.phases].count(Contributor.PARTICIPANT))
 
     def _count(self, change: Change, holders: dict[PublicKey, _Place], round_number: int) -> None:

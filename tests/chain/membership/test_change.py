@@ -391,6 +391,17 @@ def test_where_one_member_writes_the_chain_blocks_without_posts_show_that_it_is_
     assert chain.state.roster.aggregator_of(chain.state.round) == chain.genesis.members[1]
 
 
+def test_a_member_that_writes_the_chain_gives_a_sign_of_life_with_each_block_that_has_posts() -> None:
+    """It posts nothing itself, and others may be quicker to vote each time."""
+    chain, server = living(6, away_after=2, aggregator=AggregatorRule.DEDICATED, centralized=True), 5
+    chain.extend()
+    for _ in range(4):
+        chain.extend(posts=(), certificate=_by_others(chain, server), miner=keys(2)[1])
+        assert chain.state.records[server].idle == 1
+        chain.extend(certificate=_by_others(chain, server), miner=keys(6)[server])
+        assert chain.state.records[server].idle == 0
+
+
 def test_a_round_has_as_many_silences_as_a_member_owes_posts() -> None:
     phases = (UPDATE, replace(UPDATE, name="second"), GLOBAL)
     chain = living(6, away_after=2, phases=phases, aggregator=AggregatorRule.ROTATING)

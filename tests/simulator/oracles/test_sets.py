@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import (
     Change,
@@ -54,6 +55,20 @@ def test_the_oracle_and_the_chain_agree_about_every_kind_of_change() -> None:
     assert standings.count("AWAY") >= 1
     assert chain.state.roster.culprits == {keys(8)[7].public_key}
     assert first not in chain.state.roster.members
+
+
+def test_the_oracle_and_the_chain_agree_about_one_member_that_writes_the_chain() -> None:
+    chain, server = living(6, away_after=2, aggregator=AggregatorRule.DEDICATED, centralized=True), keys(6)[5]
+    sets = Sets(chain.genesis)
+    for is_empty in (False, True, False, True, True):
+        assert chain.state.roster.is_active(server.public_key)
+        before = chain.state
+        voters = sorted(before.deciders - {server.public_key})
+        certificate = chain.certificate(chain.tip, voters) if voters else None
+        miner, posts = (keys(1)[0], ()) if is_empty else (server, None)
+        sets.follow(before, chain.extend(posts=posts, certificate=certificate, miner=miner))
+        assert sets.differences(chain.state) == []
+    assert not chain.state.roster.is_active(server.public_key)
 
 
 def test_a_state_with_other_members_keys_or_rules_is_noticed() -> None:
