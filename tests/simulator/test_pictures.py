@@ -19,7 +19,7 @@ UNMEASURED = (
     *("taa", "taa_received", "taa_prototype", "taa_new", "tal", "tal_received"),
     *("test_accuracy", "test_accuracy_received"),
 )
-"""What the curves are of."""
+"""The metrics that have curves."""
 
 
 def _colours(path: Path) -> int:
