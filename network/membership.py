@@ -15,6 +15,8 @@ class Membership:
     def __init__(self, members: Collection[PublicKey]) -> None:
         self.height = 0
         """The height that was tracked last."""
+        self.guests: Collection[PublicKey] = frozenset()
+        """Peers that may connect though their keys are no members' now. A liar may bring many."""
         self._members = frozenset(members)
 
     def __contains__(self, peer: object) -> bool:

@@ -42,7 +42,11 @@ class Network(Protocol):
         """Hand every incoming message to ``receiver``."""
 
     def track(
-        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+        self,
+        height: int,
+        members: Collection[PublicKey],
+        replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED,
+        guests: Collection[PublicKey] = (),
     ) -> None:
         """Take the members at a height: all others are refused from now on, and disconnected if they are here.
 
@@ -50,6 +54,7 @@ class Network(Protocol):
             height: the height.
             members: the keys that may connect.
             replaced: for each key that its member replaced lately, the key that the member has now.
+            guests: those of ``members`` that are none: however many are connected, members are sought.
         """
 
     def publish(self, message: GossipMessage) -> None:

@@ -152,9 +152,13 @@ class AddressBook:
             new = [place for place in usable if place not in contact.told]
             contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
 
+    def lacking(self, connected: Collection[PublicKey]) -> int:
+        """How many more members are wanted. Guests do not count: those of a liar would keep us from all others."""
+        return max(0, self._limits.peers_wanted - sum(peer not in self._members.guests for peer in connected))
+
     def due(self, connected: Collection[PublicKey], now_s: float) -> list[Entry]:
         """Return the peers to dial now, each with all its known places, in another order after each failure."""
-        room = max(0, self._limits.peers_wanted - len(connected))
+        room = self.lacking(connected)
         waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
         self._random.shuffle(waiting)
         chosen = [peer for peer in waiting if self._contacts[peer].fixed]

@@ -83,7 +83,7 @@ class Finder:
                         nursery.start_soon(self._dial, peer, places)
                 count = sum(peer not in self._asked for peer in peers)  # newcomers are asked at once
                 if now_s >= next_exchange_s:
-                    is_lonely = len(peers) < limits.peers_wanted
+                    is_lonely = self._book.lacking(peers) > 0
                     next_exchange_s = now_s + limits.exchange_interval_s / (6.0 if is_lonely else 1.0)
                     count = max(count, ASKED_AT_ONCE if is_lonely else 1)
                 for peer in self._next_asked(peers, count):

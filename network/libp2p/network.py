@@ -177,10 +177,15 @@ class Libp2pNetwork:
         self._receiver = receiver
 
     def track(
-        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+        self,
+        height: int,
+        members: Collection[PublicKey],
+        replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED,
+        guests: Collection[PublicKey] = (),
     ) -> None:
         """See :meth:`fedchain.network.network.Network.track`."""
         new, gone = self._membership.track(height, members)
+        self._membership.guests = frozenset(guests)
         now_s = trio.current_time()
         self.gate.follow(replaced, now_s)
         for peer in replaced.values():

@@ -44,7 +44,8 @@ class Guests:
         number_members({address(member): number for member, number in head.roster.seats.items()})
         roster = head.roster  # whoever has a lost or stolen key is another one
         replaced = {old: new for old, new in roster.successors.items() if old not in roster.excused}
-        self._network.track(head.height, (*_reachable(head), *guests), replaced)
+        strangers = {*guests, *roster.successors} - {*roster.reachable}
+        self._network.track(head.height, (*_reachable(head), *guests), replaced, strangers)
 
 
 def _reachable(head: State) -> tuple[PublicKey, ...]:

@@ -307,3 +307,14 @@ def test_saved_addresses_of_members_that_came_later_are_found_again(tmp_path: Pa
     members.track(1, [*MEMBERS, STRANGER])
     known.adopt(STRANGER)
     assert known.known() == {STRANGER: [at(1)]}
+
+
+def test_however_many_guests_are_connected_members_are_dialled() -> None:
+    """A liar vouches for eight keys at a time: a node that starts again would wait for members for ever."""
+    membership = Membership(MEMBERS)
+    membership.guests = frozenset(MEMBERS[10:])
+    known = AddressBook(ME, membership, LIMITS)
+    known.add_told(ONE, [at(1)], by_itself=True)
+    assert known.due(MEMBERS[10:], 0.0) == [(ONE, [at(1)])]
+    assert known.lacking(MEMBERS[9:]) == LIMITS.peers_wanted - 1
+    assert known.due([TWO, THREE, *MEMBERS[10:]], 0.0) == []

@@ -36,9 +36,13 @@ class Proxy:
         self._call(self._network.attach, receiver)
 
     def track(
-        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+        self,
+        height: int,
+        members: Collection[PublicKey],
+        replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED,
+        guests: Collection[PublicKey] = (),
     ) -> None:
-        self._call(self._network.track, height, members, replaced)
+        self._call(self._network.track, height, members, replaced, guests)
 
     def publish(self, message: GossipMessage) -> None:
         self._call(self._network.publish, message)

@@ -45,6 +45,7 @@ def test_guests_connect_beside_the_members_until_others_come_for_the_same_reason
     guests.admit("they ask", [first, second])
     guests.admit("they are named", [third])
     assert connectable(shell) == [*members, first, second, third]
+    assert shell.guests == {first, second, third}
     guests.admit("they ask", [])
     assert connectable(shell) == [*members, third]
 
@@ -86,6 +87,7 @@ def test_the_network_is_told_whose_key_replaced_which_unless_it_was_lost_or_stol
     guests.track()
     assert {one, two} <= {*chain.state.roster.successors}
     assert shell.replaced == {one: keys(9)[8].public_key}
+    assert shell.guests == {one, two}, "one member is not two"
 
 
 def test_guests_are_few() -> None:

@@ -66,6 +66,7 @@ class Shell:
         self.is_attached = False
         self.tracked: list[tuple[int, tuple[PublicKey, ...]]] = []
         self.replaced: dict[PublicKey, PublicKey] = {}
+        self.guests: set[PublicKey] = set()
         self.written: bytes | None = None
 
     @property
@@ -78,10 +79,14 @@ class Shell:
         self.receiver, self.is_attached = receiver, True
 
     def track(
-        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+        self,
+        height: int,
+        members: Collection[PublicKey],
+        replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED,
+        guests: Collection[PublicKey] = (),
     ) -> None:
         self.tracked.append((height, tuple(members)))
-        self.replaced = dict(replaced)
+        self.replaced, self.guests = dict(replaced), {*guests}
 
     def publish(self, message: GossipMessage) -> None:
         self.log.append(("publish", message))
