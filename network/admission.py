@@ -1,8 +1,8 @@
 """The gate: which peers may connect, how much each neighbour may cost us, and when it has misbehaved too often.
 
-Only members are let in, and a member that was banned stays out, also after a restart. There are as many records as
-there are members, so nothing here grows. Times are those of a clock that nobody sets; only stored and displayed bans
-use calendar time.
+Only members are let in, and a member that was banned stays out, also after a restart and with another key. There are
+as many records as there are members, so nothing here grows. Times are those of a clock that nobody sets; only stored
+and displayed bans use calendar time.
 
 A member that costs more than its share is first made to wait: its messages are read later, and its questions are
 dropped. It is blamed only for acts that no honest neighbour commits, and for going on where everybody else would have
@@ -10,7 +10,8 @@ stopped.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from fedchain.crypto.keys import PublicKey
@@ -83,6 +84,7 @@ class Gate:
         self._limits, self._folder, self._wall = limits, folder, wall
         self._conduct: dict[PublicKey, _Conduct] = {}
         self._bans: dict[PublicKey, tuple[Ban, float]] = {}  # with its end on our clock
+        self._successors: dict[PublicKey, PublicKey] = {}  # keys that were replaced lately, with those of now
         for ban in read_bans(folder) if folder is not None else ():
             self._resume(ban, now_s)
 
@@ -94,6 +96,26 @@ class Gate:
     def forget(self, peer: PublicKey) -> None:
         """Drop the accounts of one that is a member no more. A ban of it still ends in its time."""
         self._conduct.pop(peer, None)
+
+    def follow(self, successors: Mapping[PublicKey, PublicKey], now_s: float) -> None:
+        """Members replaced their keys: what a former key did is its member's, which has one budget under both.
+
+        Otherwise a member would have another budget, and no ban, as often as it takes another key.
+
+        Args:
+            successors: for each key that its member replaced lately, the key that the member has now.
+            now_s: now.
+        """
+        for old, new in successors.items():
+            if self._successors.get(old) == new:
+                continue
+            conduct = self._of(old, now_s)
+            if new in self.members:
+                self._conduct[new] = conduct
+            if (known := self._bans.get(old)) is not None and now_s < known[1]:
+                self._bans[new] = replace(known[0], peer=new), known[1]
+                self._save(now_s)
+        self._successors = dict(successors)
 
     # budgets
 
@@ -147,15 +169,17 @@ class Gate:
         """Keep a member out for ``Limits.ban_s`` seconds."""
         if peer in self.members:
             since_s, ban_s = self._wall(), self._limits.ban_s
+            self._bans = {member: known for member, known in self._bans.items() if now_s < known[1]}
             self._bans[peer] = Ban(peer, shown_reason(reason), since_s, since_s + ban_s), now_s + ban_s
             self._save(now_s)
 
     def pardon(self, peer: PublicKey, now_s: float) -> bool:
-        """Lift a ban and forget all blame; whether there was one."""
-        self._conduct.pop(peer, None)
+        """Lift a member's ban, with its former key's, and forget all blame; whether there was one."""
         was_banned = not self.admits(peer, now_s) and peer in self._bans
-        if self._bans.pop(peer, None) is not None:
-            self._save(now_s)
+        for key in (peer, *(old for old, new in self._successors.items() if new == peer)):
+            self._conduct.pop(key, None)
+            if self._bans.pop(key, None) is not None:
+                self._save(now_s)
         return was_banned
 
     def bans(self, now_s: float) -> tuple[Ban, ...]:
@@ -173,10 +197,13 @@ class Gate:
         return conduct
 
     def _resume(self, ban: Ban, now_s: float) -> None:
-        """Go on with a ban of an earlier run. It never lasts longer than it was meant to, whatever the calendar did."""
+        """Go on with a ban of an earlier run. It never lasts longer than it was meant to, whatever the calendar did.
+
+        Its member may have joined, or have its key, since the founding: then we learn only later that it is one.
+        """
         meant_s = ban.until_s - ban.since_s if ban.since_s else self._limits.ban_s
         left_s = min(ban.until_s - self._wall(), meant_s)
-        if ban.peer in self.members and left_s > 0.0:
+        if left_s > 0.0:
             self._bans[ban.peer] = ban, now_s + left_s
 
     def _save(self, now_s: float) -> None:

@@ -1,7 +1,8 @@
 """The interface between a peer and whatever carries its messages."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
@@ -10,6 +11,9 @@ from fedchain.network.verdict import Verdict
 
 Receiver = Callable[[PublicKey, Message], Verdict]
 """Called with the peer that passed a message on, and the message; the result decides about gossip, and who pays."""
+
+NONE_REPLACED: Mapping[PublicKey, PublicKey] = MappingProxyType({})
+"""No member has another key than it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,16 @@ class Network(Protocol):
     def attach(self, receiver: Receiver) -> None:
         """Hand every incoming message to ``receiver``."""
 
-    def track(self, height: int, members: Collection[PublicKey]) -> None:
-        """Take the members at a height: all others are refused from now on, and disconnected if they are here."""
+    def track(
+        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+    ) -> None:
+        """Take the members at a height: all others are refused from now on, and disconnected if they are here.
+
+        Args:
+            height: the height.
+            members: the keys that may connect.
+            replaced: for each key that its member replaced lately, the key that the member has now.
+        """
 
     def publish(self, message: GossipMessage) -> None:
         """Spread a message to every peer, directly or through others; not to oneself."""

@@ -32,22 +32,27 @@ TROUBLE_STYLES: Mapping[str, Mapping[str, Any]] = {
 }
 """Bars of troubles: in the row of the peer, or, with a negative height, on the edge below it."""
 
+_ACCURACIES = (
+    ("taa", "local models, own test sets (TAA)"),
+    ("taa_received", "aggregated model, own test sets"),
+    ("taa_prototype", "nearest prototype, own test sets"),
+    ("test_accuracy", "local models, whole test set"),
+    ("test_accuracy_received", "aggregated model, whole test set"),
+    ("taa_new", "members that joined lately, own test sets"),
+)
+_LOSSES = (("tal", "local models (TAL)"), ("tal_received", "aggregated model"))
+"""Metrics that a picture has a line for, and what its legend calls them."""
+
 
 def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
-    """Draw accuracy and loss over the rounds."""
+    """Draw accuracy and loss over the rounds; nothing, and no file, if no model was measured."""
+    if not any(getattr(row, name) is not None for row in rows for name, _ in (*_ACCURACIES, *_LOSSES)):
+        return
     figure, (left, right) = _subplots(2, (9.0, 3.8), title)
-    accuracies = (
-        ("taa", "local models, own test sets (TAA)"),
-        ("taa_received", "aggregated model, own test sets"),
-        ("taa_prototype", "nearest prototype, own test sets"),
-        ("test_accuracy", "local models, whole test set"),
-        ("test_accuracy_received", "aggregated model, whole test set"),
-        ("taa_new", "members that joined lately, own test sets"),
-    )
-    _draw_lines(left, rows, accuracies, 100)
+    _draw_lines(left, rows, _ACCURACIES, 100)
     left.set(xlabel="round", ylabel="accuracy (%)")
     left.margins(y=0.1)
-    _draw_lines(right, rows, (("tal", "local models (TAL)"), ("tal_received", "aggregated model")), 1)
+    _draw_lines(right, rows, _LOSSES, 1)
     right.set(xlabel="round", ylabel="test loss (nats)")
     right.set_ylim(bottom=0)
     _save(figure, path)

@@ -141,7 +141,7 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
     # A key has one member.
     keys = [change.key_afterwards for change in changes if change.kind.gives_key or change.kind is ChangeKind.JOIN]
     check(len(set(keys)) == len(keys), InvalidChange, "key", f"{len(keys)} members take {len(set(keys))} keys")
-    # Members before and after a round's changes have enough in common to decide alike.
+    # Whoever knows the members before a round's changes can tell what those after it decide.
     adds, takes = room_for_changes(genesis, state)
     added = sum(change.kind in (ChangeKind.JOIN, ChangeKind.BACK) for change in changes)
     taken = sum(
@@ -155,9 +155,9 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
 def room_for_changes(genesis: Genesis, state: State) -> tuple[int, int]:
     """Members that the open round's blocks may still add, and members that they may still take out.
 
-    In one round at most a quarter of the members, but one in any case, is added and as many are taken out: a quorum of
-    the members before shares more than f members with a quorum of those after. None is taken out below the fewest
-    members that tolerate a fault, if there were ever as many.
+    In one round at most a quarter of the members, but one in any case, is added and as many are taken out: each quorum
+    of those after has more than f of the members before, so that a light client may pass over the round. None is taken
+    out below the fewest members that tolerate a fault, if there were ever as many.
     """
     due, limit = state.round + ROUNDS_AHEAD, churn_max(state.roster.active)
     changing = [record for record in state.records if record.is_changing]

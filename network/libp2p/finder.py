@@ -90,6 +90,14 @@ class Finder:
                     nursery.start_soon(self._ask, peer)
                 await trio.sleep(0.25 * limits.redial_min_s)
 
+    def forget(self, peer: PublicKey) -> None:
+        """Drop what a peer said that may connect no more."""
+        self.versions.pop(peer, None)
+
+    def _note(self, peer: PublicKey, version: str) -> None:
+        if peer in self._gate.members:
+            self.versions[peer] = version
+
     async def _dial(self, peer: PublicKey, places: list[str]) -> None:
         """Try to reach a peer at any of ``places``; an attempt takes no longer than a handshake may."""
         begun_s, failures = trio.current_time(), list[str]()
@@ -138,7 +146,8 @@ class Finder:
                 stream = await self._host.new_stream(peer_id(peer), [self._protocol])
                 await _write(stream, encode_exchange(self._version, [(b"", self.announced)]))
                 reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
-                self.versions[peer], entries = decode_exchange(await reader.frame())
+                version, entries = decode_exchange(await reader.frame())
+                self._note(peer, version)
                 for other, addresses in entries:
                     self._book.add_told(other, addresses, by_itself=other == peer)
         except (InvalidEncoding, FrameTooLarge) as error:
@@ -177,7 +186,8 @@ class Finder:
     def _reply(self, peer: PublicKey, host: str, question: bytes) -> bytes:
         """Build the answer to a peer that said who and where it is; raises InvalidEncoding."""
         begun_s = time.perf_counter()
-        self.versions[peer], entries = decode_exchange(question)
+        version, entries = decode_exchange(question)
+        self._note(peer, version)
         for _, addresses in entries[:1]:  # it can only speak for itself
             self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
         answer = encode_exchange(self._version, self._book.sample(peer))

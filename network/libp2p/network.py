@@ -4,7 +4,7 @@ It runs on trio. Everything here is called from the loop's own thread, and the r
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.membership import Membership
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
-from fedchain.network.network import Flow, Receiver
+from fedchain.network.network import NONE_REPLACED, Flow, Receiver
 from fedchain.network.ports import ListenError as ListenError  # part of this module's interface
 from fedchain.network.ports import check_free
 from fedchain.network.verdict import Verdict
@@ -134,7 +134,7 @@ class Libp2pNetwork:
         self.book = AddressBook(key.public_key, self._membership, limits, folder)
         self.host = build_host(key, self._admits, limits)
         self.host.pays = self._pays
-        self._hearing = Hearing()
+        self._hearing = Hearing(self._membership)
         self.topic = f"/fedchain/{chain_id.hex()}/gossip/2"
         judged, oversight = Judged(), Oversight(self.gate, limits, self._hearing, self.blame)
         self.router = GuardedRouter(self.topic, gate=self.gate, judged=judged, limits=limits)
@@ -176,9 +176,16 @@ class Libp2pNetwork:
         """Hand every incoming message to ``receiver``."""
         self._receiver = receiver
 
-    def track(self, height: int, members: Collection[PublicKey]) -> None:
-        """Take the members at a height: all others are refused from now on, and disconnected if they are here."""
+    def track(
+        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+    ) -> None:
+        """See :meth:`fedchain.network.network.Network.track`."""
         new, gone = self._membership.track(height, members)
+        now_s = trio.current_time()
+        self.gate.follow(replaced, now_s)
+        for peer in replaced.values():
+            if not self.gate.admits(peer, now_s):  # it may be connected already, as one that others vouch for
+                self.disconnect(peer)
         for peer in new:
             self.book.adopt(peer)
         for peer in gone:
@@ -186,6 +193,8 @@ class Libp2pNetwork:
             self.disconnect(peer)
             self.gate.forget(peer)
             self.book.forget(peer)
+            self._hearing.forget(peer)
+            self._finder.forget(peer)
 
     def publish(self, message: GossipMessage) -> None:
         """Spread a message to every peer. A message larger than ``Limits.gossip_size_max`` is not sent."""

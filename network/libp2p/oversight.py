@@ -1,6 +1,6 @@
 """Oversight of the connected members: when each was heard, what it may cost, and what is held against it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import trio
@@ -17,14 +17,24 @@ Blame = Callable[[PublicKey, float, str], None]
 
 
 class Hearing:
-    """When each peer was heard last, on the loop's clock. Only members are connected, so there are few."""
+    """When each peer that may connect was heard last, on the loop's clock.
 
-    def __init__(self) -> None:
+    Args:
+        members: those that may connect now; guests are among them, of which a liar may send another one at each height.
+    """
+
+    def __init__(self, members: Container[PublicKey]) -> None:
+        self._members = members
         self._last_s: dict[PublicKey, float] = {}
 
     def note(self, peer: PublicKey) -> None:
         """Something of the peer's has come."""
-        self._last_s[peer] = trio.current_time()
+        if peer in self._members:
+            self._last_s[peer] = trio.current_time()
+
+    def forget(self, peer: PublicKey) -> None:
+        """The peer may connect no more."""
+        self._last_s.pop(peer, None)
 
     def last_s(self, peer: PublicKey) -> float | None:
         """When the peer was heard last; None: never."""

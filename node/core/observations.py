@@ -16,7 +16,8 @@ class Observations:
     def __init__(self, context: Context, blocks: BlockImport) -> None:
         self._context, self._blocks = context, blocks
         self.clock_offsets_ms: dict[PublicKey, int] = {}
-        """How far each voter's clock was ahead of the median at its last vote; negative if behind."""
+        """How far each voter's clock was ahead of the median at its last vote; negative if behind. Only keys that
+        members have now are among them, of members that are not gone for good."""
         self.not_counted: NotCounted | None = None
         """The last block that left out our post; None if the newest block counts it, or we owed none."""
         self.head_moved_ms: int | None = None
@@ -39,6 +40,10 @@ class Observations:
             if abs(offset_ms) > CLOCK_OFF_MS and not was_off:
                 context.tell(ClockOff(member, offset_ms))
         self.clock_offsets_ms.update(offsets)
+        roster = context.head.roster
+        left = [key for key in self.clock_offsets_ms if roster.current(key) != key or key in roster.gone]
+        for key in (*left, *(self.clock_offsets_ms.keys() - roster.seats.keys() - {context.me})):
+            self.clock_offsets_ms.pop(key, None)
 
     def _look_for_our_post(self, settled: Settled) -> None:
         context, header = self._context, settled.block.header

@@ -42,7 +42,9 @@ class Guests:
         head = self._node.head
         guests = [*chain(*self._admitted.values(), self._joining)][:GUESTS_MAX]
         number_members({address(member): number for member, number in head.roster.seats.items()})
-        self._network.track(head.height, (*_reachable(head), *guests))
+        roster = head.roster  # whoever has a lost or stolen key is another one
+        replaced = {old: new for old, new in roster.successors.items() if old not in roster.excused}
+        self._network.track(head.height, (*_reachable(head), *guests), replaced)
 
 
 def _reachable(head: State) -> tuple[PublicKey, ...]:

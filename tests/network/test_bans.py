@@ -63,7 +63,38 @@ def test_the_ban_list_holds_members_only_and_no_past_bans(tmp_path: Path) -> Non
     door.ban(TWO, "", 100.0)
     assert list(json.loads((tmp_path / BAN_FILE).read_text())) == [address(TWO)]
     assert not door.admits(STRANGER, 1e9)
-    assert Gate(Membership(MEMBERS[:1]), LIMITS, tmp_path, wall=calendar).bans(100.0) == ()
+
+
+def test_a_ban_of_a_member_that_came_since_the_founding_outlives_the_process(tmp_path: Path) -> None:
+    gate(tmp_path).ban(TWO, "it lied", 0.0)
+    founders = Membership([ONE])
+    again = Gate(founders, LIMITS, tmp_path, wall=Calendar())
+    founders.track(7, MEMBERS)  # its chain is read
+    assert [again.admits(member, 59.0) for member in MEMBERS] == [True, False, True]
+    again.ban(ONE, "it lied", 0.0)
+    assert who(read_bans(tmp_path)) == sorted([ONE, TWO])
+
+
+def test_another_key_ends_no_ban_and_gives_no_budget(tmp_path: Path) -> None:
+    door = gate(tmp_path)
+    assert [door.pays(ONE, 0.0) for _ in range(4)] == [True] * 4
+    assert not door.blame(ONE, 6.0, "it lied", 0.0)
+    door.follow({ONE: TWO}, 0.0)
+    assert not door.pays(TWO, 0.0), "it has spent what it had"
+    assert door.blame(TWO, 6.0, "it lied again", 0.0), "it lied before"
+    door.follow({TWO: THREE}, 1.0)
+    assert not door.admits(THREE, 1.0)
+    assert set(who(gate(tmp_path, now_s=1.0).bans(1.0))) == {TWO, THREE}, "that outlives the process"
+    assert door.pardon(THREE, 2.0)
+    door.follow({TWO: THREE}, 3.0)
+    assert [door.admits(member, 3.0) for member in (TWO, THREE)] == [True] * 2, "its operator's word holds"
+
+
+def test_bans_that_are_over_take_no_room() -> None:
+    door = gate()
+    for number in range(100):
+        door.ban(MEMBERS[number % 2], "it lied", 100.0 * number)
+    assert len(door._bans) == 1
 
 
 def test_nobody_else_reads_the_list(tmp_path: Path) -> None:

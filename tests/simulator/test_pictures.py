@@ -15,6 +15,12 @@ from fedchain.simulator.pictures import draw_curves, draw_heat_map, draw_timelin
 from tests.support.simulator.measured import ROWS, TIMELINE
 from tests.support.simulator.trivial import trivial_scenario
 
+UNMEASURED = (
+    *("taa", "taa_received", "taa_prototype", "taa_new", "tal", "tal_received"),
+    *("test_accuracy", "test_accuracy_received"),
+)
+"""The metrics that have curves."""
+
 
 def _colours(path: Path) -> int:
     with Image.open(path) as image:
@@ -28,6 +34,11 @@ def test_the_pictures_show_something(tmp_path: Path) -> None:
     draw_timeline(TIMELINE, "a title", tmp_path / "timeline.png")
     for name in ("curves.png", "classes.png", "timeline.png"):
         assert _colours(tmp_path / name) > 10, name
+
+
+def test_no_curves_are_drawn_of_what_was_not_measured(tmp_path: Path) -> None:
+    draw_curves([replace(ROWS[0], **dict.fromkeys(UNMEASURED))], "a title", tmp_path / "curves.png")
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.fixture

@@ -73,6 +73,8 @@ class Backfill:
         context, now_ms = self._context, self._context.now.ms
         if not self._is_wanted or self._base <= 1 or not context.peers:
             return
+        seats = context.head.roster.seats
+        self._turns = {peer: turn for peer, turn in self._turns.items() if peer in context.peers or peer in seats}
         peer = min(context.peers, key=lambda peer: self._turns.get(peer, (0, -1)))
         self._turns[peer] = self._turns.get(peer, (0, -1))[0], now_ms
         first = max(1, self._base - min(self._fit, finals_that_fit(context.head)))

@@ -87,15 +87,20 @@ class ChangePool:
             self._look(genesis, head, item, now_ms)
 
     def for_block(self, genesis: Genesis, head: State, before_ms: int | None = None) -> tuple[Change, ...]:
-        """Changes for the next block, in block order: complete ones (since before ``before_ms``), as many as fit."""
+        """Changes for the next block, in block order: complete ones (since before ``before_ms``), as many as fit.
+
+        Those that have been complete for longest have the room: members choose the hashes of their changes, and some
+        that take other keys all the time would leave no room to anybody else.
+        """
         if not self._open:
             return ()
+        complete = ((item.complete_ms, item.change) for item in self._open.values() if item.complete_ms is not None)
+        due = [(since_ms, change) for since_ms, change in complete if before_ms is None or since_ms < before_ms]
         chosen: list[Change] = []
-        for item in sorted(self._open.values(), key=lambda item: item.change.hash):
-            is_due = item.complete_ms is not None and (before_ms is None or item.complete_ms < before_ms)
-            if is_due and fits(genesis, head, (*chosen, item.change)):
-                chosen.append(item.change)
-        return tuple(chosen)
+        for _, change in sorted(due, key=lambda item: (item[0], item[1].hash)):
+            if fits(genesis, head, (*chosen, change)):
+                chosen.append(change)
+        return tuple(sorted(chosen, key=lambda change: change.hash))
 
     def _look(self, genesis: Genesis, head: State, item: _Open, now_ms: int) -> None:
         if len(item.change.approvals) < approvals_required(genesis, head, item.change.kind):

@@ -95,8 +95,9 @@ class Sessions:
             self._context.emit(Send(peer, SessionMessage(self._sign(NOBODY))))
 
     def on_disconnected(self, peer: PublicKey) -> None:
-        """A peer is disconnected."""
-        self._gone.add(peer)
+        """A peer is disconnected. Only members are remembered: guests come under ever other keys."""
+        if peer in self._context.head.roster.seats:
+            self._gone.add(peer)
 
     def on_tick(self, *, is_listening: bool) -> None:
         """Announce this process, or answer the other one."""
@@ -114,7 +115,9 @@ class Sessions:
             context.emit(Publish(SessionMessage(self._sign(NOBODY))))
 
     def on_head(self) -> None:
-        """The head moved: drop statements far below it."""
+        """The head moved: drop statements far below it, and peers whose keys are no members' any more."""
+        if len(self._gone) > len(self._context.head.roster):
+            self._gone.intersection_update(self._context.head.roster.seats)
         low = self._context.head.height - HEIGHTS_APART
         passed = [height for height in self._kept_at if height < low]
         if not passed:

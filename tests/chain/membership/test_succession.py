@@ -9,6 +9,7 @@ from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, Fault
 from fedchain.chain.membership.change import Change, ChangeKind, propose_recovery, sign_rekey
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.membership.rules import validate_change
+from fedchain.chain.membership.succession import churn_max
 from fedchain.chain.state import decode_state, may_close_empty
 from fedchain.chain.transition import judge_block
 from fedchain.chain.validation import validate_post
@@ -300,3 +301,14 @@ def test_what_a_member_owed_when_it_got_the_role_may_still_be_counted() -> None:
     block = extend_with(chain, [owed])
     judge_block(chain.genesis, before, block, block.header.knowledge_root, is_valid_signature)
     assert owed in block.transactions
+
+
+@pytest.mark.parametrize("model", FaultModel)
+def test_whoever_decides_after_a_round_has_more_members_of_before_among_it_than_may_lie(model: FaultModel) -> None:
+    """A light client that knows the members of before passes over the round by that."""
+    for before in range(1, 500):
+        most = churn_max(before)
+        for added in (0, most):
+            for taken in (0, min(most, max(0, before - 4))):
+                quorum = model.quorum(before + added - taken)
+                assert quorum - added > model.faulty(before), (before, added, taken)

@@ -1,7 +1,7 @@
 """The real network keeps the promises of the interface: eight peers with four neighbours each, on loopback."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GossipMessage, Message
-from fedchain.network.network import Network, Receiver
+from fedchain.network.network import NONE_REPLACED, Network, Receiver
 from fedchain.testing.networks import NetworkConformance, Wire
 from tests.support.network.real import MEMBERS, TIMEOUT_S, meshed, peer, until
 
@@ -35,8 +35,10 @@ class Proxy:
     def attach(self, receiver: Receiver) -> None:
         self._call(self._network.attach, receiver)
 
-    def track(self, height: int, members: Collection[PublicKey]) -> None:
-        self._call(self._network.track, height, members)
+    def track(
+        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+    ) -> None:
+        self._call(self._network.track, height, members, replaced)
 
     def publish(self, message: GossipMessage) -> None:
         self._call(self._network.publish, message)

@@ -385,6 +385,16 @@ async def test_it_can_be_ended_while_much_is_waiting() -> None:
 
 
 @on_trio
+async def test_a_banned_member_is_disconnected_also_with_another_key() -> None:
+    async with peer(0) as one, peer(1, one):
+        await until(lambda: one.peers() == [MEMBERS[1]], "a connection")
+        one.gate.ban(MEMBERS[2], "it lied", trio.current_time())
+        one.track(1, MEMBERS, {MEMBERS[2]: MEMBERS[1]})
+        assert one.peers() == []
+        assert {ban.peer for ban in one.bans()} == {*MEMBERS[1:3]}
+
+
+@on_trio
 async def test_a_member_connects_from_the_height_at_which_it_is_tracked_and_leaves_with_its_membership() -> None:
     early, late = MEMBERS[:1], MEMBERS[:2]
     async with peer(0, members=early) as one, peer(1, one) as two:
@@ -394,7 +404,9 @@ async def test_a_member_connects_from_the_height_at_which_it_is_tracked_and_leav
         await until(lambda: one.peers() == [MEMBERS[1]], "a connection")
         one.track(4, late)
         assert one.peers() == [MEMBERS[1]]
+        await until(lambda: one.version_of(MEMBERS[1]))
         one.track(5, early)
         assert one.peers() == []
+        assert (one.version_of(MEMBERS[1]), one.silence_s(MEMBERS[1])) == (None, None), "guests come under any keys"
         await until(lambda: two.book._contacts[MEMBERS[0]].failures >= 2, "two more attempts")
         assert one.peers() == []

@@ -13,7 +13,8 @@ from tests.support.network.real import KEYS
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.5, 10.5])
 def test_a_peer_that_is_made_to_wait_is_heard_meanwhile(pause_s: float) -> None:
-    hearing, peer = Hearing(), KEYS[0].public_key
+    peer = KEYS[0].public_key
+    hearing = Hearing({peer})
     gate = SimpleNamespace(pause_s=lambda *asked: pause_s)
     oversight = Oversight(gate, Limits(), hearing, lambda *given: None)  # type: ignore[arg-type]
 
@@ -26,3 +27,19 @@ def test_a_peer_that_is_made_to_wait_is_heard_meanwhile(pause_s: float) -> None:
     waited_s, silent_s = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert waited_s == pytest.approx(pause_s)
     assert silent_s is None if pause_s <= PAUSE_S else silent_s is not None and silent_s <= PAUSE_S
+
+
+def test_only_peers_that_may_connect_are_remembered() -> None:
+    one, two = (key.public_key for key in KEYS[:2])
+    hearing = Hearing({one})
+
+    async def main() -> list[float | None]:
+        hearing.note(one)
+        hearing.note(two)
+        return [hearing.last_s(one), hearing.last_s(two)]
+
+    last_s, never = trio.run(main)
+    assert last_s is not None
+    assert never is None
+    hearing.forget(one)
+    assert hearing.last_s(one) is None

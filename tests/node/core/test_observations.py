@@ -2,11 +2,15 @@
 
 import pytest
 
+from fedchain.chain.membership.change import sign_rekey
+from fedchain.network.messages import FinalMessage
 from fedchain.node.core.following.catching_up import JOIN_GAP
 from fedchain.node.core.notices import ClockOff
 from fedchain.node.core.observations import CLOCK_OFF_MS
-from tests.support.chain.builders import genesis
+from tests.support.chain.builders import genesis, keys
+from tests.support.chain.changes import UNTIL, living_genesis, own
 from tests.support.node.driver import Federation, Peer
+from tests.support.node.stage import Stage
 
 AWAY = 3
 
@@ -54,3 +58,22 @@ def test_who_has_no_vote_looks_at_its_clock_too() -> None:
     federation.run_to_height(3, 240)
     said = [notice for notice in follower.notices if isinstance(notice, ClockOff)]
     assert [notice.member for notice in said] == [follower.key.public_key]
+
+
+def test_a_clock_is_forgotten_with_the_key_that_showed_it_and_with_its_member() -> None:
+    """Otherwise it would be called wrong for ever, and a member that takes ever other keys would fill the memory."""
+    stage = Stage(living_genesis(6))
+    offsets = stage.node.observations.clock_offsets_ms
+    block = stage.block()
+    stage.receive(FinalMessage(block, stage.chain.certificate(block, sorted(stage.genesis.members))))
+    first, leaver = keys(5)[4], keys(6)[5]
+    assert {first.public_key, leaver.public_key} <= offsets.keys()
+    following = keys(9)[8]
+    change = sign_rekey(first, following, stage.genesis.chain_id, sequence=0, until=UNTIL)
+    stage.final(stage.block(changes=sorted([change, own(stage.chain, 5)], key=lambda item: item.hash)))
+    assert first.public_key not in offsets
+    assert leaver.public_key in offsets
+    for _ in range(4):
+        stage.final(stage.block())
+    assert leaver.public_key not in offsets
+    assert offsets.keys() <= {*stage.node.head.roster.members}

@@ -1,13 +1,13 @@
 """Guests: who may connect beside the members, for which reason, and how many."""
 
-from fedchain.chain.membership.change import ChangeKind
+from fedchain.chain.membership.change import ChangeKind, propose_recovery, sign_rekey
 from fedchain.chain.state import State
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.node import Node
 from fedchain.node.shell.guests import GUESTS_MAX, Guests
 from tests.support.chain.builders import ChainBuilder, SumRules, keys
-from tests.support.chain.changes import joining, living, own, play
+from tests.support.chain.changes import UNTIL, approved, joining, living, own, play
 from tests.support.node.service import Shell
 
 
@@ -74,6 +74,18 @@ def test_the_network_is_told_of_heads_that_change_the_members_alone() -> None:
     guests.on_event(before)
     assert chain.genesis.members[1] not in connectable(shell)
     assert shell.tracked[-1][0] == chain.state.height
+
+
+def test_the_network_is_told_whose_key_replaced_which_unless_it_was_lost_or_stolen() -> None:
+    chain, shell, guests, _ = following()
+    one, two = chain.genesis.members[1:3]
+    chain_id = chain.genesis.chain_id
+    rekey = sign_rekey(keys(2)[1], keys(9)[8], chain_id, sequence=0, until=UNTIL)
+    recovery = approved(chain, propose_recovery(two, keys(10)[9], chain_id, "lost", sequence=0, until=UNTIL), 6)
+    chain.extend(changes=[rekey, recovery])
+    guests.track()
+    assert {one, two} <= {*chain.state.roster.successors}
+    assert shell.replaced == {one: keys(9)[8].public_key}
 
 
 def test_guests_are_few() -> None:

@@ -1,7 +1,7 @@
 """A service on a network and a disk that remember what they were told."""
 
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ from fedchain.network.messages import (
     PostMessage,
     Status,
 )
-from fedchain.network.network import Receiver
+from fedchain.network.network import NONE_REPLACED, Receiver
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.parts import Conduct
 from fedchain.node.shell.disk import Disk
@@ -65,6 +65,7 @@ class Shell:
         self.blamed: list[tuple[PublicKey, str]] = []
         self.is_attached = False
         self.tracked: list[tuple[int, tuple[PublicKey, ...]]] = []
+        self.replaced: dict[PublicKey, PublicKey] = {}
         self.written: bytes | None = None
 
     @property
@@ -76,8 +77,11 @@ class Shell:
     def attach(self, receiver: Receiver) -> None:
         self.receiver, self.is_attached = receiver, True
 
-    def track(self, height: int, members: Collection[PublicKey]) -> None:
+    def track(
+        self, height: int, members: Collection[PublicKey], replaced: Mapping[PublicKey, PublicKey] = NONE_REPLACED
+    ) -> None:
         self.tracked.append((height, tuple(members)))
+        self.replaced = dict(replaced)
 
     def publish(self, message: GossipMessage) -> None:
         self.log.append(("publish", message))

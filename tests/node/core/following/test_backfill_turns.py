@@ -2,6 +2,8 @@
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FinalMessage
+from fedchain.node.core.events import PeersConnected, PeersDisconnected
+from tests.support.chain.builders import keys
 from tests.support.node.older_blocks import answer, asked, joined, next_asked
 
 
@@ -29,3 +31,13 @@ def test_a_peer_that_delivers_is_as_good_as_if_it_had_never_failed() -> None:
     answer(stage, blocks, peer)
     assert stage.victim.store.base() < 80
     assert next_asked(stage, stage.victim.store.base() - 1) == peer, "the others have failed"
+
+
+def test_peers_under_ever_other_keys_take_no_room() -> None:
+    stage, _ = joined(80)
+    for guest in keys(30)[20:]:
+        stage.handle(PeersConnected((guest.public_key,)))
+        assert next_asked(stage, 79) is not None
+        stage.handle(PeersDisconnected((guest.public_key,)))
+    next_asked(stage, 79)
+    assert stage.node._parts.catching_up._backfill._turns.keys() <= stage.node.head.roster.seats.keys()

@@ -42,6 +42,16 @@ def test_a_block_gets_as_many_as_fit() -> None:
     assert not fits(chain.genesis, chain.state, list(pool)[:3])
 
 
+def test_what_has_waited_longest_has_the_room_whatever_hashes_others_choose() -> None:
+    """Liars would otherwise fill each block with changes of their own, and none would count their removal."""
+    pool, chain = ChangePool(), living(8)
+    changes = sorted((own(chain, number) for number in range(1, 6)), key=lambda change: change.hash)
+    for since_ms, change in enumerate(reversed(changes)):
+        add(pool, chain, change, since_ms)
+    assert due(pool, chain) == changes[3:], "in the order of blocks"
+    assert due(pool, chain, 1) == changes[4:]
+
+
 def test_a_liar_fills_no_pool() -> None:
     """Its approval is worth eight open changes, and nobody else's change needs its word."""
     pool, chain = ChangePool(), living()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.vote import NIL
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import EvidenceMessage, SessionMessage, Status, VoteMessage
@@ -23,6 +24,7 @@ from fedchain.node.core.voting.sessions import (
 )
 from fedchain.node.core.voting.twins import LISTENING_MS
 from tests.support.chain.builders import genesis, keys
+from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import PREVOTE, Stage, published, refused, sent, votes
 
 ELSEWHERE, OLD = b"another process!", b"an earlier self!"
@@ -186,6 +188,28 @@ def test_a_peer_that_comes_back_hears_who_we_are() -> None:
     assert peer not in _told(stage, stage.victim.effects), "enough others were"
     stage.handle(PeersDisconnected((peer,)))
     assert _told(stage, stage.handle(PeersConnected((peer,)))) == [peer]
+
+
+def test_guests_that_come_and_go_under_ever_other_keys_take_no_room() -> None:
+    stage = Stage(living_genesis(), contributes=False)
+    for guest in keys(60)[20:]:
+        stage.handle(PeersConnected((guest.public_key,)))
+        stage.handle(PeersDisconnected((guest.public_key,)))
+    assert stage.node._parts.sessions._gone == set()
+
+
+def test_a_key_that_was_replaced_is_forgotten_among_those_that_went() -> None:
+    stage = Stage(living_genesis(), contributes=False)
+    gone, chain_id = stage.node._parts.sessions._gone, stage.genesis.chain_id
+    old, sequence = keys(5)[4], 0
+    for new in keys(12)[5:]:
+        stage.handle(PeersDisconnected((old.public_key,)))
+        change = sign_rekey(old, new, chain_id, sequence=sequence, until=stage.node.head.height + 2)
+        stage.final(stage.block(changes=[change]))
+        for _ in range(2):
+            stage.final(stage.block())
+        old, sequence = new, sequence + 1
+    assert len(gone) <= len(stage.genesis.members) + 1
 
 
 def test_peers_that_are_connected_at_once_hear_what_they_would_hear_one_by_one() -> None:
