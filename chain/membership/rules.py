@@ -141,7 +141,7 @@ def validate_room(genesis: Genesis, state: State, changes: Sequence[Change]) -> 
     # A key has one member.
     keys = [change.key_afterwards for change in changes if change.kind.gives_key or change.kind is ChangeKind.JOIN]
     check(len(set(keys)) == len(keys), InvalidChange, "key", f"{len(keys)} members take {len(set(keys))} keys")
-    # Whoever knows the members before a round's changes can tell what those after it decide.
+    # A light client that knows the members before a round's changes can tell what those after it decide.
     adds, takes = room_for_changes(genesis, state)
     added = sum(change.kind in (ChangeKind.JOIN, ChangeKind.BACK) for change in changes)
     taken = sum(
