@@ -74,13 +74,12 @@ def _panel(service: "Service") -> Panel:
         facts.add_row("not counted", Text(now["not_counted"], style="yellow"))
     if now["method_fails"]:
         facts.add_row("method fails", Text(now["method_fails"], style="yellow"))
+    numbers = now["numbers"]  # of those that are members now: a newcomer has none yet
     for member, offset_ms in now["clocks_off"].items():
-        facts.add_row(
-            "clock off", Text(f"{now['numbers'][member]} …{member[-8:]} by {offset_ms / 1000:+.0f} s", style="yellow")
-        )
-    return Panel(
-        facts, title=f"{now['address']} (peer {now['numbers'][now['address']]})", border_style="blue", width=78
-    )
+        name = f"{numbers.get(member, 'this peer')} …{member[-8:]}"
+        facts.add_row("clock off", Text(f"{name} by {offset_ms / 1000:+.0f} s", style="yellow"))
+    place = f"peer {numbers[now['address']]}" if now["address"] in numbers else "no place yet"
+    return Panel(facts, title=f"{now['address']} ({place})", border_style="blue", width=78)
 
 
 def status_lines(answer: dict[str, Any]) -> Iterator[str]:

@@ -4,11 +4,15 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
+import pytest
+
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.following.light_joining import LightJoining
 from fedchain.node.core.notices import HeadConflicts
-from fedchain.node.operating.console import status_lines
+from fedchain.node.operating.console import show_service, status_lines
 from fedchain.node.operating.report import report
 from fedchain.node.shell.activity import Activity
 from tests.support.chain.builders import genesis, keys
@@ -18,7 +22,7 @@ from tests.support.node.stage import Stage
 MEMBERS = [key.public_key for key in keys(4)]
 
 
-def reported(document: Genesis, conflict: HeadConflicts | None = None) -> dict[str, Any]:
+def reported(document: Genesis, conflict: HeadConflicts | None = None, me: PublicKey = MEMBERS[1]) -> dict[str, Any]:
     stage = Stage(document, 1)
     if conflict is not None:
         joining = stage.node._parts.catching_up._joining
@@ -28,7 +32,7 @@ def reported(document: Genesis, conflict: HeadConflicts | None = None) -> dict[s
         node=stage.node,
         activity=Activity(),
         genesis=document,
-        me=MEMBERS[1],
+        me=me,
         peers=frozenset(MEMBERS[2:]),
         asks=lambda: "",
         method_failure=lambda: "",
@@ -52,3 +56,23 @@ def test_without_them_the_status_says_nothing_of_a_conflict() -> None:
         assert found["conflict"] is None
         assert not [line for line in status_lines(found) if line.startswith("conflict")]
         assert not found["waiting_for"].startswith("its operator")
+
+
+@pytest.mark.parametrize(("number", "place"), [(1, "peer 1"), (7, "no place yet")])
+def test_the_panel_of_a_terminal_shows_members_and_newcomers(
+    number: int, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A newcomer's node, which has no number, ended at once with a traceback where it had a terminal."""
+    me = keys(8)[number].public_key
+    found = reported(living_genesis(4), me=me)
+    found["clocks_off"] = {address(me): 7_000}
+    service: Any = SimpleNamespace(status=lambda: found)
+
+    async def main() -> None:
+        with anyio.move_on_after(0):
+            await show_service(service)
+
+    anyio.run(main)
+    shown = capsys.readouterr().out
+    assert f"({place})" in shown
+    assert "by +7 s" in shown
