@@ -60,7 +60,7 @@ class Wire(ReadWriteCloser):
         The library believes a stranger about the length of what it says before the handshake, and would hold as much.
 
         Raises:
-            ConnectionClosedError: ``n`` is more than anything that is said here is long.
+            ConnectionClosedError: ``n`` is more than is ever said at once.
         """
         if n is not None and n > READ_SIZE:
             raise ConnectionClosedError(f"{n} bytes are announced, at most {READ_SIZE} are allowed")

@@ -169,8 +169,6 @@ class Requests:
             return REFUSED, "a request is made by the key that gets the place, and by no other"
         if genesis.admission is Admission.CLOSED:
             return REFUSED, "this federation is closed: nobody joins"
-        if not node.head.roster.is_active(voucher.inviter):
-            return LATER, "the member that invites does not count now"
         if not request.is_vouched_for(genesis.chain_id):
             return REFUSED, "the invitation is of another federation, or nobody's"
         asked = (change.text, change.until, change.member, change.sequence)
@@ -178,8 +176,11 @@ class Requests:
             return REFUSED, "the request is not the one that the invitation allows"
         if peer in node.head.roster.seats:
             return TAKEN, "this key has its place already"
+        # Nobody should ask again on an invitation that has ended, whether its inviter counts or not.
         if node.head.height >= voucher.until:
             return REFUSED, f"the invitation held until height {voucher.until}, and this is height {node.head.height}"
+        if not node.head.roster.is_active(voucher.inviter):
+            return LATER, "the member that invites does not count now"
         try:
             self._validate(change)
         except Refused as error:

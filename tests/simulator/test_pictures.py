@@ -37,7 +37,8 @@ def test_the_pictures_show_something(tmp_path: Path) -> None:
 
 
 def test_no_curves_are_drawn_of_what_was_not_measured(tmp_path: Path) -> None:
-    draw_curves([replace(ROWS[0], **dict.fromkeys(UNMEASURED))], "a title", tmp_path / "curves.png")
+    nothing: dict[str, Any] = dict.fromkeys(UNMEASURED)
+    draw_curves([replace(ROWS[0], **nothing)], "a title", tmp_path / "curves.png")
     assert [*tmp_path.iterdir()] == []
 
 

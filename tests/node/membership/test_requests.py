@@ -4,6 +4,7 @@ import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -155,14 +156,22 @@ def test_requests_that_have_ended_take_no_room(tmp_path: Path, monkeypatch: pyte
     assert other.admitted["they ask"] == [NEWCOMER.public_key]
 
 
-def test_requests_on_invitations_of_a_key_that_was_replaced_take_no_room(tmp_path: Path) -> None:
+def test_requests_on_invitations_of_a_key_that_was_replaced_take_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its member invites with the next key, and there would be room for as many again."""
+    monkeypatch.setattr(requests, "HEIGHTS_VALID", 9)
     other = Host(tmp_path / "other", 1)
     many_ask(other, tmp_path)
     rekey = sign_rekey(keys(1)[0], keys(8)[7], other.genesis.chain_id, sequence=0, until=9)
+    later = Host(tmp_path).requests.invite("another")
+    monkeypatch.setattr(requests, "HEIGHTS_VALID", 1)
+    ended = Host(tmp_path).requests.invite("another")
     other.final(other.block(changes=[rekey]))
     assert other.requests.waiting() == ()
     assert other.admitted["they ask"] == []
+    assert other.knock(later)[0] == LATER
+    assert other.knock(ended) == (REFUSED, "the invitation held until height 1, and this is height 1")
 
 
 @on_trio
@@ -180,12 +189,15 @@ async def test_peers_whose_requests_have_ended_are_let_go_of_at_the_next_head(tm
         tasks.cancel_scope.cancel()
 
 
-def test_strangers_write_few_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_strangers_write_few_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.network.libp2p.log.time", SimpleNamespace(monotonic=lambda: 1e12))  # one minute
     caplog.set_level("INFO")
     host = Host(tmp_path)
     for number in range(50):
         host.requests.take(PrivateKey(bytes([number + 1] * 32)).public_key, b"garbage")
-    assert len([line for line in caplog.messages if "asks for a place" in line]) <= LINES_PER_MINUTE
+    assert len([line for line in caplog.messages if "asks for a place" in line]) == LINES_PER_MINUTE
 
 
 def test_nothing_else_is_a_request(tmp_path: Path) -> None:
