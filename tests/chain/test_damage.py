@@ -28,6 +28,7 @@ from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.fuzz.mutation import mutate, mutate_structure
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
+from tests.support.chain.states import read_anew
 
 SIZE_MAX = 2**20
 BUILDER = ChainBuilder(genesis(7))
@@ -240,7 +241,7 @@ def test_no_damaged_state_stops_the_next_block() -> None:
         except ChainError:
             continue
         read += 1
-        assert decode_state(BUILDER.genesis, state.encode()) == state
+        assert read_anew(BUILDER.genesis, state) == state
         with suppress(ChainError):
             judge_block(BUILDER.genesis, state, _naming(BLOCK, state.encode()), None, is_valid_signature)
     assert read > 50

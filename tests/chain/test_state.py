@@ -51,6 +51,7 @@ from tests.support.chain.builders import (
     keys,
 )
 from tests.support.chain.changes import living
+from tests.support.chain.states import read_anew
 
 MEMBERS = [key.public_key for key in keys(10)]
 KEY_SHARES = PhaseRule("key_shares", Contributor.PARTICIPANT)
@@ -142,7 +143,7 @@ def test_a_state_of_members_that_change_holds_no_seed() -> None:
     chain.extend_many(2)
     for state in chain.states.values():
         assert state.round_seed == b""
-        assert decode_state(chain.genesis, state.encode()) == state
+        assert read_anew(chain.genesis, state) == state
         assert decode(state.encode(), STATE_SIZE_MAX)[11] == [record.to_record() for record in state.records]
 
 
@@ -486,7 +487,7 @@ def test_when_all_are_convicted_nobody_decides_anything() -> None:
     assert state.roster.electors == state.roster.contributors == frozenset()
     assert votes_required(builder.genesis, state.roster.electors) == 1  # more than there are
     assert posts_required(builder.genesis, state) == 1
-    assert decode_state(builder.genesis, state.encode()) == state
+    assert read_anew(builder.genesis, state) == state
 
 
 def test_a_convicted_aggregator_does_not_stop_the_rounds() -> None:
@@ -526,7 +527,7 @@ def _busy() -> ChainBuilder:
 def test_every_state_is_read_back() -> None:
     builder = _busy()
     for state in builder.states.values():
-        again = decode_state(builder.genesis, state.encode())
+        again = read_anew(builder.genesis, state)
         assert again == state
         assert again.roster == state.roster
         assert again.root == state.root == sha256(state.encode())
@@ -536,7 +537,7 @@ def test_who_reads_a_state_goes_on_as_who_has_the_chain() -> None:
     builder = _busy()
     for block in list(builder.blocks.values()):
         parent = builder.states[block.header.parent_hash]
-        read = decode_state(builder.genesis, parent.encode())
+        read = read_anew(builder.genesis, parent)
         assert apply_block(builder.genesis, read, block) == builder.states[block.hash]
         assert apply_block(builder.genesis, read, block).root == builder.states[block.hash].root
 
@@ -659,7 +660,7 @@ def test_the_largest_numbers_leave_room_for_the_next_block() -> None:
         work=2**319 - 1,
         delays_ms=((2**64 - 1,), (2**64 - 1,)),
     )
-    read = decode_state(builder.genesis, largest.encode())
+    read = read_anew(builder.genesis, largest)
     after = apply_block(builder.genesis, read, block)
     assert (after.height, after.settled_time_ms) == (NUMBER_MAX + 1, NUMBER_MAX + 1)
 

@@ -10,11 +10,11 @@ from fedchain.chain.genesis import Admission
 from fedchain.chain.membership.amendment import Amendment, amendment_of
 from fedchain.chain.membership.change import Change, propose_amendment
 from fedchain.chain.membership.rules import validate_approvals, validate_change
-from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.changes import UNTIL, approved, joining, living
+from tests.support.chain.states import read_anew
 
 
 def amend(chain: ChainBuilder, begin: int = 0, approvers: int | None = None, **values: Any) -> Change:
@@ -31,7 +31,7 @@ def play(chain: ChainBuilder, count: int = 1, **body: list[Change]) -> None:
     for _ in range(count):
         before, block = chain.state, chain.extend(**body)  # type: ignore[arg-type]
         judge_block(chain.genesis, before, block, block.header.knowledge_root, is_valid_signature)
-        assert decode_state(chain.genesis, chain.state.encode()) == chain.state
+        assert read_anew(chain.genesis, chain.state) == chain.state
 
 
 def test_values_hold_from_the_second_round_on_and_the_document_stays() -> None:

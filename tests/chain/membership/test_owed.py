@@ -19,6 +19,7 @@ from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import UPDATE, ChainBuilder, double_vote
 from tests.support.chain.changes import own
 from tests.support.chain.late import extend_with, late_chain, late_genesis, place, skip, without
+from tests.support.chain.states import read_anew
 
 ROOT = sha256(b"knowledge")
 
@@ -62,7 +63,7 @@ def test_a_state_with_owed_posts_survives_being_encoded() -> None:
     skip(chain, 1, 4)
     state = chain.state
     assert [(item.round, item.phase, list(item.seats)) for item in state.owed] == [(2, 0, [1, 4])]
-    assert decode_state(chain.genesis, state.encode()) == state
+    assert read_anew(chain.genesis, state) == state
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ from fedchain.chain.exceptions import InvalidBlock
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.membership.member import WEIGHT_MAX, WEIGHT_MIN, Standing
 from fedchain.chain.membership.weights import reweigh, shares_of, weigh, weight_of_newcomers
-from fedchain.chain.state import decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.changes import joining, living
 from tests.support.chain.power import blocks_won, records_of
+from tests.support.chain.states import read_anew
 
 HARD = 0x1B0404CB
 
@@ -129,7 +129,7 @@ def test_a_miner_s_next_block_is_harder_and_only_its_own() -> None:
     assert [record.weight for record in state.records] == [-3, 0, 0, 0, 0]
     assert work_from_bits(state.bits_of(first)) == pytest.approx(8 * work_from_bits(state.bits_of(second)), rel=0.03)
     assert state.bits_of(second) == weigh_among(state.bits, 0, [-3, 0, 0, 0, 0])
-    again = decode_state(chain.genesis, state.encode())
+    again = read_anew(chain.genesis, state)
     assert again.bits_of(first) == state.bits_of(first)
     block = chain.extend(miner=keys(5)[0])
     assert block.header.bits == state.bits_of(first)
