@@ -221,6 +221,16 @@ def test_a_block_of_another_difficulty_is_not_replayed(folder: Path, chain: Chai
         assert store.head() == finals_of(chain)[-1]
 
 
+def test_a_stored_state_that_its_own_block_does_not_follow_is_passed_over(folder: Path, chain: ChainBuilder) -> None:
+    records = finals_of(chain)
+    block = records[-1].block
+    wrong = replace(block, header=replace(block.header, bits=0x1F7FFFFF))
+    with closing(recovery_connection(folder)) as connection:
+        FINALS.insert(connection, to_row(replace(records[-1], block=wrong, state=b""))[1], replace=True)
+    with Store.open(folder) as store:
+        assert store.head() == records[-2]
+
+
 def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> None:
     execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height = {BLOCKS}")
     before = (folder / DATABASE).read_bytes()
