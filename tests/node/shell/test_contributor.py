@@ -63,6 +63,15 @@ async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has
 
 
 @on_trio
+async def test_a_phase_that_is_not_open_at_its_turn_is_not_trained_for() -> None:
+    shell = Shell()
+    async with serving(shell, genesis(4)) as service:
+        await until(shell.published_posts, "the post is sent")
+        await service._contributor.contribute(Contribute(2, 0, "update", b""))
+    assert [what for how, what in shell.log if how == "train"] == [1]
+
+
+@on_trio
 async def test_who_only_helps_to_open_sums_has_no_accuracy_to_tell_of(caplog: pytest.LogCaptureFixture) -> None:
     shell = Shell()
     shell.measured = {}
