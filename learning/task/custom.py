@@ -189,7 +189,7 @@ def _call_function(config: LearningConfig, task: TaskFunction, client: int) -> t
 
 
 def _build(model: Any) -> nn.Module:
-    """Return a module that is nobody else's: what is no class's new one may be the same in every call, and is copied."""
+    """Return a module that is nobody else's. Only a class makes a new one each time: any other module is copied."""
     module = model if isinstance(model, nn.Module) else _call(model, {})
     if not isinstance(module, nn.Module):
         raise ConfigurationError(f"the model must be a torch Module, or what builds one, not {type(module).__name__}")
