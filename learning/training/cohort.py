@@ -227,14 +227,18 @@ class _Cohort:
         if self._device.type == "cpu":
             yield
             return
-        with torch.random.fork_rng(devices=[self._device]), torch.cuda.device(self._device):
+        before = torch.cuda.get_rng_state(self._device)
+        try:
             if place in self._card_states:
                 torch.cuda.set_rng_state(self._card_states[place], self._device)
             else:
                 state = self._dropout[place].get_state().numpy().tobytes()
-                torch.cuda.manual_seed(int.from_bytes(sha256(state)[:6]))
+                with torch.cuda.device(self._device):
+                    torch.cuda.manual_seed(int.from_bytes(sha256(state)[:6]))
             yield
             self._card_states[place] = torch.cuda.get_rng_state(self._device)
+        finally:
+            torch.cuda.set_rng_state(before, self._device)
 
 
 def _stack(device: torch.device, tensors: list[torch.Tensor]) -> torch.Tensor:
