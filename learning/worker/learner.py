@@ -7,6 +7,7 @@ one batch depend on each other by rounding alone.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -145,6 +146,14 @@ class Learner:
         self._measuring = Measuring(method, self._examples, self._info.classes, self._measurements)
         self._contributing = Contributing(method, self._place, self._parts_of, self._measuring, self._spools)
         self._method, self._amended = method, amended
+
+    def take_key(self, index: int, key: bytes) -> None:
+        """Work for a member under another public key from now on; empty: under the one that it has already."""
+        members = self._place.members
+        if not key or not members or members[index] == key:
+            return
+        self._place = replace(self._place, members=(*members[:index], key, *members[index + 1 :]))
+        self._contributing = Contributing(self._method, self._place, self._parts_of, self._measuring, self._spools)
 
     def release_examples(self) -> None:
         """Let go of the data sets that this process has read. Clients that were built keep their examples; for anything

@@ -134,6 +134,7 @@ class Evaluations:
     new."""
     addressed: dict[tuple[int, int], AddressedBytes] = field(default_factory=dict)
     epsilon: float | None = None
+    """Largest total of those that posted in this round."""
 
     def fill(self, row: RoundMetrics) -> None:
         """Put the averages into ``row``, summed in the order of the peers so that the last digit is reproducible."""
@@ -150,7 +151,6 @@ class Evaluations:
         row.bytes_for_aggregator = sum(post.aggregator for post in posts)
         row.bytes_for_next_aggregator = sum(post.next_aggregator for post in posts)
         row.bytes_for_one = sum(post.one_member for post in posts)
-        row.epsilon = self.epsilon
 
 
 class EvaluationLog:
@@ -184,6 +184,8 @@ class EvaluationLog:
     def fill(self, row: RoundMetrics, founders: int) -> None:
         """Put the averages of a round into its row; the peers after the founders have joined."""
         self.of_round(row.round).fill(row)
+        spent = [measured.epsilon for number, measured in self._rounds.items() if number <= row.round]
+        row.epsilon = max((epsilon for epsilon in spent if epsilon is not None), default=None)
         local = sorted(self.of_round(row.round).local.items())
         if any(peer >= founders for peer, _ in local):
             new = {peer for peer in self._first if peer >= founders and row.round - self._first[peer] < NEW_ROUNDS}
