@@ -69,8 +69,8 @@ def rate_factor(curve: RateCurve, round_number: int, *, rounds: int, warmup: int
     """Return the learning rate of a round as a part of the largest.
 
     It rises linearly over the first `warmup` rounds. Then cosine and linear fall over so many rounds, in the last of
-    which they are nearly 0, and stay there; step multiplies by `decay` after each so many. What is trained in the setup,
-    round 0, is trained before all that, with the largest.
+    which they are nearly 0, and stay there; step multiplies by `decay` after each so many. The setup, round 0, is
+    before all that, and has the largest.
     """
     if round_number == 0:
         return 1.0
