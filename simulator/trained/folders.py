@@ -264,7 +264,7 @@ class NodeModels(ModelFolder):
                 try:
                     kept = read_training(path)
                 except PipeBroken as error:
-                    raise ConfigurationError(f"{path} cannot be read: {error}") from None
+                    raise ConfigurationError(str(error)) from None
                 if kept.chain_id == self.genesis.chain_id and kept.member in self.config.places_with_data:
                     self._files[kept.member] = kept
 
