@@ -51,7 +51,7 @@ class RoundMetrics:
     taa_received: float | None = None
     """Test average accuracy of the aggregated model, before it is trained on; methods that share models only."""
     receivers: int = 0
-    """Members that ``taa_received`` is the mean over: not those that are drawn to do nothing, are down, or come later."""
+    """Members that ``taa_received`` is the mean over: those that are drawn to train on it, are up, and count."""
     tal_received: float | None = None
     """Test average loss of the same, in nats."""
     test_accuracy_received: float | None = None
