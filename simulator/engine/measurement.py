@@ -50,6 +50,8 @@ class RoundMetrics:
     """As ``taa``, predicting by the nearest global prototype among the peer's classes."""
     taa_received: float | None = None
     """Test average accuracy of the aggregated model, before it is trained on; methods that share models only."""
+    receivers: int = 0
+    """Members that ``taa_received`` is the mean over: those that are drawn to train on it, are up, and count."""
     tal_received: float | None = None
     """Test average loss of the same, in nats."""
     test_accuracy_received: float | None = None
@@ -142,6 +144,7 @@ class Evaluations:
         row.taa, row.tal, row.test_accuracy = _averages(local)
         row.taa_worst = min((item.local_accuracy for item in local), default=None)
         row.taa_received, row.tal_received, row.test_accuracy_received = _averages(received)
+        row.receivers = len(received)
         row.taa_prototype = _mean([item.prototype_accuracy for item in local])
         row.test_accuracy_prototype = _mean([item.test_accuracy_prototype for item in local])
         row.auxiliary_loss = _mean([item.auxiliary_loss for item in local])

@@ -1,6 +1,7 @@
 """Cohorts: every built-in model learns in a batch of models what it learns by itself, but for rounding."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from fedchain.learning.device import as_training
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import MODELS, build_model
 from fedchain.learning.models.vectors import read_state
+from fedchain.learning.training import cohort as cohort_module
 from fedchain.learning.training.cohort import SMALL, pays, train_cohort
 from fedchain.learning.training.loop import Correction, Training, train
 from tests.support.learning.cohorts import dropout_of, new_clients, shape_of, training_of
@@ -28,6 +30,10 @@ NORMALIZED = 1e-3
 """The same where batch normalization divides by the spread of a batch of four, which makes more of a last bit."""
 
 LARGE, LARGER = {"resnet18-200", "resnet18-plain", "fixup-resnet9", "covid-cnn"}, {"resnet18", "vit-tiny"}
+
+UNSTEADY = {"resnet18", "resnet18-200"}
+"""Their last stage normalizes over the four examples alone, at 32 pixels: in two steps it makes 0.2 of a last bit of
+32, so they are compared in 64. So are large models on a card, whose sums in 32 bits differ by 1e-4."""
 
 LAZY = [
     pytest.param(name, marks=pytest.mark.slow if name in LARGER else pytest.mark.long if name in LARGE else ())
@@ -47,8 +53,8 @@ def at_once(clients: Sequence[Client], device: torch.device = CPU, **changes: An
 @pytest.mark.parametrize("name", LAZY)
 def test_a_model_learns_in_a_cohort_what_it_learns_alone(name: str, device: torch.device) -> None:
     alone, cohort = new_clients(name, 2), new_clients(name, 2)
-    if device.type != "cpu" and name in LARGE | LARGER:
-        for client in (*alone, *cohort):  # with 32 bits, normalization over four makes 0.2 of a card's other last bit
+    if name in UNSTEADY or (device.type != "cpu" and name in LARGE | LARGER):
+        for client in (*alone, *cohort):
             client.model, client.train_images = client.model.double(), client.train_images.double()
     with torch.random.fork_rng(devices=[]):
         for client in alone:
@@ -79,6 +85,27 @@ def test_who_else_is_in_a_cohort_changes_rounding_alone(name: str, device: torch
         for state, expected in zip(states, found[7], strict=False):
             tolerance = NORMALIZED if name == "digits-mlp-bn" else TOLERANCE
             torch.testing.assert_close(state, expected, rtol=0, atol=tolerance)
+
+
+def test_examples_that_are_moved_as_to_a_card_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of a client whose own code changes them, or fails."""
+    states = list[list[torch.Tensor]]()
+    for is_moved in (False, True):
+        monkeypatch.setattr(cohort_module, "are_moved", lambda clients, device, found=is_moved: found)
+        clients = new_clients("digits-mlp", 4)
+        clients[0].train_images, clients[0].train_labels = clients[0].train_images[:6], clients[0].train_labels[:6]
+
+        def given(batch: torch.Tensor, client: Client) -> None:
+            if client.index == 2:
+                raise ZeroDivisionError
+            client.train_images *= 0.5 if client.index == 3 else 1.0
+
+        asked = [training_of(client, given=partial(given, client=client)) for client in clients]
+        found = train_cohort(asked, [*map(dropout_of, clients)], CPU)
+        assert [isinstance(one, Exception) for one in found] == [False, False, True, False]
+        states.append([read_state(clients[place].model) for place in (0, 1, 3)])
+    for one, other in zip(*states, strict=True):
+        assert torch.equal(one, other)
 
 
 class Dropping(Model):
