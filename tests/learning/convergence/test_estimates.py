@@ -128,6 +128,20 @@ def test_other_methods_have_no_constants() -> None:
         estimate_constants(Learner(_config("fedavg")), 3)
 
 
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"optimizer": "adam"}, "adam, schedule constant and 0 rounds"),
+        ({"schedule": "cosine", "schedule_rounds": 5}, "sgd, schedule cosine"),
+        ({"warmup_rounds": 3}, "sgd, schedule constant and 3 rounds of warm-up"),
+    ],
+)
+def test_they_are_of_sgd_with_one_learning_rate(settings: dict[str, Any], found: str) -> None:
+    config = replace(_config("dfpl"), hyperparameters=settings)
+    with pytest.raises(ConfigurationError, match=f"of sgd with one learning rate, not {found}"):
+        estimate_constants(Learner(config), 3)
+
+
 def test_a_single_step_has_no_slopes() -> None:
     config = replace(_config("dfpl"), hyperparameters={"local_steps": 1})
     with pytest.raises(ConfigurationError, match="between the steps of a round"):
