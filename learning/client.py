@@ -14,7 +14,7 @@ import torch
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.privacy.ledger import PrivacyLedger, no_ledger
-from fedchain.learning.state import read_record, record_size
+from fedchain.learning.state import read_record, record_size, validate_kind
 from fedchain.learning.sums.secrets import Secrets, no_secrets
 from fedchain.learning.task.augmentation import Augmentation
 from fedchain.learning.task.lazy_inputs import LazyInputs
@@ -105,10 +105,11 @@ class Client:
         """Return a method's state of this client between rounds: a dataclass of the method's, at first as it is made.
 
         Fields are of the types that `fedchain.learning.state` lists; all of them are checkpointed. Work that
-        raises leaves them as they were before it.
+        raises leaves them as they were before it. Raises `TypeError` for fields of other types.
         """
         name = kind.__name__
         if name not in self.states:
+            validate_kind(kind)
             self.states[name] = read_record(kind, self.saved.pop(name)) if name in self.saved else kind()
         record = self.states[name]
         assert isinstance(record, kind), f"two records of client {self.index} are called {name}"

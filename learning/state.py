@@ -9,17 +9,26 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
+
+from fedchain.learning.exceptions import OwnCodeFailed
 
 Record = TypeVar("Record")
 
 _SCALARS = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
 
+def validate_kind(kind: type) -> None:
+    """Raise `TypeError` for a class of records that no checkpoint can hold."""
+    _kinds(kind)
+
+
 def write_record(record: Any) -> dict[str, torch.Tensor]:
     """Return a record's fields as tensors; those that are None, or hold no tensor, are left out.
 
-    Tensors are the record's own. Raises `TypeError` for a field of a type that none of them has.
+    Tensors are the record's own. Raises `TypeError` for a field of a type that none of them has, and `OwnCodeFailed`
+    for one that holds something else than it says.
     """
     written: dict[str, torch.Tensor] = {}
     for name, kind in _kinds(type(record)).items():
@@ -27,13 +36,23 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
         if value is None:
             continue
         if kind in _SCALARS:
+            _validate(record, name, value, int | float | np.generic)
             written[name] = torch.tensor(value, dtype=_SCALARS[kind])
         elif kind is torch.Tensor:
+            _validate(record, name, value, torch.Tensor)
             written[name] = value.detach()
         else:
-            items = value.items() if kind is dict else enumerate(value)
-            written |= {f"{name}.{key}": item.detach() for key, item in items}
+            _validate(record, name, value, kind)
+            for key, item in value.items() if kind is dict else enumerate(value):
+                _validate(record, f"{name}[{key!r}]", item, torch.Tensor)
+                written[f"{name}.{key}"] = item.detach()
     return written
+
+
+def _validate(record: Any, place: str, value: Any, kind: Any) -> None:
+    if not isinstance(value, kind):
+        expected = getattr(kind, "__name__", "number")
+        raise OwnCodeFailed(f"{type(record).__name__}.{place} holds {type(value).__name__}, not {expected}")
 
 
 def record_size(record: Any) -> int:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fedchain.learning.device import DEVICE, as_training
 from fedchain.simulator.scenario import scenario_from_dict
-from tests.bench.bare import Loop
+from tests.bench.bare import Loop, draw_as_the_processor
 from tests.bench.measured import as_printed, training
 from tests.bench.processes import Cost, warning
 from tests.bench.scale import exponents
@@ -48,6 +49,20 @@ def test_a_bare_loop_that_does_half_of_the_steps_is_noticed() -> None:
         require_agreement(as_printed(whole), as_printed(half))
     with pytest.raises(Disagreement, match="what was learned differs"):  # also where it counts wrongly
         require_agreement(as_printed(whole), as_printed(replace(half, steps=whole.steps)))
+
+
+def test_a_bare_loop_on_a_card_drops_what_the_processor_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    value, found = torch.ones(4, 3, 2, 2), list[list[torch.Tensor]]()
+    for name in ("dropout", "dropout2d"):
+        monkeypatch.setattr(F, name, getattr(F, name))  # put back afterwards
+    for is_own in (True, False):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            found.append([F.dropout(value), F.dropout2d(value, 0.25), F.dropout(value, training=False)])
+        if is_own:
+            draw_as_the_processor()
+    assert all(map(torch.equal, *found))
+    assert not torch.equal(found[0][0], value)
 
 
 def test_warm_figures_begin_with_the_third_round() -> None:

@@ -25,8 +25,8 @@ class _Made:
     """A forecast that is held."""
 
     number: int
-    question: tuple[QuestionId, int, Amended]
-    """The question that it answers: its identity, the number of members with data, and amended values."""
+    question: tuple[QuestionId, int, Amended, bytes]
+    """The question that it answers: its identity, the number of members with data, amended values, and a key."""
     foreseen: Foreseen
     was_awaited: bool
     """Whether it was under way when it was asked for."""
@@ -59,9 +59,9 @@ class Forecasts:
             question: what may be asked.
             is_asked: whether by now somebody waits for a client's contribution; called when the work is done.
         """
-        client, key = question.client, (question.id, question.clients, question.amended)
+        client, asked = question.client, _asked(question)
         held = self._made.get(client)
-        if held is not None and held.question == key:
+        if held is not None and held.question == asked:
             self.on_end(number, Outcome.OVERTAKEN)
             return
         self.drop(client)
@@ -73,6 +73,7 @@ class Forecasts:
         except ConfigurationError:  # asked in earnest, the client tells
             self.on_end(number, Outcome.REFUSED)
             return
+        self._learner.take_key(client, question.key)
         foreseen = self._learner.foresee(
             client,
             question.phase,
@@ -85,7 +86,7 @@ class Forecasts:
             can_foresee = self._learner.can_foresee(question.phase)
             self.on_end(number, Outcome.THROWN_AWAY if can_foresee else Outcome.REFUSED)
             return
-        self._made[client] = _Made(number, key, foreseen, is_asked(client))
+        self._made[client] = _Made(number, asked, foreseen, is_asked(client))
         self._size += foreseen.size
 
     def take(self, question: Question) -> Contribution | None:
@@ -96,7 +97,7 @@ class Forecasts:
         made = self._made.get(question.client)
         if made is None:
             return None
-        if made.question != (question.id, question.clients, question.amended):
+        if made.question != _asked(question):
             self.drop(question.client)
             return None
         self._forget(made, Outcome.RUNNING if made.was_awaited else Outcome.READY)
@@ -112,3 +113,7 @@ class Forecasts:
         del self._made[made.question[0].client]
         self._size -= made.foreseen.size
         self.on_end(made.number, outcome)
+
+
+def _asked(question: Question) -> tuple[QuestionId, int, Amended, bytes]:
+    return question.id, question.clients, question.amended, question.key

@@ -132,7 +132,7 @@ class CallingExecutor(ABC):
 
 def arguments_of(question: Question) -> tuple[Any, ...]:
     """A question as the arguments of a call."""
-    return question.phase, question.round, question.clients, question.amended, question.knowledge
+    return question.phase, question.round, question.clients, question.amended, question.key, question.knowledge
 
 
 class Pending(Generic[Result]):

@@ -72,6 +72,8 @@ class Question:
     the phase determine it."""
     amended: Amended = ()
     """Hyper-parameters that the members have changed since the founding. The same determines them."""
+    key: bytes = b""
+    """Public key of the member where it is another one than the plan's; empty: that one. The same determines it."""
 
     @property
     def id(self) -> QuestionId:

@@ -118,6 +118,7 @@ def answer(learner: Learner, question: Question, state: Path | None, made: Answe
         if made is not None:
             return made
         learner.amend(question.amended)
+        learner.take_key(question.client, question.key)
         return learner.contribute(
             question.client,
             question.phase,

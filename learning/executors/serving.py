@@ -129,8 +129,8 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception 
 
 def question_of(call: Call) -> Question:
     """The question that a call for a contribution asks, or that it foresees."""
-    phase, round_number, clients, amended, knowledge = call.arguments
-    return Question(call.client, phase, round_number, knowledge, call.evaluate_test, clients, amended)
+    phase, round_number, clients, amended, key, knowledge = call.arguments
+    return Question(call.client, phase, round_number, knowledge, call.evaluate_test, clients, amended, key)
 
 
 def _taken(call: Call, incoming: Incoming) -> Call:
@@ -152,9 +152,9 @@ def _contribute_together(learner: Learner, given: Sequence[Call]) -> dict[int, A
             alike.setdefault((*call.arguments, call.evaluate_test), {})[call.client] = call.number
         seen.add(call.client)
     made: dict[int, Answer | Exception] = {}
-    for (phase, round_number, clients, amended, knowledge, evaluate_test), numbers in alike.items():
+    for (phase, round_number, clients, amended, _, knowledge, evaluate_test), numbers in alike.items():
         if len(numbers) == 1:
-            continue
+            continue  # as those of a member are that has another key than it came with
         try:
             learner.amend(amended)
             found = learner.contribute_together(

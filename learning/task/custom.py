@@ -12,6 +12,7 @@ B batch, C classes, D embedding.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -188,10 +189,18 @@ def _call_function(config: LearningConfig, task: TaskFunction, client: int) -> t
 
 
 def _build(model: Any) -> nn.Module:
+    """Return a module that is nobody else's. Only a class makes a new one each time: any other module is copied."""
     module = model if isinstance(model, nn.Module) else _call(model, {})
     if not isinstance(module, nn.Module):
         raise ConfigurationError(f"the model must be a torch Module, or what builds one, not {type(module).__name__}")
-    return module
+    if isinstance(model, type):
+        return module
+    try:
+        return deepcopy(module)
+    except Exception as error:
+        raise ConfigurationError(
+            f"the model cannot be copied for each member, return its class instead: {one_line(error)}"
+        ) from error
 
 
 def _validate_alike(sets: Sets) -> None:

@@ -18,7 +18,9 @@ from torch import nn
 from torch.func import vmap
 
 from fedchain.crypto.hashing import sha256
+from fedchain.learning.client import Client
 from fedchain.learning.device import kept_generator
+from fedchain.learning.training.examples import Examples, are_moved
 from fedchain.learning.training.given import Stack, Stacked, stack_given
 from fedchain.learning.training.lanes import InLanes
 from fedchain.learning.training.loop import Training, draw_batches, take_batch
@@ -52,19 +54,6 @@ def train_cohort(
         return _Cohort(trainings, dropout, device).train()
 
 
-class _Input(NamedTuple):
-    """A client's input of a step."""
-
-    images: torch.Tensor
-    """(B, ...)."""
-
-    labels: torch.Tensor
-    """(B,)."""
-
-    answer: Any
-    """The loss is given it besides."""
-
-
 class _Found(NamedTuple):
     """The outcome of a pass through the models."""
 
@@ -90,6 +79,8 @@ class _Cohort:
         corrections = [training.correct for training in trainings if training.correct is not None]
         self._change: Callable[..., torch.Tensor] | None = corrections[0].change if corrections else None
         self._values = [self._cut(of_all) for of_all in zip(*(one.values for one in corrections), strict=True)]
+        clients = [training.client for training in trainings]
+        self._examples = Examples(clients, device) if are_moved(clients, device) else None
         self._is_together = len(trainings) > 1
         self._card_states: dict[int, torch.Tensor] = {}  # of a card's generator, by place
         self._errors: dict[int, Exception] = {}  # of clients, by place; the others go on
@@ -103,18 +94,26 @@ class _Cohort:
         moved = [value.detach() for value in models.trained]
         velocities = first_velocities(moved, schedule)
         losses = torch.empty(len(trainings), trainings[0].steps, device=self._device)
-        inputs: list[_Input | None] = [None] * len(trainings)
+        drawn: list[torch.Tensor] = [torch.empty(0, dtype=torch.int64)] * len(trainings)  # (B,) each
+        taken: list[tuple[torch.Tensor, ...]] = [()] * len(trainings)
+        answers: list[Any] = [None] * len(trainings)
         for number in range(trainings[0].steps):
             for place, training in self._going_on():
                 with self._told(place):
-                    inputs[place] = self._input(place, training, next(batches[place]))
-            going_on = [inputs[place] for place, _ in self._going_on()]
-            if not going_on:
+                    drawn[place] = next(batches[place])
+                    taken[place] = self._take(place, training.client, drawn[place])
+            self._fill(taken)
+            if not self._going_on():
                 break
-            for place in self._errors:
-                inputs[place] = going_on[0]  # a lane needs some
-            images, labels, answers = zip(*(one for one in inputs if one is not None), strict=True)
-            together = self._stack([*images]), self._stack([*labels]), answers  # (K, B, ...), (K, B), K
+            images, labels = self._batches(taken)  # before a client's own code changes them
+            for place, training in self._going_on():
+                if training.given is not None:
+                    with self._told(place), self._as_alone(place):
+                        answers[place] = training.given(drawn[place])
+            self._fill(answers)
+            if not self._going_on():
+                break
+            together = images, labels, tuple(answers)  # (K, B, ...), (K, B), K
             found = self._together(*together) or self._one_by_one(*together)
             for place, training in self._going_on():
                 if training.seen is not None:
@@ -131,13 +130,22 @@ class _Cohort:
         """The trainings that have not failed, by place."""
         return [(place, training) for place, training in enumerate(self._trainings) if place not in self._errors]
 
-    def _input(self, place: int, training: Training, batch: torch.Tensor) -> _Input:
-        """Look up and augment a batch (B,), and ask for what the loss is given."""
-        images, labels = take_batch(training.client, batch)
-        if training.given is None:
-            return _Input(images, labels, None)
-        with self._as_alone(place):
-            return _Input(images, labels, training.given(batch))
+    def _fill(self, values: list[Any]) -> None:
+        """Put a value of a training that goes on in the place of each that has failed: a lane needs some."""
+        going_on = self._going_on()
+        for place in self._errors:
+            values[place] = values[going_on[0][0]] if going_on else None
+
+    def _take(self, place: int, client: Client, batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Look up and augment a batch (B,): images (B, ...) and labels (B,), or the places (B,) of both on the card."""
+        return take_batch(client, batch) if self._examples is None else (self._examples.place(place, batch),)
+
+    def _batches(self, taken: Sequence[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return all clients' images (K, B, ...) and labels (K, B), on the device; of each what `_take` returned."""
+        if self._examples is not None:
+            return self._examples.take([places for (places,) in taken])
+        images, labels = zip(*taken, strict=True)
+        return self._stack([*images]), self._stack([*labels])
 
     @contextmanager
     def _as_alone(self, place: int) -> Iterator[None]:
@@ -232,14 +240,18 @@ class _Cohort:
         if self._device.type == "cpu":
             yield
             return
-        with torch.random.fork_rng(devices=[self._device]), torch.cuda.device(self._device):
+        before = torch.cuda.get_rng_state(self._device)
+        try:
             if place in self._card_states:
                 torch.cuda.set_rng_state(self._card_states[place], self._device)
             else:
                 state = self._dropout[place].get_state().numpy().tobytes()
-                torch.cuda.manual_seed(int.from_bytes(sha256(state)[:6]))
+                with torch.cuda.device(self._device):
+                    torch.cuda.manual_seed(int.from_bytes(sha256(state)[:6]))
             yield
             self._card_states[place] = torch.cuda.get_rng_state(self._device)
+        finally:
+            torch.cuda.set_rng_state(before, self._device)
 
 
 def _stack(device: torch.device, tensors: list[torch.Tensor]) -> torch.Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.modules.utils import _pair
 from torch.overrides import TorchFunctionMode
 
 from fedchain.learning.training.given import Stack
@@ -13,12 +14,16 @@ from fedchain.learning.training.given import Stack
 Masks = Callable[[torch.Tensor, float], torch.Tensor]
 """masks(a client's value, share of ones) -> masks (K, ...), of the value's shape and order in memory."""
 
+PATCHES_SIZE_MAX = 1 << 30
+"""Bytes of the patches of all lanes' images up to which a convolution is one product of matrices."""
+
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
 
 
 class InLanes(TorchFunctionMode):
-    """Does what torch does otherwise, or not at all, in lanes: each client's dropout, and group normalization.
+    """Does what torch does otherwise, or not at all, in lanes: each client's dropout, and group normalization. And what
+    it does slowly: convolutions, which a card does for one lane after the other.
 
     Args:
         generators: of each client's dropout. Several are of lanes that are computed together; one is of a lane that is
@@ -42,6 +47,8 @@ class InLanes(TorchFunctionMode):
     ) -> Any:
         if func is F.group_norm:
             func = _group_norm
+        elif func is F.conv2d and len(self._generators) > 1:
+            func = partial(_convolve, len(self._generators))
         elif func in _BY_CHANNEL:
             func = partial(self._drop, _BY_CHANNEL[func])
         return func(*args, **(kwargs or {}))
@@ -112,3 +119,32 @@ def _group_norm(
     shape = (-1, *(1,) * (value.ndim - 2))
     normal = normal if weight is None else normal * weight.view(shape)
     return normal if bias is None else normal + bias.view(shape)
+
+
+def _convolve(
+    lanes: int,
+    value: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    *others: Any,
+    **named: Any,
+) -> torch.Tensor:
+    """Compute F.conv2d as one product of matrices, (B H W, C h w) by (C h w, O), which is one of batches in lanes.
+
+    Convolutions with dilation or groups, and those whose patches take too much memory, remain torch's.
+    """
+    plain = not named and set(others) <= {1, (1, 1)} and not isinstance(padding, str) and value.ndim == 4
+    (height, width), (down, right) = weight.shape[2:], _pair(stride)
+    if plain:
+        vertical, horizontal = _pair(padding)
+        padded = F.pad(value, (horizontal, horizontal, vertical, vertical)) if vertical or horizontal else value
+        patches = padded.unfold(2, height, down).unfold(3, width, right)  # (B, C, H, W, h, w), no copy
+    if not plain or lanes * patches.numel() * value.element_size() > PATCHES_SIZE_MAX:
+        return torch.conv2d(value, weight, bias, stride, padding, *others, **named)
+    size = len(value), *patches.shape[2:4], len(weight)
+    rows = patches.permute(0, 2, 3, 1, 4, 5).reshape(-1, weight[0].numel())
+    result = rows @ weight.flatten(1).t()
+    result = result if bias is None else result + bias
+    return result.view(size).permute(0, 3, 1, 2).contiguous()

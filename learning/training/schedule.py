@@ -66,11 +66,14 @@ def batches_per_pass(examples: int, batch_size: int) -> int:
 
 
 def rate_factor(curve: RateCurve, round_number: int, *, rounds: int, warmup: int, decay: float) -> float:
-    """Return the learning rate of a round, from 1 on, as a part of the largest.
+    """Return the learning rate of a round as a part of the largest.
 
     It rises linearly over the first `warmup` rounds. Then cosine and linear fall over so many rounds, in the last of
-    which they are nearly 0, and stay there; step multiplies by `decay` after each so many.
+    which they are nearly 0, and stay there; step multiplies by `decay` after each so many. The setup, round 0, is
+    before all that, and has the largest.
     """
+    if round_number == 0:
+        return 1.0
     if round_number <= warmup:
         return round_number / (warmup + 1)
     passed = round_number - warmup - 1

@@ -374,7 +374,7 @@ def _expect_shares_left(genesis: Genesis, head: State, member: PublicKey) -> Non
 
 def _is_called(name: str, key: PublicKey, number: int | None) -> bool:
     if name.isdecimal():
-        return number == int(name)
+        return name == str(number)
     try:
         return public_key_from_address(name) == key
     except InvalidAddress:

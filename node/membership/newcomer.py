@@ -86,7 +86,8 @@ class Newcomer:
         record = self._service.node.own_record()
         assert record is not None, "it has a place"
         number = self._service.node.head.roster.seats[self._service.me]
-        self._say(f"this is peer {number} now{_then(record)}")
+        recovers = bool(self._invitation.voucher.member)
+        self._say(f"this is peer {number} now{_then(record, recovers=recovers)}")
 
     async def check_chain(self) -> None:
         """Let in the members that the invitation names until our chain knows them, since it is as long as the
@@ -146,9 +147,11 @@ def _read(answer: bytes) -> tuple[int, str]:
     return code, printable(text)
 
 
-def _then(record: Member) -> str:
+def _then(record: Member, *, recovers: bool) -> str:
     """The consequence of having a place: a newcomer counts later, and another key of a member at once."""
     if record.is_changing:
         counts = "counts" if record.next is Standing.ACTIVE else "counts no more"
         return f", and {counts} from round {record.round} on"
-    return ", which is away until `fedchain node back`" if record.standing is Standing.AWAY else ", with another key"
+    if record.standing is Standing.AWAY:
+        return ", which is away until `fedchain node back`"
+    return ", with another key" if recovers else ""

@@ -103,6 +103,7 @@ def answer_request(
     """The answer to one question. Only the operator can ask, but still no question may end the node."""
     try:
         asked = json.loads(request)
+        json.dumps(asked, ensure_ascii=False).encode()  # half a character, as a command line may hold, is no text
     except (ValueError, RecursionError):
         return {"error": "the question is not JSON"}
     match asked:

@@ -1,7 +1,8 @@
 """The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree.
 
 Large bytes lie beside it, in files that it names by their hash. They are written first, and those that it names no more
-go last.
+go last. The file ends with its own hash: a model of other bits trains on, and nothing would tell. One that is damaged
+is its operator's to set aside, since the model that is in it may have a backup.
 
 The first answer to a question is the answer, also after a restart. A refusal is not kept: once its reason is put right,
 such as a ledger that was gone, the client contributes.
@@ -51,10 +52,10 @@ class KeptTraining:
         found: dict[str, Any] = json.loads(self.answer[-1])
         return found
 
-    def to_frame(self) -> bytes:
-        """The file's bytes."""
+    def encode(self) -> bytes:
+        """The file's bytes: a frame, and its SHA-256."""
         payload, *rest = self.answer
-        return to_frame(
+        frame = to_frame(
             [
                 [self.chain_id, self.member],
                 [self.phase, self.round, self.knowledge],
@@ -62,6 +63,7 @@ class KeptTraining:
                 _in_folder(self.checkpoint),
             ]
         )
+        return frame + sha256(frame)
 
 
 def _in_folder(data: bytes) -> Any:
@@ -87,10 +89,40 @@ def read_training(path: Path) -> KeptTraining:
 
     Raises:
         OSError: it is not there, or cannot be read.
-        PipeBroken: it is damaged.
+        PipeBroken: it is damaged; the message names the command that sets it aside.
     """
+    try:
+        return _read(path)
+    except PipeBroken as error:
+        raise PipeBroken(
+            f"{path} is damaged: {error}; restore it from a backup, or run: fedchain node repair {path.parent}"
+        ) from None
+
+
+def set_aside_damaged(path: Path) -> str:
+    """Rename the file, to a free name beside it, if it is damaged; what was done, for its operator, or nothing.
+
+    Raises OSError.
+    """
+    try:
+        if path.exists():
+            _read(path)
+        return ""
+    except PipeBroken as error:
+        number = 1
+        while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+            number += 1
+        path.rename(aside)
+        sync_folder(path.parent)
+        return f"{path} is damaged ({error}), and set aside as {aside}; this member's model begins anew"
+
+
+def _read(path: Path) -> KeptTraining:
     with path.open("rb") as file:
-        content = read_frame(file)
+        content, digest = read_frame(file), file.read()
+    found = sha256(to_frame(content))  # whose bytes are those that were read: one value has one encoding
+    if digest not in (b"", found):  # at first no hash was written
+        raise PipeBroken(f"its content hashes to {found.hex()}, and {digest.hex()[:64]} is behind it")
     match content:
         case [[bytes(chain_id), int(member)], [str(phase), int(number), *given], [payload, *rest], checkpoint]:
             return KeptTraining(
@@ -102,7 +134,7 @@ def read_training(path: Path) -> KeptTraining:
                 answer=[_from_folder(path.parent, payload), *rest],
                 checkpoint=_from_folder(path.parent, checkpoint),
             )
-    raise PipeBroken(f"{path} holds something else than a trainer's answer")
+    raise PipeBroken("it holds something else than a trainer's answer")
 
 
 class KeptAnswer:
@@ -153,7 +185,7 @@ class KeptAnswer:
                 answer=[self._place(answer.payload), *write_answer(answer)[1:]],
                 checkpoint=self._place(self._checkpoint()),
             )
-            write_file(self._path, kept.to_frame())
+            write_file(self._path, kept.encode())
             for beside in self._path.parent.glob(f"{self._path.stem}.*.bytes"):
                 if beside not in (path_of(kept.answer[0]), path_of(kept.checkpoint)):
                     beside.unlink(missing_ok=True)

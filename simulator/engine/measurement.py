@@ -50,6 +50,8 @@ class RoundMetrics:
     """As ``taa``, predicting by the nearest global prototype among the peer's classes."""
     taa_received: float | None = None
     """Test average accuracy of the aggregated model, before it is trained on; methods that share models only."""
+    receivers: int = 0
+    """Members that ``taa_received`` is the mean over: those that are drawn to train on it, are up, and count."""
     tal_received: float | None = None
     """Test average loss of the same, in nats."""
     test_accuracy_received: float | None = None
@@ -134,6 +136,7 @@ class Evaluations:
     new."""
     addressed: dict[tuple[int, int], AddressedBytes] = field(default_factory=dict)
     epsilon: float | None = None
+    """Largest total of those that posted in this round."""
 
     def fill(self, row: RoundMetrics) -> None:
         """Put the averages into ``row``, summed in the order of the peers so that the last digit is reproducible."""
@@ -141,6 +144,7 @@ class Evaluations:
         row.taa, row.tal, row.test_accuracy = _averages(local)
         row.taa_worst = min((item.local_accuracy for item in local), default=None)
         row.taa_received, row.tal_received, row.test_accuracy_received = _averages(received)
+        row.receivers = len(received)
         row.taa_prototype = _mean([item.prototype_accuracy for item in local])
         row.test_accuracy_prototype = _mean([item.test_accuracy_prototype for item in local])
         row.auxiliary_loss = _mean([item.auxiliary_loss for item in local])
@@ -150,7 +154,6 @@ class Evaluations:
         row.bytes_for_aggregator = sum(post.aggregator for post in posts)
         row.bytes_for_next_aggregator = sum(post.next_aggregator for post in posts)
         row.bytes_for_one = sum(post.one_member for post in posts)
-        row.epsilon = self.epsilon
 
 
 class EvaluationLog:
@@ -184,6 +187,8 @@ class EvaluationLog:
     def fill(self, row: RoundMetrics, founders: int) -> None:
         """Put the averages of a round into its row; the peers after the founders have joined."""
         self.of_round(row.round).fill(row)
+        spent = [measured.epsilon for number, measured in self._rounds.items() if number <= row.round]
+        row.epsilon = max((epsilon for epsilon in spent if epsilon is not None), default=None)
         local = sorted(self.of_round(row.round).local.items())
         if any(peer >= founders for peer, _ in local):
             new = {peer for peer in self._first if peer >= founders and row.round - self._first[peer] < NEW_ROUNDS}

@@ -168,6 +168,7 @@ class SimulatedPeer:
         """Whether it follows the protocol."""
         self.public_key = key.public_key
         """Public key by which the others know it."""
+        self._first_key = key.public_key
         self.node: Node | None = None
         self.journal = Journal()
         self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
@@ -462,7 +463,8 @@ class SimulatedPeer:
         """The question to this peer's client for a phase that is open at a state."""
         evaluate_test = self._around.evaluates(round_number)
         clients, amended = state.roster.clients, state.amendments.hyperparameters
-        return Question(self.number, phase_name, round_number, knowledge, evaluate_test, clients, amended)
+        key = b"" if self.public_key == self._first_key else self.public_key
+        return Question(self.number, phase_name, round_number, knowledge, evaluate_test, clients, amended, key)
 
     def _contributed(self, life: int, effect: Contribute, job: Job[Answer]) -> None:
         """Take the result of training: wait for it in real time, never in virtual time, even if it is dropped then."""

@@ -46,9 +46,9 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
     """
     with Store.open(chain_folder(folder), read_only=True) as store:
         explorer = Explorer(store)
-        members = explorer.genesis.members
+        members = explorer.state.roster.members
         config = learning_from_genesis(explorer.genesis, data_dir)
-        view, rules = view_of(config), Application(config, members)
+        view, rules = view_of(config), Application(config, explorer.genesis.members)
         # A model that is trained again for the attack gets noise of its own, which nobody sees.
         stores = Stores(secrets_of=lambda member: Secrets(member, os.urandom(ROOT_SIZE)))
         learner = Learner(config, members=members, stores=stores)
@@ -99,7 +99,7 @@ def _expect_one_step(learner: Learner, victim: int, round_number: int) -> None:
 
 def _train(explorer: Explorer, learner: Learner, reader: int, number: int) -> Model:
     """The attacker's own model after a round, trained again on the knowledge of each round in which it posted."""
-    who = address(explorer.genesis.members[reader])
+    who = address(explorer.state.roster.members[reader])
     for past in range(1, number + 1):
         if any(post.sender == who and post.phase == PHASE for post in explorer.round(past).transactions):
             learner.contribute(reader, PHASE, past, explorer.kept.known_before(past, PHASE))

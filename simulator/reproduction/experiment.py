@@ -14,6 +14,7 @@ from fedchain.files.tables import build, nearest, read_toml
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.partition.split import class_range
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.own_code import hashes_of_own
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
 Statistic = Literal["best", "last", "last5", "mean", "reach"]
@@ -186,7 +187,7 @@ class Experiment:
                         continue
                     for column in self.columns:
                         scenario = self.scenario_of(cell, variant, seed, overrides, column.rounds)
-                        run = Run(cell.name, variant.name, seed, scenario)
+                        run = Run(cell.name, variant.name, seed, scenario, key_of(scenario))
                         if run.key not in seen:
                             seen.add(run.key)
                             yield run
@@ -230,11 +231,8 @@ class Run:
     variant: str
     seed: int
     scenario: Scenario
-
-    @property
-    def key(self) -> str:
-        """Name of the run, derived from its settings; see :func:`key_of`."""
-        return key_of(self.scenario)
+    key: str
+    """Name of the run: that of its scenario when it was planned, see :func:`key_of`."""
 
 
 _LATER = {
@@ -247,6 +245,7 @@ _LATER = {
 def key_of(scenario: Scenario) -> str:
     """Name of a simulation: 16 hexadecimal digits of a hash over all settings that affect its result.
 
+    The user's own code and weights are among them: a result of a method that was changed since is none of it any more.
     The number of workers does where they decide which clients are trained as one batch.
     For an n-way partition that is the range of classes: FedProto's sampler treats (4, 2) and (3, 3) alike.
     """
@@ -259,6 +258,9 @@ def key_of(scenario: Scenario) -> str:
     for name, default in _LATER.items():
         if values[name] == default:
             del values[name]
+    if own := hashes_of_own(scenario):
+        values["own"] = sorted(own.values())
+        values["weights"] = bool(scenario.weights)  # wherever the file lies
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -199,6 +199,7 @@ def kind_of(column: Column, variant: Variant) -> Kind:
         "posts",
         "late_posts",
         "members",
+        "receivers",
         "quorum",
         "blocks",
         "not_taken",

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import fedchain
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS_FOLDER, SCENARIO_FILE
 from fedchain.files.tables import read_toml
-from fedchain.learning.registry import is_file_path, load_method
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.own_code import hashes_of_own
 from fedchain.simulator.report import RunFolder, holds_finished, require_unfinished
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
@@ -123,33 +122,18 @@ def continued(folder: Path, scenario: Scenario) -> Record:
 
 
 def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, str]:
-    """Dependencies of a run beside its scenario: versions of the programs that compute, and the user's own code.
+    """Dependencies of a run beside its scenario: versions of the programs that compute, and the user's own files.
 
     Args:
         scenario: the scenario, which may name a task and a method.
         task: the function itself, if the scenario cannot name it.
     """
     known = {"fedchain": fedchain.__version__, "torch": version("torch"), "numpy": version("numpy")}
-    own = {name: code for name in (scenario.task, scenario.method) if (code := _source(name)) is not None}
+    own = hashes_of_own(scenario)
     if task is not None and not scenario.task:
         with suppress(OSError, TypeError):  # code that was typed has no source
-            own["task"] = inspect.getsource(task).encode()
-    return known | {name: f"of SHA-256 {sha256(code).hex()[:16]}" for name, code in own.items()}
-
-
-def _source(name: str) -> bytes | None:
-    """The code behind 'FILE.py:name' or 'module:name'; None if the name is built in."""
-    module_name, _, _ = name.rpartition(":")
-    if not module_name:
-        return None
-    if is_file_path(name):
-        return Path(module_name).read_bytes()
-    if module_name == "__main__":  # a notebook's or a shell's: a script's class is named by its file
-        with suppress(OSError, TypeError):  # as above
-            return inspect.getsource(load_method(name)).encode()
-        return None
-    found = find_spec(module_name)
-    return Path(found.origin).read_bytes() if found is not None and found.origin is not None else None
+            own["task"] = sha256(inspect.getsource(task).encode()).hex()
+    return known | {name: f"of SHA-256 {found[:16]}" for name, found in own.items()}
 
 
 def _newest(name: str) -> Path:

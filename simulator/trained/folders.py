@@ -72,6 +72,7 @@ class ModelFolder(ABC):
         self._data_dir, self._task = data_dir, task
         with Store.open(chain, read_only=True) as store:
             self.genesis: Genesis = store.genesis
+            self._roster = Explorer(store).state.roster
 
     @property
     @abstractmethod
@@ -107,10 +108,10 @@ class ModelFolder(ABC):
     def find(self, name: str) -> int:
         """The place of a member, given as this number or as its address. Raises NotFound or InvalidAddress."""
         if name.isdecimal():
-            if int(name) >= len(self.genesis.members):
+            if int(name) >= len(self._roster.members):
                 raise NotFound(f"member {name}: the members of this federation are 0 to {self._last_member}")
             return int(name)
-        return self.genesis.index[find_member(name, self.genesis.members)]
+        return self._roster.seats[find_member(name, self._roster.members)]
 
     def member(self, member: int, round_number: int | None = None) -> TrainedModel:
         """The local model of a member after its last contribution.
@@ -172,7 +173,7 @@ class ModelFolder(ABC):
 
     @property
     def _last_member(self) -> int:
-        return len(self.genesis.members) - 1
+        return len(self._roster.members) - 1
 
 
 class RunFolderModels(ModelFolder):
@@ -224,14 +225,13 @@ class RunFolderModels(ModelFolder):
         return few_in_memory(load_learner(self._scenario))
 
     def reported(self, round_number: int) -> Mapping[str, Any]:
-        """See :class:`ModelFolder`: from the row of the round."""
+        """See :class:`ModelFolder`: from the row of the round. Its means are of the same members, or are left out."""
         for row in read_metrics(self.folder):
             if row["round"] == round_number:
-                return {
-                    "accuracy": row["taa_received"],
-                    "loss": row["tal_received"],
-                    "test_accuracy": row["test_accuracy_received"],
-                }
+                found = {"test_accuracy": row["test_accuracy_received"]}
+                if row.get("receivers", len(self.sites)) == len(self.sites):  # older runs did not count them
+                    found |= {"accuracy": row["taa_received"], "loss": row["tal_received"]}
+                return found
         return {}
 
     def _local(self, member: int) -> TrainedModel:
@@ -264,7 +264,7 @@ class NodeModels(ModelFolder):
                 try:
                     kept = read_training(path)
                 except PipeBroken as error:
-                    raise ConfigurationError(f"{path} cannot be read: {error}") from None
+                    raise ConfigurationError(str(error)) from None
                 if kept.chain_id == self.genesis.chain_id and kept.member in self.config.places_with_data:
                     self._files[kept.member] = kept
 

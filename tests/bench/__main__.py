@@ -17,7 +17,7 @@ from rich.table import Table
 from tests.bench.processes import machine_text, measure
 from tests.bench.scale import bench_scale
 from tests.bench.scale_law import bench_scale_law
-from tests.bench.training import CNN, DIGITS, LOGISTIC, bench_training
+from tests.bench.training import CNN, DIGITS, LOGISTIC, bench_card, bench_training
 
 PROTOCOL = {
     "peers": 1_000,
@@ -171,6 +171,7 @@ PARTS = (
     "training",
     "small-training",
     "logistic",
+    "card",
     "memory",
     "local-steps",
     "encryption",
@@ -179,8 +180,13 @@ PARTS = (
 )
 """Names of the measurements, in this order."""
 
-DATA = {"training": "fashion-mnist", "logistic": "fashion-mnist", "memory": "cifar10"}
-"""The data set that a part needs."""
+DATA = {
+    "training": ("fashion-mnist",),
+    "logistic": ("fashion-mnist",),
+    "card": ("fashion-mnist", "cifar10"),
+    "memory": ("cifar10",),
+}
+"""The data sets that a part needs."""
 
 
 def main() -> None:
@@ -197,8 +203,9 @@ def main() -> None:
     table = Table("measured", "figure", "target", "ratio", title="fedchain beside bare loops", box=None)
     tables: list[Table | str] = [machine_text(), table]
     for name in arguments.parts or PARTS:
-        if name in DATA and not is_readable(DATA[name], data_dir):
-            table.add_row(name, f"skipped: no {DATA[name]} in --data-dir", "", "")
+        missing = [dataset for dataset in DATA.get(name, ()) if not is_readable(dataset, data_dir)]
+        if missing:
+            table.add_row(name, f"skipped: no {missing[0]} in --data-dir", "", "")
             continue
         match name:
             case "scrypt":
@@ -215,6 +222,10 @@ def main() -> None:
                 tables += bench_scale_law(quick=quick)
             case "training" | "small-training" | "logistic":
                 tables += _training(name, data_dir, quick=quick)
+            case "card" if not has_card():
+                table.add_row(name, "skipped: there is no graphics card here", "", "")
+            case "card":
+                tables += bench_card(data_dir, 1 if quick else 3)
             case "memory":
                 bench_memory(table, data_dir, quick=quick)
             case "local-steps":
@@ -256,6 +267,13 @@ def is_readable(dataset: str, data_dir: str) -> bool:
     except DatasetError:
         return False
     return True
+
+
+def has_card() -> bool:
+    """Whether torch sees a graphics card."""
+    import torch
+
+    return torch.cuda.device_count() > 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import mmap
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ from fedchain.learning.seeding import derive
 from fedchain.learning.training.schedule import Schedule
 from fedchain.simulator.scenario import Scenario
 from tests.bench.processes import Mark, Trained, mark
+
+CPU = torch.device("cpu")
 
 
 @dataclass(slots=True)
@@ -53,9 +56,12 @@ class Loop:
     Args:
         scenario: with `test_every` 0.
         drawn: clients that train in each round; by default all.
+        device: where they train; on a card in this process alone, with FedAvg.
     """
 
-    def __init__(self, scenario: Scenario, drawn: Sequence[Sequence[int]] | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, drawn: Sequence[Sequence[int]] | None = None, device: torch.device = CPU
+    ) -> None:
         assert scenario.test_every == 0, "nothing is measured here"
         self._config = config = scenario.learning_config()
         method = build_method(config.method, dict(config.hyperparameters))
@@ -67,7 +73,7 @@ class Loop:
         self._data = load_dataset(config.dataset, config.data_dir)
         parts = split(config, self._data.train_labels, self._data.test_labels, self._data.classes)
         self._parts, self._peers = parts.train, dict[int, Peer]()
-        self._generator = torch.Generator()
+        self._generator, self._device = torch.Generator(), device
         self._steps = self._updates = 0
 
     def run(self, workers: int) -> Trained:
@@ -104,13 +110,16 @@ class Loop:
     ) -> Iterator[NDArray[np.float32]]:
         """FedAvg: each round begins with the mean of the models, weighted by the clients' examples; yields the mean."""
         model = self._model()
-        parameters = [value for _, value in sorted(model.named_parameters())]  # as a post orders them
-        flat = np.concatenate([value.detach().numpy().ravel() for value in parameters])
+        parameters = list(model.parameters())
+        parts = ("buffer", model.named_buffers()), ("model", model.named_parameters())  # as a post names them
+        named = sorted((f"{kind}.{name}", value) for kind, values in parts for name, value in values)
+        shared = [value for _, value in named]
+        flat = _flat(shared)
         for number, clients in enumerate(self._drawn, start=1):
             for client in filter(is_mine, clients):
-                _load(parameters, flat)
+                _load(shared, flat)
                 self._train(model, parameters, self._peer(client), number)
-                posted[client] = np.concatenate([value.detach().numpy().ravel() for value in parameters])
+                posted[client] = _flat(shared)
             meet()
             weights = [len(self._parts[client]) for client in clients]
             total = np.zeros(posted.shape[1])
@@ -153,7 +162,7 @@ class Loop:
         size, order, place = min(schedule.batch_size, len(peer.labels)), torch.empty(0), 0
         for _ in range(schedule.steps):
             if place + size > len(order):
-                order, place = torch.randperm(len(peer.labels), generator=self._generator), 0
+                order, place = torch.randperm(len(peer.labels), generator=self._generator).to(self._device), 0
             batch = order[place : place + size]
             place += size
             embedding, logits = model(peer.images.index_select(0, batch))
@@ -184,13 +193,14 @@ class Loop:
         """How many numbers a client shares at most."""
         if self._config.method == "dfpl":
             return self._data.classes * self._model().embedding_size
-        return sum(value.numel() for value in self._model().parameters())
+        return sum(value.numel() for value in (*self._model().parameters(), *self._model().buffers()))
 
     def _model(self) -> Model:
         config = self._config
-        return build_model(
+        model = build_model(
             config.model_of(0), derive(config.seed, "model", "shared"), **config.dataset_info.model_shape
         )
+        return model.to(self._device)
 
     def _labels(self, client: int) -> torch.Tensor:
         return torch.from_numpy(self._data.train_labels[self._parts[client]])
@@ -199,13 +209,32 @@ class Loop:
         """A client with its share of the data, made when it first trains."""
         if client not in self._peers:
             images = self._data.normalise(self._data.train_images[self._parts[client]])
-            self._peers[client] = Peer(client, images, self._labels(client))
+            self._peers[client] = Peer(client, images.to(self._device), self._labels(client).to(self._device))
         return self._peers[client]
 
 
-def _load(parameters: Sequence[torch.nn.Parameter], flat: NDArray[np.float32]) -> None:
+def draw_as_the_processor() -> None:
+    """Have dropout on a card drop what the processor would drop, as in a simulation: both sides learn the same."""
+
+    def drawn(
+        by_channel: bool, value: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
+        if not training:
+            return value
+        shape = (*value.shape[:2], *(1,) * (value.ndim - 2)) if by_channel else value.shape
+        return value * torch.empty(shape).bernoulli_(1 - p).div_(1 - p).to(value.device)
+
+    F.dropout, F.dropout2d = partial(drawn, False), partial(drawn, True)
+
+
+def _flat(shared: Sequence[torch.Tensor]) -> NDArray[np.float32]:
+    """All numbers of a model, in one vector of the processor's."""
+    flat: NDArray[np.float32] = torch.cat([value.detach().float().ravel() for value in shared]).cpu().numpy()
+    return flat
+
+
+def _load(shared: Sequence[torch.Tensor], flat: NDArray[np.float32]) -> None:
     with torch.no_grad():
-        place = 0
-        for value in parameters:
-            value.copy_(torch.from_numpy(flat[place : place + value.numel()]).reshape(value.shape))
-            place += value.numel()
+        parts = torch.split(torch.from_numpy(flat).to(shared[0].device), [value.numel() for value in shared])
+        for value, part in zip(shared, parts, strict=True):
+            value.copy_(part.reshape(value.shape))

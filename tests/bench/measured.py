@@ -56,15 +56,22 @@ def training(scenario: Scenario, shares_checks: bool = True) -> dict[str, Any]:
     return as_printed(Trained(steps, updates, result, tuple(marks))) | {"drawn": drawn}
 
 
-def bare(scenario: Scenario, workers: int = 1, drawn: Sequence[Sequence[int]] | None = None) -> dict[str, Any]:
+def bare(
+    scenario: Scenario, workers: int = 1, drawn: Sequence[Sequence[int]] | None = None, device: str = "cpu"
+) -> dict[str, Any]:
     """The bare loop, with threads and allocator as a training process has them."""
+    import torch
+
     from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_large_blocks
     from fedchain.learning.device import use_threads
-    from tests.bench.bare import Loop
+    from tests.bench.bare import Loop, draw_as_the_processor
 
     use_threads()
     return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
-    return as_printed(Loop(scenario, drawn).run(workers))
+    if device != "cpu":
+        draw_as_the_processor()
+        torch.backends.cudnn.allow_tf32 = False  # as in a simulation
+    return as_printed(Loop(scenario, drawn, torch.device(device)).run(workers))
 
 
 def _posted(folder: Path, rounds: int) -> tuple[list[list[int]], Any]:

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -36,6 +37,14 @@ LOGISTIC = {
     **UNMEASURED,
 }
 """Small models, of clients that are drawn from many; the others sleep."""
+
+CARD = (
+    ("20 clients", CNN | {"method": "fedavg", "rounds": 6}, True),
+    ("100 clients", CNN | {"method": "fedavg", "peers": 100, "rounds": 4}, False),
+    ("1,000 clients", CNN | {"method": "fedavg", "peers": 1_000, "rounds": 3, "committee_size": 32}, False),
+    ("20 clients, ResNet-18", CNN | {"dataset": "cifar10", "method": "fedavg", "model": "resnet18", "rounds": 4}, True),
+)
+"""On a card: a label, the scenario, and whether it is run with clients one by one, too."""
 
 WARM_FROM = 2
 """Rounds before those that count as warm."""
@@ -77,18 +86,43 @@ def bench_training(scenario: Mapping[str, Any], label: str, turns: int) -> list[
         drawn[0] = cost.printed["drawn"]
         return cost
 
-    sides: dict[str, Side] = {
-        "fedchain": simulated,
-        "fedchain, nothing shared": lambda: measure("training", chosen, False),
-        "bare loop, two processes": lambda: measure("bare", chosen, 2, drawn[0]),
-        "bare loop, one process": lambda: measure("bare", chosen, 1, drawn[0]),
-    }
+    return _compare(
+        {
+            "fedchain": simulated,
+            "fedchain, nothing shared": lambda: measure("training", chosen, False),
+            "bare loop, two processes": lambda: measure("bare", chosen, 2, drawn[0]),
+            "bare loop, one process": lambda: measure("bare", chosen, 1, drawn[0]),
+        },
+        "bare loop, two processes",
+        label,
+        turns,
+    )
+
+
+def bench_card(data_dir: str, turns: int) -> list[Table | str]:
+    """Run the simulations and their bare loops on a graphics card, and compare each with the bare loop there."""
+    tables: list[Table | str] = []
+    for label, scenario, has_both in CARD:
+        plain: dict[str, Any] = scenario | {"data_dir": data_dir}
+        on_card = plain | {"device": "cuda"}
+        sides: dict[str, Side] = {
+            "fedchain, cohorts": partial(measure, "training", on_card | {"vectorize_clients": True}),
+            "bare loop on the card": partial(measure, "bare", plain, 1, None, "cuda"),
+        }
+        if has_both:
+            sides["fedchain, one by one"] = partial(measure, "training", on_card)
+        tables += _compare(sides, "bare loop on the card", f"on a graphics card: {label}, FedAvg", turns)
+    return tables
+
+
+def _compare(sides: Mapping[str, Side], beside: str, label: str, turns: int) -> list[Table | str]:
+    """Run the sides in turns, the first one first, and compare each with one of them in the same turn."""
     costs: dict[str, list[Cost]] = {name: [] for name in sides}
     for _ in range(turns):
         for name, run in sides.items():
             costs[name].append(run())
-            require_agreement(costs["fedchain"][-1].printed, costs[name][-1].printed)
-    return [_table(label, {name: [rates(cost) for cost in found] for name, found in costs.items()})] + [
+            require_agreement(costs[next(iter(sides))][-1].printed, costs[name][-1].printed)
+    return [_table(label, beside, {name: [rates(cost) for cost in found] for name, found in costs.items()})] + [
         text for text in [warning([cost for found in costs.values() for cost in found])] if text
     ]
 
@@ -121,10 +155,10 @@ def require_agreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Non
         raise Disagreement(f"what was learned differs by {distance:.2g}, {DISTANCE_MAX:g} is allowed")
 
 
-def _table(label: str, found: Mapping[str, Sequence[Rates]]) -> Table:
-    """Medians, and in brackets the median of the ratios to the bare loop in two processes in the same turn."""
+def _table(label: str, beside_name: str, found: Mapping[str, Sequence[Rates]]) -> Table:
+    """Medians, and in brackets the median of the ratios to one of the sides in the same turn."""
     table = Table("side", "CPU", "wall", "updates/s whole", "warm", "CPU an update, warm", title=label, box=None)
-    beside = found["bare loop, two processes"]
+    beside = found[beside_name]
 
     def cell(mine: Sequence[Rates], value: Callable[[Rates], float], form: str) -> str:
         ratio = median(value(one) / value(other) for one, other in zip(mine, beside, strict=True))

@@ -46,7 +46,7 @@ BARE = (
         (("evaluate", "dfpl", "--file", "odd"), "member 0's model: fc1.weight: (64, 64) expected, as the model has it"),
         (("evaluate", "dfpl", "--file", "odd", "--aggregate"), "leave out --aggregate and --round"),
         (("evaluate", "empty", "--member", "0"), "holds no local model: its member has not trained yet"),
-        (("evaluate", "damaged", "--member", "0"), "training.msgpack cannot be read"),
+        (("evaluate", "damaged", "--member", "0"), "training.msgpack is damaged"),
     ],
 )
 def test_what_cannot_be_had_is_one_line(

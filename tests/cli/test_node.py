@@ -12,7 +12,7 @@ from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from fedchain.files.layout import CHAIN_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER, TRAINING_FILE
 from fedchain.node.shell.run import open_store
 from tests.support.chain.builders import keys
 from tests.support.cli_node import ANYWHERE, done, refused, start
@@ -220,6 +220,17 @@ def test_a_repair_takes_the_folder_that_an_error_names_and_the_node_s(here: Path
     Store.create(here / "data" / CHAIN_FOLDER, genesis).close()
     said = {done("node", "repair", folder) for folder in (here / "data", here / "data" / CHAIN_FOLDER)}
     assert len(said) == 1
+
+
+def test_a_repair_sets_a_damaged_file_of_the_training_process_aside(here: Path) -> None:
+    Store.create(here / "data" / CHAIN_FOLDER, Genesis.decode((here / "genesis").read_bytes())).close()
+    for folder in ("data", f"data/{CHAIN_FOLDER}"):
+        (here / "data" / TRAINING_FILE).write_bytes(bytes(4_096))
+        nothing, said = done("node", "repair", folder).splitlines()
+        assert nothing.endswith(": nothing is damaged, nothing was changed")
+        assert f"{TRAINING_FILE} is damaged" in said
+        assert not (here / "data" / TRAINING_FILE).exists()
+        assert len(done("node", "repair", folder).splitlines()) == 1
 
 
 def test_a_chain_that_does_not_open_is_set_aside_and_a_start_begins_another(here: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a client with a large model holds while it trains: its model, the gradients, single tensors beside them."""
+"""A client with a large model holds its gradients while it trains, and single tensors beside them."""
 
 import tracemalloc
 from collections.abc import Mapping

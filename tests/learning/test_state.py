@@ -1,12 +1,17 @@
 """A method's memory survives a checkpoint, field by field."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.learning.state import read_record, record_size, write_record
+from fedchain.learning.worker.learner import Learner
 from tests.support.learning.everything import FULL, Everything, plain
-from tests.support.learning.federation import new_client
+from tests.support.learning.federation import config, new_client
 
 
 @pytest.mark.parametrize("record", [FULL, Everything()])
@@ -31,5 +36,29 @@ def test_a_field_that_no_checkpoint_can_hold_is_refused() -> None:
     class Wrong:
         names: list[str] = field(default_factory=list)
 
-    with pytest.raises(TypeError, match=r"Wrong.names is list\[str\], which no checkpoint can hold"):
-        write_record(Wrong())
+    for refused in (lambda: write_record(Wrong()), lambda: new_client().state(Wrong)):
+        with pytest.raises(TypeError, match=r"Wrong.names is list\[str\], which no checkpoint can hold"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": torch.zeros(2)}, "count holds Tensor, not number"),
+        ({"vector": np.zeros(2)}, "vector holds ndarray, not Tensor"),
+        ({"window": [torch.zeros(2)]}, "window holds list, not tuple"),
+        ({"model": {"a": 3}}, r"model\['a'\] holds int, not Tensor"),
+    ],
+)
+def test_a_field_that_holds_something_else_than_it_says_is_told(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(OwnCodeFailed, match=f"Everything.{message}"):
+        write_record(Everything(**values))
+
+
+def test_work_of_a_client_with_such_a_field_is_not_foreseen() -> None:
+    """A training process, which foresees while nobody asks, would end."""
+    learner = Learner(config("fedavg"))
+    learner.client(0).state(Everything).vector = np.zeros(2)  # type: ignore[assignment]
+    assert learner.foresee(0, "update", 1, b"") is None
+    with pytest.raises(OwnCodeFailed, match="vector holds ndarray"):
+        learner.contribute(0, "update", 1, b"")

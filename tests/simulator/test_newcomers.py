@@ -91,11 +91,12 @@ def test_tasks_of_the_loops_are_those_of_the_chains() -> None:
 
 @pytest.mark.long
 def test_encrypted_sums_are_of_the_members_of_their_round() -> None:
-    """A newcomer whose place was dealt a share encrypts and opens as founders do; nobody misses a leaver's share."""
+    """A newcomer whose place was dealt a share encrypts and opens as founders do, and so does a member with another
+    key, which proves under that one; nobody misses a leaver's share."""
     settings = {"encryption": "threshold", "decryption_threshold": 3, "contributors_min": 4, "local_steps": 1}
     run = fedchain.simulate(
         "tests.support.learning.small_keys:SmallKeyDfpl",
-        changes=changes(NEWCOMER),
+        changes=(*changes(NEWCOMER), MemberChange(round=2, kind="rekey", peers=(1,))),
         peers=FOUNDERS,
         rounds=LEFT,
         admission="quorum",

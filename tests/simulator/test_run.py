@@ -1,5 +1,8 @@
 """A run is looked at before it begins."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,6 +12,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.console import late_phase
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
+from tests.support.learning.devices import needs_card
 
 
 @pytest.mark.parametrize(
@@ -51,3 +55,27 @@ def test_the_outcome_says_what_auto_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert outcome.trained_on == {"device": "cpu", "torch": torch.__version__}
     same = simulate(replace(scenario, device="cpu"), load_learner(replace(scenario, device="cpu")))
     assert (same.trained_on, same.trace_hash) == ({}, outcome.trace_hash)
+
+
+@needs_card
+@pytest.mark.parametrize("vectorize_clients", [False, True])
+def test_on_a_card_a_run_repeats_its_trace_and_says_what_trained(vectorize_clients: bool) -> None:
+    """In processes of their own: one that has opened a card cannot fork others that use it."""
+    own = json.dumps({"device": "cuda", "vectorize_clients": vectorize_clients, "model": "digits-mlp"})
+    script = (
+        "import json, sys; from fedchain.simulator.run import load_learner, simulate\n"
+        "from fedchain.simulator.scenario import scenario_from_dict\n"
+        "scenario = scenario_from_dict({'peers': 4, 'rounds': 2, 'mining_attempts': 8} | json.loads(sys.argv[1]))\n"
+        "outcome = simulate(scenario, load_learner(scenario))\n"
+        "print(json.dumps([outcome.trace_hash, outcome.violations, outcome.trained_on, outcome.rows[-1].taa]))"
+    )
+    first, again = (
+        json.loads(subprocess.run([sys.executable, "-c", script, own], check=True, capture_output=True).stdout)
+        for _ in range(2)
+    )
+    assert first == again
+    _, violations, trained_on, accuracy = first
+    assert violations == []
+    assert trained_on["device"] == "cuda:0"
+    assert trained_on["card"] != "unknown"
+    assert accuracy > 0.2

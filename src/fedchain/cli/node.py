@@ -178,13 +178,18 @@ def repair_chain(folder: Path) -> None:
     """Check all that a node has stored, and drop what is damaged; a chain that does not open is set aside.
 
     The node must not run; the folder of the chain may be named instead. The missing parts are fetched from the other
-    members when the node starts.
+    members when the node starts. A damaged file of its training process is set aside as well.
     """
     with clear_errors():
         from fedchain.chain.storage.repair import describe_repair, repair
+        from fedchain.files.layout import TRAINING_FILE
         from fedchain.files.places import chain_folder
+        from fedchain.node.workers.training_file import set_aside_damaged
 
-        typer.echo(describe_repair(repair(chain_folder(folder))))
+        chain = chain_folder(folder)
+        typer.echo(describe_repair(repair(chain)))
+        if said := set_aside_damaged(chain.absolute().parent / TRAINING_FILE):
+            typer.echo(said)
 
 
 node_app.command("bans")(bans)

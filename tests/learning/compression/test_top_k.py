@@ -1,5 +1,6 @@
 """The largest changes of each chunk: which, how many, with which numbers, and what is refused."""
 
+import math
 from itertools import combinations
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from fedchain.learning.compression.top_k import CHUNK, TopK
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.spec import WIRE_DTYPES
+from tests.support.paths import DOCS
 
 SIZES = [10, CHUNK + 100, 3]
 RNG = np.random.default_rng(0)
@@ -34,6 +37,24 @@ def unpacked(compressor: TopK, changes: list[np.ndarray]) -> list[np.ndarray]:
             dense[where] = moves
         found.append(dense)
     return found
+
+
+@pytest.mark.parametrize(("is_quantized", "bits", "for_each_chunk"), [(False, 33, 0), (True, 3, 8)])
+@pytest.mark.parametrize(("sizes", "k"), [([199_210], 256), ([21_840], 1000), ([1_000_000], 7)])
+def test_posts_are_as_large_as_the_page_says(
+    sizes: list[int], k: int, is_quantized: bool, bits: int, for_each_chunk: int
+) -> None:
+    assert f"N (l + {bits}) ⁄ 8 + P ⁄ 2^(l + 3)" in (DOCS / "methods.md").read_text(encoding="utf-8")
+    numbers, chunks = sum(kept(size, k) for size in cut(sizes)), len(cut(sizes))
+    low = int(math.log2(sum(sizes) / numbers))
+    stated = numbers * (low + bits) / 8 + sum(sizes) / 2 ** (low + 3) + for_each_chunk * chunks
+    specs = TopK(k=k, is_quantized=is_quantized).spec(sizes)
+    found = sum(math.prod(spec.shape) * WIRE_DTYPES[spec.dtype].itemsize for spec in specs)
+    assert found == pytest.approx(stated, abs=3), "each tensor is filled up to whole bytes"
+
+
+def cut(sizes: list[int]) -> list[int]:
+    return [min(CHUNK, size - begin) for size in sizes for begin in range(0, size, CHUNK)]
 
 
 @pytest.mark.parametrize("k", [1, 64, 1000, CHUNK])

@@ -289,7 +289,7 @@ def test_the_setup_shows_encrypted_images_with_what_the_model_says_of_them(pixel
     # the teacher is the model after its own training: repeat that alone
     again = client_of(40)
     own = {name: getattr(method, name) for name in SGD}
-    FedAvg(**own, local_epochs=2).update(again, round_of(0))
+    FedAvg(**own, local_epochs=2).update(again, round_of(1))
     assert isinstance(again.model, PooledModel)
     with torch.no_grad():
         said = torch.softmax(again.model.forward_through(stochastic_layer(0, 64), images), dim=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,24 @@ def test_members_start_from_one_model_or_each_from_its_own(task: Callable[..., A
     assert Learner(replace(chosen, seed=1), task).checkpoint(0) != apart.checkpoint(0)
 
 
+@pytest.mark.parametrize("builds", [False, True])
+def test_a_module_that_the_function_returns_again_and_again_is_trained_by_nobody(builds: bool) -> None:
+    """Else each member would go on from what the last one in its process made of the module."""
+    module = Net()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    def task(member: int) -> Any:
+        return (lambda: module) if builds else module, points(9 + member), points(5)
+
+    chosen = describe_task(config(), task)
+    together, apart = Learner(chosen, task), [Learner(chosen, task) for _ in range(2)]
+    for number in (1, 2):
+        for member, other in enumerate(apart):
+            assert together.contribute(member, "update", number, b"") == other.contribute(member, "update", number, b"")
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert isinstance(module(torch.zeros(2, 4)), tuple)
+
+
 def test_the_function_gets_the_arguments_it_asks_for_and_draws_repeatably() -> None:
     drawn: list[Any] = []
 
@@ -400,6 +419,14 @@ class Flat(Net):
         return self.hidden(x), self.hidden(x).sum(dim=1)
 
 
+class Locked(Net):
+    """Cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = Lock()
+
+
 class Stateful(Net):
     def get_extra_state(self) -> Any:
         return "text"
@@ -440,6 +467,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "one output": (returns((Flat(), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not [(2, 6), (2,)]"),
     "no tensors": (returns((nn.LSTM(4, 3), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not "),
     "float16": (returns((Halves(), GOOD, GOOD)), "scale of the model is torch.float16; only float32 and integers"),
+    "no copy": (returns((Locked(), GOOD, GOOD)), "cannot be copied for each member, return its class instead: TypeErr"),
     "extra state": (returns((Stateful(), GOOD, GOOD)), "_extra_state of the model is str; only float32 and integers"),
     "not finite": (returns((overflown(), GOOD, GOOD)), "head.bias of the model holds numbers that are not finite"),
     "all frozen": (returns((Net().requires_grad_(False), GOOD, GOOD)), "the model has no parameter to train"),

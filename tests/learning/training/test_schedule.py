@@ -53,3 +53,4 @@ def test_a_warm_up_comes_before_the_curve_and_the_last_rate_stays(curve: RateCur
     assert rates(curve, 3, 4, warmup=3) == [0.25, 0.5, 0.75]
     assert rates(curve, 7, 4, warmup=3)[3:] == rates(curve, 4, 4)
     assert rates(curve, 400, 4)[-1] == rates(curve, 4, 4)[-1] > 0 or curve == "step"
+    assert [rate_factor(curve, 0, rounds=4, warmup=warmup, decay=0.1) for warmup in (0, 3)] == [1.0, 1.0]

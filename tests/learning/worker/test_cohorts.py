@@ -24,6 +24,7 @@ from fedchain.learning.worker import learner as learner_module
 from fedchain.learning.worker.cohorts import work_side_by_side
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
+from tests.support.learning.devices import CARD, CPU, DEVICES, needs_card
 
 ALONE = {"fededs", "fedreg", "pfedme"}
 DISTILLED = {"feddkc", "fedgkt", "fedict"}
@@ -56,10 +57,10 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def two_rounds(chosen: LearningConfig, *, together: bool) -> list[dict[str, NDArray[Any]]]:
+def two_rounds(chosen: LearningConfig, *, together: bool, device: torch.device = CPU) -> list[dict[str, NDArray[Any]]]:
     """The posts of the clients in the second round of a federation."""
     rules, learner = Application(chosen), Learner(chosen)
-    learner.train_on("cpu", vectorize_clients=together)
+    learner.train_on(str(device), vectorize_clients=together)
     method, knowledge, made = rules.method, b"", list[Contribution]()
     phase = next(phase for phase in method.phases if phase.trains)
     for number, name in (*((0, setup.name) for setup in method.setup), (1, phase.name), (2, phase.name)):
@@ -71,11 +72,14 @@ def two_rounds(chosen: LearningConfig, *, together: bool) -> list[dict[str, NDAr
     return [dict(decode(one.payload, method.payload_spec(phase, rules.info))) for one in made]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("method", TOGETHER)
-def test_a_method_learns_in_cohorts_what_it_learns_one_by_one(method: str, sizes: list[int]) -> None:
+def test_a_method_learns_in_cohorts_what_it_learns_one_by_one(
+    method: str, device: torch.device, sizes: list[int]
+) -> None:
     expected = two_rounds(config(method), together=False)
     assert sizes == []
-    found = two_rounds(config(method), together=True)
+    found = two_rounds(config(method), together=True, device=device)
     assert sizes == [3, 3]
     for one, other in zip(expected, found, strict=True):
         assert one.keys() == other.keys()
@@ -83,13 +87,25 @@ def test_a_method_learns_in_cohorts_what_it_learns_one_by_one(method: str, sizes
             np.testing.assert_allclose(other[name], tensor, rtol=0, atol=TOLERANCE)
 
 
+@needs_card
+@pytest.mark.parametrize("method", TOGETHER)
+def test_a_card_repeats_what_it_did_to_the_bit(method: str) -> None:
+    for together in (False, True):
+        first, again = (two_rounds(config(method), together=together, device=CARD) for _ in range(2))
+        for one, other in zip(first, again, strict=True):
+            assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("method", sorted(DISTILLED))
-def test_clients_of_distillation_learn_in_cohorts_what_they_learn_one_by_one(method: str, sizes: list[int]) -> None:
+def test_clients_of_distillation_learn_in_cohorts_what_they_learn_one_by_one(
+    method: str, device: torch.device, sizes: list[int]
+) -> None:
     chosen, models = config(method), list[list[torch.Tensor]]()
     members = [bytes([client]) for client in range(4)]  # the last one aggregates
     for together in (False, True):
         rules, learner = Application(chosen, members), Learner(chosen, members=members)
-        learner.train_on("cpu", vectorize_clients=together)
+        learner.train_on(str(device if together else CPU), vectorize_clients=together)
         labels = [learner.contribute(client, "labels", 0, b"") for client in CLIENTS]
         posts = [(bytes([client]), one.payload) for client, one in enumerate(labels)]
         knowledge = rules.aggregate(OffChain("labels", 0, members=members), b"", posts)

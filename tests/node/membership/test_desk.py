@@ -145,6 +145,7 @@ def test_wrong_removals_are_refused_in_words() -> None:
     leave = "nobody approves of its own removal; a member leaves with: fedchain node leave FOLDER"
     assert it.refusal("remove", member=mine, reason="tired") == leave
     assert it.refusal("remove", member="9", reason="it").startswith("9 is no member: name one by number, 0 to 4")
+    assert it.refusal("remove", member=5_000 * "9", reason="it").startswith(f"{5_000 * '9'} is no member: ")
     assert it.refusal("remove", member="0", reason=" ") == "a reason has 1 to 200 printable bytes"
     assert it.refusal("remove", member="0", reason="x" * 201) == "a reason has 1 to 200 printable bytes"
     assert it.node.open_changes() == ()

@@ -156,3 +156,14 @@ async def test_a_member_with_another_key_is_told_that_it_counts_again(tmp_path: 
     node.stage.final(node.stage.adopt(chain.extend(changes=[change])))
     await it.run()
     assert it.standing == "this is peer 1 now, with another key"
+
+
+@on_trio
+async def test_a_newcomer_that_counts_already_has_no_other_key(tmp_path: Path) -> None:
+    node, host = Coming(tmp_path / "n"), Host(tmp_path)
+    invitation, chain = host.requests.invite("clinic"), node.stage.chain
+    node.stage.final(node.stage.adopt(chain.extend(changes=[approved(chain, invitation.request_of(NEWCOMER))])))
+    node.stage.accept(3)
+    it = Newcomer(node, NEWCOMER, invitation, Doors().knock)
+    await it.run()
+    assert it.standing == f"this is peer {chain.state.roster.seats[NEWCOMER.public_key]} now"

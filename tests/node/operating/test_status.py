@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fedchain.files.layout import SOCKET
 from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import REQUEST_SIZE_MAX
 from fedchain.node.operating.console import status_lines
-from fedchain.node.operating.status import NEW_SOCKET, answer_status, ask_status
+from fedchain.node.operating.status import NEW_SOCKET, answer_request, answer_status, ask_status
 from tests.support.node.shell import on_trio
 
 
@@ -168,6 +169,19 @@ def test_any_other_question_is_answered_with_an_error_and_ends_nothing(tmp_path:
             tasks.cancel_scope.cancel()
 
     visit()
+
+
+class Clerk:
+    """A desk that passes texts on, as bytes."""
+
+    def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return {"said": str(asked["reason"]).encode().hex()}
+
+
+def test_half_a_character_reaches_no_desk() -> None:
+    question = b'{"ask": "remove", "reason": "\\ud83d%s"}'
+    assert answer_request(question % b"", Talker(), None, Clerk()) == {"error": "the question is not JSON"}
+    assert answer_request(question % rb"\ude00", Talker(), None, Clerk()) == {"said": "\U0001f600".encode().hex()}
 
 
 @on_trio

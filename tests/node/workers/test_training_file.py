@@ -4,12 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.files.spool import SpoolFolder, path_of, write_pieces
 from fedchain.learning.executors.executor import QuestionId
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.workers.frames import PipeBroken, to_frame
-from fedchain.node.workers.training_file import KeptAnswer, KeptTraining, read_answer, read_training, write_answer
+from fedchain.node.workers.training_file import (
+    KeptAnswer,
+    KeptTraining,
+    read_answer,
+    read_training,
+    set_aside_damaged,
+    write_answer,
+)
 
 KEPT = KeptTraining(
     chain_id=bytes(32),
@@ -24,17 +31,46 @@ KEPT = KeptTraining(
 
 def test_it_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "training"
-    path.write_bytes(KEPT.to_frame())
+    path.write_bytes(KEPT.encode())
     assert read_training(path) == KEPT
     assert read_training(path).measured == {"accuracy": 0.5}
 
 
-@pytest.mark.parametrize("data", [KEPT.to_frame()[:-1], b"", to_frame(["something", "else"]), to_frame([])])
+def test_a_file_of_a_version_that_wrote_no_hash_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "training"
+    path.write_bytes(KEPT.encode()[:-HASH_SIZE])
+    assert read_training(path) == KEPT
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        KEPT.encode()[:-1],
+        KEPT.encode()[: -HASH_SIZE - 1],
+        KEPT.encode().replace(b"payload", b"paylobd"),
+        bytes(len(KEPT.encode())),
+        b"",
+        to_frame(["something", "else"]),
+        to_frame([]),
+    ],
+)
 def test_what_is_no_answer_is_damaged(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "training"
     path.write_bytes(data)
-    with pytest.raises(PipeBroken):
+    with pytest.raises(PipeBroken, match=f"^{path} is damaged: .*; .* run: fedchain node repair {tmp_path}$"):
         read_training(path)
+
+
+def test_a_damaged_file_is_set_aside_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "training"
+    assert set_aside_damaged(path) == ""
+    path.write_bytes(KEPT.encode())
+    assert set_aside_damaged(path) == ""
+    for number in (1, 2):
+        path.write_bytes(bytes(9))
+        assert f"set aside as {path}.damaged-{number}; " in set_aside_damaged(path)
+        assert not path.exists()
+    assert (tmp_path / "training.damaged-1").read_bytes() == bytes(9)
 
 
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:

@@ -49,6 +49,16 @@ def test_each_peer_counts_once() -> None:
     assert row.test_accuracy is None
 
 
+def test_the_privacy_of_those_that_do_not_post_now_is_spent_all_the_same() -> None:
+    log = EvaluationLog()
+    for number, peer, spent in ((1, 0, 1.5), (2, 1, 1.0), (3, 0, 2.0), (4, 1, 1.25)):
+        log.add(peer, number, 0, replace(Contribution(b"", 20, _evaluation(0.5), None), epsilon=spent))
+    rows = [RoundMetrics(round=number, height=number, virtual_s=0.0) for number in range(6)]
+    for row in rows:
+        log.fill(row, founders=2)
+    assert [row.epsilon for row in rows] == [None, 1.5, 1.5, 2.0, 2.0, 2.0]
+
+
 def test_the_objective_is_averaged_where_there_is_one() -> None:
     log = EvaluationLog()
     for peer, term in enumerate((1.0, 3.0)):

@@ -20,6 +20,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.console import run_scenario
+from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.trained.folders import open_models
 from fedchain.simulator.trained.measure import measure_trained
@@ -59,6 +60,30 @@ def test_the_common_model_of_any_round_is_as_good_as_the_run_reported(runs: Runs
     assert answer["test_accuracy"] == row["test_accuracy_received"]
     assert answer["is_same"]
     assert ask("evaluate", runs / "fedavg", "--file", path)["accuracies"] == accuracies
+
+
+def test_members_that_came_later_have_models_and_means_are_of_the_same_members(tmp_path: Path) -> None:
+    """A newcomer's model is exported; a mean over those that were there is not compared with one over all."""
+    changes = (MemberChange(round=2, kind="join", peers=(4,)),)
+    scenario = Scenario(
+        method="blade-fl",
+        model="logistic",
+        hyperparameters={"local_steps": 1},
+        peers=4,
+        rounds=5,
+        admission="quorum",
+        changes=changes,
+        workers=1,
+    )
+    run_scenario(scenario, tmp_path / "run", RunOptions(keep_models=True))
+    path = export(tmp_path / "model.safetensors", tmp_path / "run", "--member", 4)
+    assert path.read_bytes() == (tmp_path / "run" / "models" / "member-4.safetensors").read_bytes()
+    assert [row["receivers"] for row in read_metrics(tmp_path / "run")] == [4, 4, 5, 5, 5]
+    for number, is_of_all in ((2, False), (3, True)):
+        answer = ask("evaluate", tmp_path / "run", "--aggregate", "--round", number)
+        assert (answer["is_same"], len(answer["sites"])) == (True, 5)
+        assert answer["reported"]["accuracy"] == (answer["accuracy"] if is_of_all else None)
+        assert answer["reported"]["test_accuracy"] == answer["test_accuracy"]
 
 
 def test_the_common_model_has_what_members_add_to_frozen_weights(tmp_path: Path) -> None:
