@@ -41,6 +41,7 @@ FOREIGN_PRIVATE = {
     "_exit": "os._exit ends a process without the interpreter's last steps",
     "_replace": "of named tuples, where Python itself has it",
     "_make": "of named tuples, where Python itself has it",
+    "_version": "torch's name for how often a tensor was changed in place",
     "_C": "torch's own functions of tensors that are made when they are asked for",
     "_make_wrapper_subclass": "the same",
     "_disabled_torch_function_impl": "the same",

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from fedchain.learning.client import Client
 
 COPIES_SIZE_MAX = 1 << 31
-"""Bytes of clients' examples that a process keeps on a card. Of a cohort that has more, each batch is sent."""
+"""Bytes of clients' examples that a process keeps on a card. A cohort that has more is sent each batch."""
 
 
 class _Copy(NamedTuple):
@@ -86,7 +86,7 @@ class Examples:
         self._labels = torch.cat([_copies.of(client.train_labels, self._device) for client in self._clients])  # (N,)
 
     def _versions_now(self) -> list[tuple[int, int]]:
-        """What shows that a client's own code has changed its examples."""
+        """Return what differs once a client's own code has changed its examples."""
         tensors = (value for client in self._clients for value in (client.train_images, client.train_labels))
         return [(id(value), value._version) for value in tensors]
 
