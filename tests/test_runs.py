@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import fedchain
@@ -101,9 +102,15 @@ def test_the_shared_model_is_what_everybody_receives() -> None:
     assert {name for name, _ in model.state_dict().items()} == {name.split(".", 1)[1] for name in run.knowledge}
 
 
-@pytest.mark.parametrize("adapters", ["mean", "fedex"])
-def test_models_have_the_frozen_tensors_that_no_file_holds(adapters: str) -> None:
+@pytest.mark.parametrize(("adapters", "begins_with"), [("mean", ""), ("mean", "a file"), ("fedex", "a file")])
+def test_models_have_the_frozen_tensors_that_no_file_of_theirs_holds(
+    adapters: str, begins_with: str, tmp_path: Path
+) -> None:
     quick = QUICK | {"hyperparameters": {"local_steps": 3, "adapters": adapters}}
+    if begins_with:
+        quick["weights"] = str(tmp_path / "begun.safetensors")
+        begun = {name: value + 0.1 for name, value in lora_task.LoraNet().state_dict().items()}
+        save_file({name: value.contiguous() for name, value in begun.items()}, quick["weights"])
     run = fedchain.simulate(task=lora_task.load, method="fedavg", rounds=1, **quick)
     assert "first.base_layer.bias" not in run.state(1)
     whole = run.model().state_dict()
@@ -115,6 +122,11 @@ def test_models_have_the_frozen_tensors_that_no_file_holds(adapters: str) -> Non
     assert run.rounds[-1].taa_received == pytest.approx(evaluate(cast(Model, run.model()), inputs, labels)[0])
     frozen = run.model(1).state_dict()["first.base_layer.weight"]
     assert frozen.equal(run.model().state_dict()["first.base_layer.weight"]) == (adapters == "mean")
+    if begins_with:
+        assert frozen.equal(begun["first.base_layer.weight"])
+        (tmp_path / "begun.safetensors").unlink()
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            run.model(1)
 
 
 def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:

@@ -72,10 +72,9 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
     method = learner.method
     if not isinstance(method, Dfpl):
         raise ConfigurationError(f"the corollaries are about dfpl's loss, not {type(method).__name__}'s")
-    if method.optimizer != "sgd" or method.schedule != "constant":
-        raise ConfigurationError(
-            f"the corollaries are of sgd with one learning rate, not {method.optimizer} and schedule {method.schedule}"
-        )
+    if method.optimizer != "sgd" or method.schedule != "constant" or method.warmup_rounds:
+        found = f"{method.optimizer}, schedule {method.schedule} and {method.warmup_rounds} rounds of warm-up"
+        raise ConfigurationError(f"the corollaries are of sgd with one learning rate, not {found}")
     if method.local_epochs == 0 and method.local_steps < 2:
         raise ConfigurationError(
             "local_steps is 1: the bounds are estimated between the steps of a round (--set bounds=false)"

@@ -41,7 +41,8 @@ def hash_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
 def load_weights(model: nn.Module, path: Path, *, new_head: bool) -> None:
     """Give a model the file's weights; with `new_head` its last layer keeps those that it has.
 
-    Raises `ConfigurationError`, which names the first tensor that differs and leaves the model as it was.
+    Raises `ConfigurationError`, which names the first tensor that differs, or that nobody could train, and leaves the
+    model as it was.
     """
     own = model.state_dict()
     head = head_names(model) if new_head else frozenset()
@@ -53,6 +54,9 @@ def load_weights(model: nn.Module, path: Path, *, new_head: bool) -> None:
             if misfit is not None:
                 hint = "; weights_head = new leaves the last layer out" if misfit.name in head_names(model) else ""
                 raise ConfigurationError(f"weights {path}: {misfit}{hint}")
+            for name in wanted:
+                if not bool(torch.isfinite(file.get_tensor(name)).all()):
+                    raise ConfigurationError(f"weights {path}: {name} holds numbers that are not finite")
             with torch.no_grad():
                 for name in wanted:
                     own[name].copy_(file.get_tensor(name))

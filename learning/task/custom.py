@@ -26,7 +26,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.device import DEVICE
 from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line
 from fedchain.learning.models.base import Model, frozen_names, hold_back, normalization_names, trainable_names
-from fedchain.learning.models.low_rank import find_low_rank, freeze_down, keep_originals
+from fedchain.learning.models.low_rank import find_low_rank, freeze_down
 from fedchain.learning.models.model_info import InputField, LowRank, ModelInfo, validate_bounds, validate_same
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.models.weights import hash_tensors, head_names
@@ -39,8 +39,16 @@ from fedchain.learning.task.examples import Examples, name_of_type, read_example
 
 
 def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -> DataSource:
-    """Return where a validated configuration's models and examples come from; a given function needs no name."""
+    """Return where a validated configuration's models and examples come from; a given function needs no name.
+
+    Raises `ConfigurationError` where frozen parameters are those of a file that is not named: nothing else has them.
+    """
     validate_choice(config, config.task if task is None else task)
+    is_lacking = config.dataset == OWN and config.weights_hash and not config.weights
+    if is_lacking and any(info.frozen for info in infos_of(config)):
+        raise ConfigurationError(
+            f"frozen parameters are those of a file with SHA-256 {config.weights_hash}, and none is named here"
+        )
     source: DataSource
     if config.dataset != OWN:
         source = PartitionedDataSource(config)
@@ -65,7 +73,6 @@ class CustomDataSource:
         with _named(self._task):
             validate_same(made.info, agreed)
         hold_back(made.module, agreed.frozen)
-        keep_originals(made.module, agreed)
         self._read[client, seed] = made.sets
         return made.share()
 

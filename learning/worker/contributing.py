@@ -1,6 +1,7 @@
 """A client's work of one phase: it receives the knowledge, trains, encodes its post, and is measured."""
 
 import math
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from fedchain.files.spool import InMemory, Spools, write_pieces
 from fedchain.learning.bulk import PartAccess, address_bytes, kinds_of
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import TrainingDiverged, UnsoundNumbers
+from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
 from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
@@ -92,7 +93,7 @@ class Contributing:
             bulk = self.bulk(client, phase, round)
             round = replace(round, bulk=bulk)
             received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
-            payload, scalars = self._encode(self._method.work(phase)(client, round), phase, client, round)
+            payload, scalars = self._encode(self._work(phase, client, round), phase, client, round)
             local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if phase.trains else None
             epsilon = self._epsilon(client)
         written = () if bulk is None else tuple(bulk.written)
@@ -146,6 +147,19 @@ class Contributing:
             return None
         main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
         return PartAccess(self._parts_of(client.index), self._kinds, phase.name, main | dict(round.beside))
+
+    def _work(self, phase: Phase, client: Client, round: Round) -> Tensors:
+        """Have the method do the client's work. Raises `ConfigurationError` where batch normalization gets one value of
+        a channel, as of a batch of one example."""
+        try:
+            return self._method.work(phase)(client, round)
+        except ValueError as error:
+            if traceback.extract_tb(error.__traceback__)[-1].name != "_verify_batch_size":
+                raise
+            raise ConfigurationError(
+                f"peer {client.index}, of {len(client.train_labels)} training examples: batch normalization takes "
+                f"more than one value of each channel from a batch; raise batch_size, or its examples ({error})"
+            ) from None
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> tuple[bytes, int]:
         """Encode a post, and count its floating-point numbers.

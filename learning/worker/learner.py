@@ -22,6 +22,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, as_training, find_device
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Contributor, Method, Phase
+from fedchain.learning.models.low_rank import keep_originals
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import common_parameters, load_parameters
 from fedchain.learning.models.registry import describe
@@ -422,6 +423,7 @@ class Learner:
             raise ConfigurationError(f"client must be between 0 and {self._places - 1}, not {index}")
         config, share = self._config, self._examples.share(index)
         info = describe(share.model) if "+" in config.model else self._infos[self._place.architecture_of(index)]
+        keep_originals(share.model, info)  # as they are now, with the weights of a file
         client = client_of(index, share, info)
         client.open_ledger = partial(self._ledger_of, index)
         if self._secrets_of is not None:

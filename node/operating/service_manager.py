@@ -34,6 +34,8 @@ class ServiceManager:
     def __init__(self, place: str = "", watchdog_s: float = 0.0) -> None:
         self._place = "\0" + place[1:] if place.startswith("@") else place
         self.pause_s = min(STATUS_PAUSE_S, watchdog_s / PATIENCE) if watchdog_s else STATUS_PAUSE_S
+        self.is_told = False
+        """Whether it was told that the node is ready: from then on its watchdog waits."""
 
     @property
     def is_there(self) -> bool:
@@ -64,6 +66,7 @@ class ServiceManager:
         """Report that the node is ready, and then its status, until cancelled. This runs on the node's own loop, so a
         hanging loop is noticed."""
         self.tell(READY=1)
+        self.is_told = True
         while self._place:
             self.tell(WATCHDOG=1, STATUS=one_line(status()))
             await anyio.sleep(self.pause_s)

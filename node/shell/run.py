@@ -3,7 +3,7 @@
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,13 +62,29 @@ log = logging.getLogger("fedchain.node")
 Watch = Callable[[Service], Coroutine[Any, Any, None]]
 
 
-def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> bool:
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """The readers of a node's state, beside those that ask."""
+
+    watch: Watch | None = None
+    """A task that runs beside the service, such as a display."""
+    manager: ServiceManager = field(default_factory=ServiceManager)
+    """The service manager of this process, which may run one node after the other."""
+
+
+def run_node(
+    config: NodeConfig,
+    key: PrivateKey,
+    audience: Audience = Audience(),
+    *,
+    passphrase: str | None = None,
+) -> bool:
     """Run a node until it is interrupted, or ends by itself as its settings say.
 
     Args:
         config: the operator's settings.
         key: this peer's key.
-        watch: a task that runs beside the service, such as a display.
+        audience: those that are told of its state.
         passphrase: passphrase of the key file, and of a dealt share beside it; None if neither is encrypted.
 
     Returns:
@@ -102,7 +118,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         validate_wait(config, len(genesis.members), store.height())
         checks = Checks(genesis, rules_of(genesis, store.spools), failures=LoggedFailures())
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
-        has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, watch), backend="trio")
+        has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, audience), backend="trio")
     if has_next:
         next_key.take(key.public_key)
     return has_next
@@ -168,7 +184,7 @@ async def _serve(
     checks: Checks,
     disk: Disk,
     secrets: Mapping[str, bytes],
-    watch: Watch | None,
+    audience: Audience,
 ) -> bool:
     """Run the node of :func:`run_node`; returns what that does."""
     # trio and libp2p are imported only here, where they are needed
@@ -176,7 +192,7 @@ async def _serve(
     from fedchain.network.libp2p.network import ListenError, open_network
 
     key, invitation = joining.key, joining.invitation
-    folder, manager = Path(config.data), ServiceManager.from_environment()
+    folder, manager = Path(config.data), audience.manager
     running, goes_on = list[Service](), False
     departure = Departure(
         Ending(config.stop_accuracy, config.stop_patience), exits_when_finished=config.exit_when_finished
@@ -242,8 +258,8 @@ async def _serve(
                     tasks.start_soon(newcomer.check_chain)
                 if config.metrics:
                     tasks.start_soon(answer_metrics, config.metrics, service, network)
-                if watch is not None:
-                    tasks.start_soon(watch, service)
+                if audience.watch is not None:
+                    tasks.start_soon(audience.watch, service)
                 await service.run()
             starting.cancel_scope.cancel()
     except* (ListenError, InvalidBootstrap, WorkerFailed) as group:
@@ -254,7 +270,6 @@ async def _serve(
         if not goes_on:
             raise ended_by(error) from None
     finally:
-        manager.tell(STOPPING=1)
         await training.close()
     return goes_on
 
@@ -290,18 +305,19 @@ async def _inform(manager: ServiceManager, training: TrainingWorker, service: Se
     """Have the data read, and from then on report the node's state to the service manager.
 
     A newcomer knows its place, and so its part of the data, once a block gives it. Others may take days to approve of
-    it, and a service manager waits minutes for a report: it reports from the beginning.
+    it, and a service manager waits minutes for a report: it reports from the beginning. So does a node that goes on
+    with another key, since a manager that was told once wants to hear more all the time.
     """
-    is_newcomer = service.me not in service.node.head.roster
+    reports = service.me not in service.node.head.roster or manager.is_told
     async with anyio.create_task_group() as tasks:
-        if is_newcomer:
+        if reports:
             tasks.start_soon(manager.follow, service.status)
         while service.me not in (roster := service.node.head.roster):
             await service.next_head()
         if seat.number < 0:
             seat.number, seat.members = roster.seats[service.me], roster.members
         await training.prepare()
-        if not is_newcomer:
+        if not reports:
             await manager.follow(service.status)
 
 

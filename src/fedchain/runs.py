@@ -34,6 +34,7 @@ from fedchain.learning.models.low_rank import keep_originals
 from fedchain.learning.models.parameters import find_residual, load_parameters
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
+from fedchain.learning.models.weights import load_weights, validate_file
 from fedchain.learning.registry import (
     agreed_name,
     hyperparameter_names,
@@ -47,7 +48,7 @@ from fedchain.learning.task.custom import build_own_module, load_task
 from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.model_file import ModelState, load_model, read_model, state_of, state_of_knowledge
 from fedchain.learning.worker.plan import LearnerPlan
-from fedchain.node.founding.task import learning_from_genesis
+from fedchain.node.founding.task import learning_from_genesis, require_weights
 from fedchain.simulator.choices import PROCESSES, Training, installed, validated
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, holds_finished, result_of
@@ -173,16 +174,21 @@ class Run:
             member: from 0; None: the model that all members share, for methods that exchange parameters.
 
         Raises:
-            ConfigurationError: there is no such member, or the method shares no whole model.
+            ConfigurationError: there is no such member, the method shares no whole model, or the file of weights that
+                models began with is not there any more, or another.
         """
         config, who = self._config, self._config.part_of(member or 0)
         state = None if member is None and find_residual(self.knowledge) else self.state(member)
-        if config.dataset == OWN:
-            module = build_own_module(config, self._task or load_task(config.task), who)
-        else:
-            module = build_model(config.model_of(who), 0, **config.dataset_info.model_shape)
         infos = infos_of(config)
         info = infos[config.architecture_of(who, len(infos))]
+        if config.dataset == OWN:
+            module = build_own_module(config, self._task or load_task(config.task), who)
+            if config.weights_hash and info.frozen:  # whose values are nowhere else
+                require_weights(config)
+                validate_file(Path(config.weights), config.weights_hash)
+                load_weights(module, Path(config.weights), new_head=config.weights_head == "new")
+        else:
+            module = build_model(config.model_of(who), 0, **config.dataset_info.model_shape)
         if state is None:
             keep_originals(module, info)
             load_parameters(cast(Model, module), self.knowledge)
@@ -206,7 +212,7 @@ def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None
     path = Path(folder)
     scenario, rows, result = read_finished(path)
     with Chain(path) as chain:
-        config = learning_from_genesis(chain.genesis, scenario.data_dir, scenario.task)
+        config = learning_from_genesis(chain.genesis, scenario.data_dir, scenario.task, scenario.weights)
     return Run(scenario, config, task, rows, result, path, None)
 
 

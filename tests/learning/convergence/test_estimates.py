@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -126,6 +127,20 @@ def test_the_constants_of_digits_are_finite_and_repeat() -> None:
 def test_other_methods_have_no_constants() -> None:
     with pytest.raises(ConfigurationError, match="about dfpl's loss, not FedAvg's"):
         estimate_constants(Learner(_config("fedavg")), 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"optimizer": "adam"}, "adam, schedule constant and 0 rounds"),
+        ({"schedule": "cosine", "schedule_rounds": 5}, "sgd, schedule cosine"),
+        ({"warmup_rounds": 3}, "sgd, schedule constant and 3 rounds of warm-up"),
+    ],
+)
+def test_they_are_of_sgd_with_one_learning_rate(settings: dict[str, Any], found: str) -> None:
+    config = replace(_config("dfpl"), hyperparameters=settings)
+    with pytest.raises(ConfigurationError, match=f"of sgd with one learning rate, not {found}"):
+        estimate_constants(Learner(config), 3)
 
 
 def test_a_single_step_has_no_slopes() -> None:

@@ -1,12 +1,15 @@
 """Low-rank adapters under three rules, beside the mean of the dense weights that they stand for."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.device import kept_generator
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.adapters import UNSTATED, AdapterMethod
 from fedchain.learning.methods.blade_fl import BladeFl
@@ -15,16 +18,16 @@ from fedchain.learning.registry import METHODS, build_method
 from fedchain.learning.round import Round
 from fedchain.node.founding.task import learning_to_genesis
 from tests.support.learning.federation import Federation, last_phase, read_payload
-from tests.support.learning.lora_task import load
+from tests.support.learning.lora_task import LoraNet, load
 from tests.support.learning.own_task import config
 
 TAKING = {"blade-fl", "fedavg", "fedprox", "mtfl", "sgd"}
 LAYERS = ("first", "second")
 
 
-def federation(method: str = "fedavg", **hyperparameters: Any) -> Federation:
+def federation(method: str = "fedavg", weights: str = "", **hyperparameters: Any) -> Federation:
     settings: dict[str, Any] = {"local_steps": 10, "learning_rate": 0.3, **hyperparameters}
-    return Federation(config(method, hyperparameters=settings), task=load)
+    return Federation(config(method, hyperparameters=settings, weights=weights), task=load)
 
 
 def dense(model: Any) -> dict[str, Any]:
@@ -56,6 +59,21 @@ def test_fedex_is_the_dense_mean_and_plain_means_are_not() -> None:
     assert errors["fedex"] < 1e-6
     assert errors["ffa"] < 1e-6
     assert errors["mean"] > 1e-3
+
+
+def test_residuals_are_added_to_the_weights_of_a_file(tmp_path: Path) -> None:
+    """And not to those that the function's module had before it took the file's."""
+    path = tmp_path / "begun.safetensors"
+    with kept_generator():
+        torch.manual_seed(5)
+        save_file({name: value.contiguous() for name, value in LoraNet().state_dict().items()}, path)
+    found = federation(weights=str(path), adapters="fedex")
+    assert error_after(found) < 1e-6
+    known, begun = found.known(), load_file(path)
+    weights = found.client(1).model.state_dict()
+    for layer in LAYERS:
+        name = f"{layer}.base_layer.weight"
+        torch.testing.assert_close(weights[name], begun[name] + torch.from_numpy(known[f"residual.{name}"].copy()))
 
 
 @pytest.mark.parametrize("method", sorted(TAKING - {"fedavg", "sgd"}))

@@ -112,6 +112,19 @@ def test_a_file_that_is_cut_off_or_missing_or_another_is_refused(tmp_path: Path)
         hash_file(tmp_path / "none.safetensors")
 
 
+def test_weights_that_nobody_could_train_are_refused(tmp_path: Path) -> None:
+    model = build_model("logistic", 0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for wrong in (torch.nan, torch.inf):
+        given = {name: torch.zeros_like(value) for name, value in before.items()}
+        given["fc.bias"][3] = wrong
+        path = save(tmp_path / "wrong.safetensors", given)
+        with pytest.raises(ConfigurationError, match=r"wrong.safetensors: fc.bias holds numbers that are not finite$"):
+            load_weights(model, path, new_head=False)
+        load_weights(build_model("logistic", 0), path, new_head=True)  # the head is left out
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_the_head_is_the_last_linear_layer() -> None:
     assert head_names(build_model("mlp", 0)) == {"fc.weight", "fc.bias"}
     assert head_names(build_model("vit-tiny", 0)) == {"head.weight", "head.bias"}

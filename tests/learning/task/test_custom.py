@@ -192,6 +192,8 @@ def test_frozen_parameters_of_a_file_are_bound_by_its_hash(tmp_path: Path) -> No
     assert federation.rules.info.frozen_hash == ""
     federation.play()
     assert torch.equal(federation.client(1).model.state_dict()["frozen.bias"], load_file(path)["frozen.bias"])
+    with pytest.raises(ConfigurationError, match=r"frozen parameters are those of a file with SHA-256 .*, and none is"):
+        Learner(replace(federation.config, weights=""), load)
 
     def frozen_head() -> Any:
         model = Net()

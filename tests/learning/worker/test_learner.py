@@ -1,5 +1,6 @@
 """Learning end to end on the digits, and the promise that a client's round can be repeated by itself."""
 
+import re
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
@@ -45,6 +46,18 @@ def play(
         knowledge = rules.aggregate(OffChain("update", number), knowledge, posts)
         history.append(contributions)
     return history, knowledge
+
+
+@pytest.mark.parametrize("vectorizes", [False, True])
+def test_a_batch_that_is_too_small_for_its_model_is_told_in_one_line(vectorizes: bool) -> None:
+    learner = Learner(replace(config("fedavg", batch_size=1), model="digits-mlp-bn"))
+    learner.train_on("cpu", vectorize_clients=vectorizes)
+    before = learner.checkpoint(0)
+    found = learner.contribute_together([0, 1], "update", 1, b"")
+    for index, error in enumerate(found):
+        assert isinstance(error, ConfigurationError)
+        assert re.match(rf"peer {index}, of \d+ training examples: batch normalization takes more than", str(error))
+    assert learner.checkpoint(0) == before
 
 
 @pytest.mark.parametrize("method", ["dfpl", "fedavg"])

@@ -40,7 +40,7 @@ class Waiting:
     """A service of a peer that gets its place when its head moves, a trainer, and a service manager, in one."""
 
     def __init__(self, place: int | None) -> None:
-        self.me, self.log, self.moved = b"me", list[str](), anyio.Event()
+        self.me, self.log, self.moved, self.is_told = b"me", list[str](), anyio.Event(), False
         self._place = place
 
     @property
@@ -56,6 +56,8 @@ class Waiting:
         return {}
 
     async def prepare(self) -> None:
+        for _ in range(3):  # others have their turns
+            await anyio.sleep(0)
         self.log.append("the data are read")
 
     async def follow(self, status: object) -> None:
@@ -64,11 +66,19 @@ class Waiting:
 
 
 @pytest.mark.parametrize(
-    ("place", "log"), [(0, ["the data are read", "ready"]), (None, ["ready", "the data are read"])]
+    ("place", "is_told", "log"),
+    [
+        (0, False, ["the data are read", "ready"]),
+        (0, True, ["ready", "the data are read"]),
+        (None, False, ["ready", "the data are read"]),
+    ],
 )
-def test_a_newcomer_is_ready_while_it_waits_for_its_place(place: int | None, log: list[str]) -> None:
+def test_a_newcomer_and_a_node_that_goes_on_with_another_key_are_ready_at_once(
+    place: int | None, is_told: bool, log: list[str]
+) -> None:
     peer, seat = Waiting(place), Seat(-1 if place is None else place, ())
     all_in_one: Any = peer
+    peer.is_told = is_told
 
     @on_trio
     async def wait() -> None:

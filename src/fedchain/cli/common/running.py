@@ -17,8 +17,13 @@ def run(settings: NodeConfig, complaints: Complaints, *, verbose: bool) -> None:
     complaints.are_logged = settings.log_format == "json"
     check_start(settings)
     private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
-    from fedchain.node.shell.run import run_node  # slow to import: errors were checked for before
+    from fedchain.node.operating.service_manager import ServiceManager
+    from fedchain.node.shell.run import Audience, run_node  # slow to import: errors were checked for before
 
     watch = show_service if sys.stdout is not None and sys.stdout.isatty() else None  # it may be closed
-    while run_node(settings, private_key, watch, passphrase=passphrase):
-        private_key = type(private_key).load(Path(settings.key), passphrase)
+    manager = ServiceManager.from_environment()
+    try:
+        while run_node(settings, private_key, Audience(watch, manager), passphrase=passphrase):
+            private_key = type(private_key).load(Path(settings.key), passphrase)
+    finally:
+        manager.tell(STOPPING=1)  # before, systemd would kill what goes on with another key
