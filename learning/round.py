@@ -174,7 +174,7 @@ class Round:
     """Parts that the phase's contributor reads and writes; None where a post is checked or aggregated."""
 
     spools: Spools = field(default_factory=lambda: InMemory, repr=False)
-    """Begins what an aggregate computes once and looks at again."""
+    """Begins what a phase's work or an aggregate computes once and looks at again."""
 
     late: tuple[LatePost, ...] = ()
     """Late posts that count, in ascending order of sender and round; only `aggregate` sees them. A method that gives

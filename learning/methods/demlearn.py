@@ -113,15 +113,13 @@ class DemLearn(FedAvg):
         state.posted = fingerprint(canonical(posted))
         return posted
 
-    def _proximal(self, gradient: torch.Tensor, parameters: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
-        return gradient + self.proximal_weight * (parameters - group)
+    def _proximal(self, gradient: torch.Tensor, parameter: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+        return gradient + self.proximal_weight * (parameter - group)
 
     def receive(self, client: Client, round: Round) -> None:
         """Blend the client's model with its group's, the last step of the way down. A client that is not in the
         hierarchy, because it did not post in the last round, counts as a child of the root."""
-        import torch
-
-        from fedchain.learning.models.vectors import flatten, read_vector, write_vector
+        from fedchain.learning.models.vectors import kept_vector, trained_parameters, unflatten
 
         if round.knowledge is None:
             return
@@ -129,8 +127,10 @@ class DemLearn(FedAvg):
         places = np.flatnonzero(round.knowledge["fingerprints"] == state.posted)
         group = int(round.knowledge["parents"][places[0]]) if len(places) else 0
         names = [GROUP + name for name, value in client.model.named_parameters() if value.requires_grad]
-        parent = flatten(torch.from_numpy(np.array(round.knowledge[name][group])) for name in names)  # (P,)
-        write_vector(client.model, (1 - self.blend) * read_vector(client.model) + self.blend * parent)
+        parent = kept_vector((round.knowledge[name][group] for name in names), round.spools)  # (P,)
+        model = [value.detach() for value in trained_parameters(client.model)]
+        for own, of_group in zip(model, unflatten(parent, model), strict=True):
+            own.copy_((1 - self.blend) * own + self.blend * of_group)
         state.group = parent
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:

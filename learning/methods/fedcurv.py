@@ -52,35 +52,37 @@ class FedCurv(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the elastic term; post the parameters, n_k, F_k and F_k theta_k (section 3.2)."""
-        from fedchain.learning.models.vectors import read_vector
+        from fedchain.learning.models.vectors import kept_vector, trained_parameters, unflatten
         from fedchain.learning.training.loop import Correction
 
         self.train(client, round, correct=Correction(self._elastic, known_sums(client.info, round)))
-        fisher = self.fisher_information(client)
-        return self.post_model(client) | {
-            "fisher": fisher.numpy(),
-            "fisher_parameters": (fisher * read_vector(client.model)).numpy(),
-        }
+        fisher, model = self.fisher_information(client), trained_parameters(client.model)
+        parts = zip(unflatten(fisher, model), model, strict=True)
+        weighted = kept_vector((f * theta.detach() for f, theta in parts), round.spools)  # F_k theta_k, (P,)
+        return self.post_model(client) | {"fisher": fisher.numpy(), "fisher_parameters": weighted.numpy()}
 
     def _elastic(
-        self, gradient: torch.Tensor, parameters: torch.Tensor, fisher: torch.Tensor, weighted: torch.Tensor
+        self, gradient: torch.Tensor, parameter: torch.Tensor, fisher: torch.Tensor, weighted: torch.Tensor
     ) -> torch.Tensor:
-        """Add the gradient of the elastic term, of sum_j F_j (P,) and sum_j F_j theta_j (P,)."""
-        return gradient + 2 * self.curvature_weight * (fisher * parameters - weighted)
+        """Add the gradient of the elastic term to that of a tensor, of its parts of sum_j F_j and sum_j F_j theta_j."""
+        return gradient + 2 * self.curvature_weight * (fisher * parameter - weighted)
 
     def fisher_information(self, client: Client) -> torch.Tensor:
         """Return the diagonal F_k (P,): the mean squared gradient of single examples' losses, in evaluation mode."""
         import torch
 
-        from fedchain.learning.models.vectors import gradient_vector
+        from fedchain.learning.models.vectors import trained_parameters, unflatten
+        from fedchain.learning.training.gradients import gradients_of
 
         client.model.eval()
-        total = torch.zeros(client.info.parameter_count)
+        total, parameters = torch.zeros(client.info.parameter_count), trained_parameters(client.model)
+        parts = unflatten(total, parameters)
         images, labels = torch.split(client.train_images, 1), torch.split(client.train_labels, 1)
         for image, label in zip(images, labels, strict=True):
             loss = self.loss(client.model, image, label, None)
-            total += gradient_vector(loss, client.model).square()
-        return total / len(client.train_labels)
+            for part, gradient in zip(parts, gradients_of(loss, parameters), strict=True):
+                part.add_(gradient.square())
+        return total.div_(len(client.train_labels))
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """The weighted mean of the models, sum_k F_k and sum_k F_k theta_k."""
@@ -108,10 +110,13 @@ def known_sums(info: ModelInfo, round: Round) -> tuple[torch.Tensor, torch.Tenso
     """Return sum_j F_j and sum_j F_j theta_j over the last round's clients, (P,) each; zero at first."""
     import torch
 
+    from fedchain.learning.models.vectors import kept_vector
+
     if round.knowledge is None:
-        return torch.zeros(info.parameter_count), torch.zeros(info.parameter_count)
-    fisher, parameters = (np.array(round.knowledge[name]) for name in ("fisher", "fisher_parameters"))
-    return torch.from_numpy(fisher), torch.from_numpy(parameters)
+        zero = torch.zeros(()).expand(info.parameter_count)
+        return zero, zero
+    fisher, weighted = (kept_vector([round.knowledge[name]], round.spools) for name in ("fisher", "fisher_parameters"))
+    return fisher, weighted
 
 
 def _fisher_spec(info: ModelInfo, magnitude_max: float = MAGNITUDE_MAX) -> tuple[TensorSpec, ...]:

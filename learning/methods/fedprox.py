@@ -46,7 +46,7 @@ def pull_back(client: Client, weight: float) -> Correction:
     from fedchain.learning.models.vectors import read_vector
     from fedchain.learning.training.loop import Correction
 
-    def proximal(gradient: torch.Tensor, parameters: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
-        return gradient + weight * (parameters - common)  # the gradient of h_k
+    def proximal(gradient: torch.Tensor, parameter: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
+        return gradient + weight * (parameter - common)  # the gradient of h_k
 
     return Correction(proximal, (read_vector(client.model),))

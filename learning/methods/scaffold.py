@@ -47,7 +47,7 @@ class ScaffoldState:
     """The state that a client keeps between rounds."""
 
     control: torch.Tensor | None = None
-    """c_i, (P,), of its last round."""
+    """c_i, (P,), of its last round. Each round leaves another tensor, so that none is ever changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +71,22 @@ class Scaffold(FedAvg):
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""
         import torch
 
-        from fedchain.learning.models.vectors import read_vector
+        from fedchain.learning.models.vectors import kept_vector, trained_parameters, unflatten
         from fedchain.learning.training.loop import Correction
 
-        common = read_vector(client.model)  # x, (P,)
-        state = client.state(ScaffoldState)
-        server = torch.zeros_like(common)  # c, (P,), zero at first
-        if round.knowledge is not None:
-            server = torch.from_numpy(np.array(round.knowledge["control"]))
-        own = torch.zeros_like(common) if state.control is None else state.control  # c_i, (P,)
+        model = [value.detach() for value in trained_parameters(client.model)]
+        state, known = client.state(ScaffoldState), round.knowledge
+        zero = torch.zeros(()).expand(client.info.parameter_count)  # of a single number in memory
+        common = kept_vector(model, round.spools)  # x, (P,)
+        server = zero if known is None else kept_vector([known["control"]], round.spools)  # c, (P,)
+        own = zero if state.control is None else state.control  # c_i, (P,)
         self.train(client, round, correct=Correction(_corrected, (own, server)))
         length = client.steps * self.schedule_in(round.number).learning_rate  # S eta_l
-        drift = common.sub_(read_vector(client.model)).div_(length)
-        renewed = (own - server).add_(drift)  # line 12, (ii)
+        parts = zip(*(unflatten(vector, model) for vector in (own, server, common)), model, strict=True)
+        renewed = kept_vector((c_i - c + (x - y) / length for c_i, c, x, y in parts), round.spools)  # line 12, (ii)
         state.control = renewed
-        posted = self.post_model(client) | {"control_change": (renewed - own).numpy()}  # line 13
+        change = partial(_difference, renewed, own)  # line 13
+        posted = self.post_model(client) | LazyTensors({"control_change": change})
         if self.compression == "none":
             return posted
         return posted | {"length": np.array([length], dtype=np.float32)}
@@ -125,17 +126,22 @@ class Scaffold(FedAvg):
 
     def heard(self, client: Client, round: Round, plain: Tensors) -> None:
         """Renew c_i (line 12) with the model that others heard, in place of the client's own."""
-        import torch
+        from fedchain.learning.models.vectors import kept_vector, trained_parameters
 
-        from fedchain.learning.models.vectors import trained_parameters
+        state, length = client.state(ScaffoldState), _length(plain)
+        assert state.control is not None, "the client has just trained"
+        control, model = state.control.numpy(), trained_parameters(client.model)
 
-        control, length = client.state(ScaffoldState).control, _length(plain)
-        assert control is not None, "the client has just trained"
-        places = places_in_vector(client.info).items()
-        for (name, place), value in zip(places, trained_parameters(client.model), strict=True):
-            heard = torch.from_numpy(plain[name].reshape(-1).astype(np.float64))
-            missed = (value.detach().reshape(-1).double() - heard) / length
-            control[place] = (control[place].double() + missed).float()
+        def moved(parts: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+            c_i, y, heard = (part.astype(np.float64) for part in parts)
+            return np.asarray(c_i + (y - heard) / length)
+
+        places = zip(places_in_vector(client.info).items(), model, strict=True)
+        renewed = (
+            by_block([control[place], value.detach().numpy().reshape(-1), plain[name].reshape(-1)], moved)
+            for (name, place), value in places
+        )
+        state.control = kept_vector(renewed, round.spools)
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors, n_k and the change of c_i; with `compression`, S eta_l (1,), too."""
@@ -149,10 +155,16 @@ class Scaffold(FedAvg):
 
 
 def _corrected(
-    gradient: torch.Tensor, parameters: torch.Tensor, own: torch.Tensor, server: torch.Tensor
+    gradient: torch.Tensor, parameter: torch.Tensor, own: torch.Tensor, server: torch.Tensor
 ) -> torch.Tensor:
-    """Return the gradient that line 10 takes, with the control variates c_i and c, (P,) each."""
+    """Return the gradient of a tensor that line 10 takes, with its parts of the control variates c_i and c."""
     return gradient - own + server
+
+
+def _difference(renewed: torch.Tensor, own: torch.Tensor) -> NDArray[Any]:
+    """Return c_i+ - c_i, (P,)."""
+    difference: NDArray[Any] = (renewed - own).numpy()
+    return difference
 
 
 def _length(post: Tensors) -> float:

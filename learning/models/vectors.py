@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fedchain.files.spool import Spools
 from fedchain.learning.models.base import exchanged_state
 
 
@@ -42,6 +44,20 @@ def write_vector(model: nn.Module, vector: torch.Tensor) -> None:
     parameters = trained_parameters(model)
     for value, part in zip(parameters, unflatten(vector, parameters), strict=True):
         value.copy_(part)
+
+
+def kept_vector(values: Iterable[torch.Tensor | NDArray[Any]], spools: Spools) -> torch.Tensor:
+    """Return a copy of the elements of tensors of one type, one after another, (P,), which nobody may change.
+
+    They are looked at one by one. `spools` begins the vector; a large one takes no memory, but lies in a file. Raises
+    OSError if the disk refuses.
+    """
+    spool, dtype = spools(), np.dtype(np.float32)
+    for value in values:
+        flat = (value.detach().numpy() if isinstance(value, torch.Tensor) else value).reshape(-1)
+        dtype = flat.dtype
+        spool.write(flat.data)
+    return tensor_on(np.frombuffer(spool.content(b""), dtype))
 
 
 def tensor_on(array: NDArray[Any]) -> torch.Tensor:

@@ -72,8 +72,13 @@ def clip_elements(spec: TensorSpec, tensor: NDArray[Any]) -> NDArray[Any]:
     low = max(-spec.magnitude_max, -np.inf if spec.minimum is None else spec.minimum)
     high = min(spec.magnitude_max, np.inf if spec.maximum is None else spec.maximum)
     kind = tensor.dtype.type
-    numbers = np.where(np.isnan(tensor), kind(0), tensor)
-    return replace_tiny(np.asarray(np.clip(numbers, _towards_zero(low, kind), _towards_zero(high, kind))))
+    least, most = _towards_zero(low, kind), _towards_zero(high, kind)
+    found, before = np.empty(tensor.shape, dtype=kind), tensor.reshape(-1)
+    for begin in range(0, before.size, _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        numbers = np.where(np.isnan(before[part]), kind(0), before[part])
+        found.reshape(-1)[part] = replace_tiny(np.asarray(np.clip(numbers, least, most)))
+    return found
 
 
 def _validate_floats(spec: TensorSpec, tensor: NDArray[Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 
 from fedchain.learning.client import Client
 from fedchain.learning.models.base import Model
-from fedchain.learning.models.vectors import flatten, read_vector, trained_parameters, unflatten
+from fedchain.learning.models.vectors import read_vector, trained_parameters, unflatten
 from fedchain.learning.privacy.clipping import clip_factors
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
@@ -76,6 +76,7 @@ def train_privately(
     client.ledger.validate(round_number, noise.phase, [release], noise.budget)
     parameters = trained_parameters(client.model)
     take_step = open_optimizer(client, parameters, schedule)
+    corrected = None if correct is None else correct.of(parameters)
     start = fingerprint(read_vector(client.model).double().numpy(), noise.multiplier)
     labels: tuple[str | int, ...] = (GRADIENTS, noise.phase, "round", round_number, start)
     batch_size = min(schedule.batch_size, len(client.train_labels))  # as expected of a Poisson batch
@@ -90,9 +91,8 @@ def train_privately(
         noised = add_noise(scaled, noise.multiplier, client.secrets, *labels, "step", next(numbers))
         with torch.no_grad():
             gradient = torch.from_numpy(noised * (noise.clip / batch_size)).to(parameters[0].dtype)
-            if correct is not None:
-                gradient = correct(gradient, flatten(parameters))
-        take_step(unflatten(gradient, parameters))
+            gradients: Iterable[torch.Tensor] = unflatten(gradient, parameters)
+            take_step(gradients if corrected is None else corrected(gradients))
         return value
 
     batches = None

@@ -24,7 +24,7 @@ from fedchain.learning.training.examples import Examples, are_moved
 from fedchain.learning.training.given import Stack, Stacked, stack_given
 from fedchain.learning.training.lanes import InLanes
 from fedchain.learning.training.loop import Training, draw_batches, take_batch
-from fedchain.learning.training.optimizers import take_sgd_step
+from fedchain.learning.training.optimizers import first_velocities, take_sgd_step
 from fedchain.learning.training.stacked_models import StackedModels, UpToDate
 
 SMALL = 1 << 16
@@ -78,7 +78,7 @@ class _Cohort:
         )
         corrections = [training.correct for training in trainings if training.correct is not None]
         self._change: Callable[..., torch.Tensor] | None = corrections[0].change if corrections else None
-        self._values = [self._stack([*of_all]) for of_all in zip(*(one.values for one in corrections), strict=True)]
+        self._values = [self._cut(of_all) for of_all in zip(*(one.values for one in corrections), strict=True)]
         clients = [training.client for training in trainings]
         self._examples = Examples(clients, device) if are_moved(clients, device) else None
         self._is_together = len(trainings) > 1
@@ -92,7 +92,7 @@ class _Cohort:
         trainings, schedule, models = self._trainings, self._trainings[0].schedule, self._models
         batches = [draw_batches(len(a.client.train_labels), schedule.batch_size, a.client.generator) for a in trainings]
         moved = [value.detach() for value in models.trained]
-        velocities = [torch.zeros_like(value) for value in moved]
+        velocities = first_velocities(moved, schedule)
         losses = torch.empty(len(trainings), trainings[0].steps, device=self._device)
         drawn: list[torch.Tensor] = [torch.empty(0, dtype=torch.int64)] * len(trainings)  # (B,) each
         taken: list[tuple[torch.Tensor, ...]] = [()] * len(trainings)
@@ -205,19 +205,24 @@ class _Cohort:
     @torch.no_grad()
     def _corrected(self, gradients: Sequence[torch.Tensor], place: int | None = None) -> Sequence[torch.Tensor]:
         """Return the gradients that SGD takes: (K, ...) each, or those of one client, (...) each."""
-        if self._change is None:
+        change = self._change
+        if change is None:
             return gradients
-        parameters: list[torch.Tensor] = self._models.trained
+
+        def changed(*of_all: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            return [*map(change, *of_all)]
+
+        known = [self._models.trained, *self._values]  # (K, ...) each
         if place is not None:
-            gradients, parameters = [value[None] for value in gradients], [value[place][None] for value in parameters]
-        flat = [torch.cat([value.flatten(1) for value in values], 1) for values in (gradients, parameters)]  # (K, P)
-        if place is None:
-            changed = vmap(self._change)(*flat, *self._values)
-        else:
-            changed = self._change(*(values[0] for values in flat), *(values[place] for values in self._values))[None]
-        parts = torch.split(changed, [value[0].numel() for value in parameters], 1)
-        shaped = [part.reshape(value.shape) for part, value in zip(parts, parameters, strict=True)]
-        return shaped if place is None else [value[0] for value in shaped]
+            return changed(gradients, *([value[place] for value in values] for values in known))
+        found: list[torch.Tensor] = vmap(changed)(gradients, *known)
+        return found
+
+    def _cut(self, vectors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the clients' vectors (P,) as tensors like the trained ones, (K, ...) each."""
+        trained = self._models.trained
+        parts = torch.split(self._stack([*vectors]), [value[0].numel() for value in trained], 1)
+        return [part.reshape(value.shape) for part, value in zip(parts, trained, strict=True)]
 
     @contextmanager
     def _drawing(self, place: int) -> Iterator[None]:

@@ -4,10 +4,12 @@
 the gradient terms that do not depend on the batch (a proximal term, a control variate), `given` gives the loss more
 than the batch (another model's output for the same images), and `run_steps` replaces the step altogether. A `Training`
 says all that `train` needs, so that many clients can be trained as one batch of models (`cohort.py`).
+
+Beside a model and its gradients, a step holds single tensors: gradients are corrected, and taken, one by one.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -18,7 +20,7 @@ import torch
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.base import Model
-from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
+from fedchain.learning.models.vectors import trained_parameters, unflatten
 from fedchain.learning.training.gradients import gradients_of
 from fedchain.learning.training.optimizers import OptimizerState, open_optimizer, take_adam_step
 from fedchain.learning.training.schedule import Schedule, batches_per_pass, count_steps
@@ -46,14 +48,16 @@ class Correction:
     """A change of each gradient into the one that the optimizer takes; weight decay and momentum come after."""
 
     change: Callable[..., torch.Tensor]
-    """change(gradient (P,), parameters (P,), *values) -> gradient (P,). Clients differ in the values alone."""
+    """change(gradient, parameter, *values) -> gradient: element by element, of one trained tensor of the model, all of
+    its shape. Clients differ in the values alone."""
 
     values: tuple[torch.Tensor, ...]
-    """Tensors of one client that stay as they are during its training, such as the common model (P,)."""
+    """Vectors (P,) of one client that stay as they are during its training, such as the common model."""
 
-    def __call__(self, gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-        """Return the corrected gradient (P,)."""
-        return self.change(gradient, parameters, *self.values)
+    def of(self, parameters: Sequence[torch.Tensor]) -> Callable[[Iterable[torch.Tensor]], Iterator[torch.Tensor]]:
+        """Return correct(gradients), which yields those of these parameters corrected, each when its turn comes."""
+        parts = [unflatten(value, parameters) for value in self.values]
+        return lambda gradients: map(self.change, gradients, parameters, *parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +95,9 @@ def train(training: Training) -> None:
 
 
 def _train_alone(training: Training) -> None:
-    model, schedule, correct = training.client.model, training.schedule, training.correct
+    model, schedule = training.client.model, training.schedule
     parameters = trained_parameters(model)
+    correct = None if training.correct is None else training.correct.of(parameters)
     take_step = open_optimizer(training.client, parameters, schedule)
     forward: Forward = model if training.through is None else partial(training.through, model)
     if training.seen is not None:
@@ -101,10 +106,11 @@ def _train_alone(training: Training) -> None:
     def step(images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         value = training.loss(forward, images, labels, given)
         gradients = gradients_of(value, parameters)
-        if correct is not None:
+        if correct is None:
+            take_step(gradients)
+        else:
             with torch.no_grad():
-                gradients = unflatten(correct(flatten(gradients), flatten(parameters)), parameters)
-        take_step(gradients)
+                take_step(correct(gradients))
         return value
 
     run_steps(training.client, step, schedule, training.round_number, given=training.given)

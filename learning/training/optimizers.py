@@ -5,7 +5,7 @@ for Stochastic Optimization", ICLR 2015, Algorithm 1. AdamW: Loshchilov and Hutt
 Regularization", ICLR 2019, Algorithm 2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,8 +14,8 @@ import torch
 from fedchain.learning.client import Client
 from fedchain.learning.training.schedule import Schedule
 
-Optimizer = Callable[[Sequence[torch.Tensor]], None]
-"""optimizer(gradients): moves, in place, the parameters that it was opened for."""
+Optimizer = Callable[[Iterable[torch.Tensor]], None]
+"""optimizer(gradients): moves, in place, the parameters that it was opened for, each when its gradient comes."""
 
 
 @dataclass(slots=True)
@@ -36,8 +36,7 @@ def open_optimizer(client: Client, parameters: Sequence[torch.Tensor], schedule:
     """Return the schedule's optimizer of a client's parameters. All but plain SGD go on where the last round ended."""
     parameters = [value.detach() for value in parameters]  # the same numbers, which autograd lets everybody change
     if schedule.optimizer == "sgd":
-        velocities = [torch.zeros_like(value) for value in parameters]
-        return partial(take_sgd_step, parameters, velocities, schedule)
+        return partial(take_sgd_step, parameters, first_velocities(parameters, schedule), schedule)
     state = client.state(OptimizerState)
     if schedule.optimizer == "momentum":
         if state.means is None:
@@ -46,24 +45,30 @@ def open_optimizer(client: Client, parameters: Sequence[torch.Tensor], schedule:
     return partial(take_adam_step, parameters, state, schedule)
 
 
+def first_velocities(parameters: Sequence[torch.Tensor], schedule: Schedule) -> list[torch.Tensor]:
+    """Return the velocities before the first step, zeros; none without momentum, for which they are as large as the
+    model and of no use."""
+    return [torch.zeros_like(value) for value in parameters] if schedule.momentum > 0 else []
+
+
 def take_sgd_step(
     parameters: Sequence[torch.Tensor],
     velocities: Sequence[torch.Tensor],
     schedule: Schedule,
-    gradients: Sequence[torch.Tensor],
+    gradients: Iterable[torch.Tensor],
 ) -> None:
-    """Take torch.optim.SGD's step. The parameters are detached."""
-    for value, gradient, velocity in zip(parameters, gradients, velocities, strict=True):
+    """Take torch.optim.SGD's step. The parameters are detached; velocities are looked at where there is momentum."""
+    for place, (value, gradient) in enumerate(zip(parameters, gradients, strict=True)):
         if schedule.weight_decay > 0:
             gradient = gradient.add(value, alpha=schedule.weight_decay)
         if schedule.momentum > 0:
-            gradient = velocity.mul_(schedule.momentum).add_(gradient)
+            gradient = velocities[place].mul_(schedule.momentum).add_(gradient)
         value.sub_(gradient, alpha=schedule.learning_rate)
 
 
 @torch.no_grad()
 def take_adam_step(
-    parameters: Sequence[torch.Tensor], state: OptimizerState, schedule: Schedule, gradients: Sequence[torch.Tensor]
+    parameters: Sequence[torch.Tensor], state: OptimizerState, schedule: Schedule, gradients: Iterable[torch.Tensor]
 ) -> None:
     """Take torch.optim.Adam's step, or AdamW's, whose weight decay is none of the gradient."""
     if state.means is None or state.squares is None:

@@ -59,7 +59,7 @@ class Contributing:
         place: where they contribute.
         parts_of: where a client's parts are.
         measuring: measures their models.
-        spools: begins posts, and states of models that are set aside.
+        spools: begins posts, states of models that are set aside, and what methods keep while they train.
     """
 
     def __init__(
@@ -137,6 +137,7 @@ class Contributing:
             material=dict(self._place.config.material),
             chain_id=self._place.chain_id,
             info=self._place.infos[0],
+            spools=self._spools,
         )
         return self.knowledge.fill(round, knowledge)
 

@@ -1,12 +1,17 @@
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from fedchain.files.spool import InMemory, SpoolFolder, Spools
 from fedchain.learning.models.base import hold_back
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.vectors import (
     flatten,
     gradient_vector,
+    kept_vector,
     read_state,
     read_vector,
     unflatten,
@@ -42,6 +47,25 @@ def test_a_vector_that_was_read_is_a_copy() -> None:
     vector = read_vector(model)
     write_vector(model, torch.zeros(2))
     assert not torch.equal(vector, torch.zeros(2))
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_vector_that_is_kept_is_a_copy_of_tensors_and_of_arrays_at_any_address(
+    is_large: bool, tmp_path: Path
+) -> None:
+    spools: Spools = SpoolFolder(tmp_path, size_min=0) if is_large else InMemory
+    image = torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last).requires_grad_()
+    odd = np.frombuffer(b"." + np.array([1.5, -2.5], np.float32).tobytes(), np.float32, 2, 1)
+    vector = kept_vector([image, torch.tensor(7.0)], spools)
+    other = kept_vector([odd], spools)
+    with torch.no_grad():
+        image.zero_()
+    assert vector.tolist() == [*range(24), 7.0]
+    assert other.tolist() == [1.5, -2.5]
+    assert other.data_ptr() % 4 == 0
+    assert not vector.requires_grad
+    assert len([*tmp_path.iterdir()]) == 2 * is_large
+    assert kept_vector([torch.ones(2, dtype=torch.float64)], spools).dtype == torch.float64
 
 
 def test_the_gradient_has_zeros_where_the_loss_does_not_depend() -> None:

@@ -1,5 +1,6 @@
 """Which numbers are taken, which are replaced before they are sent, and where an aggregate's are moved to."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,19 @@ def test_clipping_moves_to_the_nearest_and_makes_no_number_0() -> None:
     assert clip_elements(spec, tensor).tolist() == [0.0, 3.0, -1.0, 3.0, 0.0, 2.0]
     counts = TensorSpec("n", (3,), "int64", minimum=1, maximum=9)
     assert clip_elements(counts, np.array([-5, 4, 2**62])).tolist() == [1, 4, 9]
+
+
+def test_a_tensor_of_many_parts_is_clipped_part_by_part() -> None:
+    tensor = np.linspace(-2, 2, 64 * _CHUNK + 3, dtype=np.float32).reshape(1, -1)
+    tensor[0, [0, _CHUNK, -1]] = np.nan, 1e-40, np.inf
+    tracemalloc.start()
+    try:
+        found = clip_elements(spec_of(tensor, magnitude_max=1.5), tensor)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.tobytes() == np.where(np.abs(tensor) < 1e-30, 0, np.clip(np.nan_to_num(tensor), -1.5, 1.5)).tobytes()
+    assert most < 1.5 * tensor.nbytes
 
 
 def test_an_aggregate_must_be_what_the_method_states() -> None:

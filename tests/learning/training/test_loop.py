@@ -75,6 +75,22 @@ def test_a_correction_is_added_to_the_gradient_before_decay_and_momentum() -> No
     torch.testing.assert_close(read_vector(client.model), read_vector(other.model))
 
 
+def test_each_gradient_is_corrected_when_its_turn_comes() -> None:
+    """The tensors before it have moved by then, so that no second gradient of a whole model is ever held."""
+    client = new_client()
+    first, starts = next(client.model.parameters()), list[torch.Tensor]()
+
+    def note(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+        assert gradient.shape == parameter.shape
+        starts.append(first.detach().clone())
+        return gradient
+
+    train(Training(client, cross_entropy, schedule(steps=1), 1, Correction(note, ())))
+    assert len(starts) == len([*client.model.parameters()]) > 1
+    assert not torch.equal(starts[0], starts[1])
+    assert all(torch.equal(later, first) for later in starts[1:])
+
+
 def test_an_idle_correction_changes_no_bit() -> None:
     client, other = new_client(), new_client()
     idle = Correction(lambda gradient, parameters: gradient, ())

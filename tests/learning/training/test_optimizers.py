@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.models.parameters import load_parameters, read_parameters
 from fedchain.learning.training.loop import Training, draw_batches, take_batch, train
+from fedchain.learning.training.optimizers import first_velocities
 from fedchain.learning.training.schedule import Schedule
 from fedchain.learning.worker.checkpoint import load_state, save_state
 from tests.support.learning.linear_client import new_client, schedule
@@ -49,6 +50,13 @@ def restarted(client: Client) -> Client:
     other = new_client()
     load_state(other, save_state(client))
     return other
+
+
+def test_there_are_velocities_where_there_is_momentum() -> None:
+    parameters = [torch.ones(2, 3), torch.ones(4)]
+    assert first_velocities(parameters, schedule()) == []
+    velocities = first_velocities(parameters, schedule(momentum=0.5))
+    assert [value.tolist() for value in velocities] == [[[0.0] * 3] * 2, [0.0] * 4]
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.03])
