@@ -123,6 +123,9 @@ class Method(ABC):
     needs_split: ClassVar[bool] = False
     """Whether it works on models alone that are cut behind their first layers."""
 
+    needs_layers: ClassVar[bool] = False
+    """Whether layers of models are compared (`Model.layers`)."""
+
     needs_pooling: ClassVar[bool] = False
     """Whether a model must end with a mean over the pixels, and let something else take that mean's place."""
 

@@ -313,7 +313,8 @@ def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> Planne
     """
     config, shares = simulated_dealing(scenario, task)
     secrets = scenario.private_seed, scenario.seed, shares
-    flippers = sorted({peer for row in scenario.adversaries if row.behaviour == "label-flipper" for peer in row.peers})
+    liars = {peer for row in scenario.adversaries if row.behaviour == "label-flipper" for peer in row.peers}
+    flippers = sorted(map(config.part_of, liars))  # behind an aggregator without data, parts and places differ
     plan = LearnerPlan(
         config=config,
         measurements=Measurements(scenario.evaluate_every, scenario.rounds, scenario.test_local),

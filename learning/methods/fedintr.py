@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class FedIntR(Moon):
     """MOON's contrast at every layer, a layer counting the more, the nearer it is to the common model's."""
 
+    needs_layers: ClassVar[bool] = True
     beyond_dp_sgd: ClassVar[str] = "its loss looks at all layers, for which no gradients of single examples are taken"
 
     def update(self, client: Client, round: Round) -> Tensors:

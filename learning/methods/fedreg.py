@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training.schedule import batches_per_pass
 
@@ -86,6 +88,12 @@ class FedReg(FedAvg):
         validate_range("pseudo_rate", self.pseudo_rate, 0.0, 1e3)
         validate_range("perturbed_ratio", self.perturbed_ratio, 0.0, 1.0)
         validate_range("generation_steps", self.generation_steps, 1, 1000)
+
+    def validate_model(self, info: ModelInfo) -> None:
+        """Raise `ConfigurationError` for inputs that are no numbers: pseudo data are those moved along a gradient."""
+        super().validate_model(info)
+        if {info.input_type, *(field.type for field in info.input_fields)} != {"float32"}:
+            raise ConfigurationError("fedreg moves inputs along a gradient: they must be float32, not integers")
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""

@@ -177,7 +177,13 @@ def call_task(
         with seeded(seed):  # afresh: a class's parameters shall not depend on how much was drawn for the data
             module = _build(model)
             inputs = sets.train.inputs[:2] if like is None else _zeros(like)
-            info = _adopt(module, inputs, sets.train.fields, load_method(config.method).uses_embedding)
+            method = load_method(config.method)
+            info = _adopt(module, inputs, sets.train.fields, method.uses_embedding)
+            if method.needs_layers and not callable(getattr(module, "layers", None)):
+                raise ConfigurationError(
+                    f"{config.method} compares layers: give the model a method `layers`, which returns their outputs "
+                    "(B, D_l), the embedding last, and the logits (B, C)"
+                )
             info = _freeze(module, info, config)
         validate_labels("train set", sets.train.labels, info.classes)
         validate_labels("test set", sets.test.labels, info.classes)

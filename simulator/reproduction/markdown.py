@@ -115,8 +115,8 @@ def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
         own = {entry.cell: entry for entry in entries if (entry.variant, entry.column) == (variant, column)}
         shown = " | ".join(_mean(own[cell]) if cell in own else "–" for cell in cells)
         drop = worst_drop(own, experiment.reference)
-        lost = any(entry.diverged and entry.mean is None for entry in own.values())
-        worst = "diverged" if lost else "–" if drop is None else f"{drop:.2f}"
+        lost = [entry for entry in own.values() if entry.diverged and entry.mean is None]
+        worst = _ended(lost[0]) if lost else "–" if drop is None else f"{drop:.2f}"
         lines.append(f"| {' '.join((variant, column)).strip()} | {shown} | {worst} |")
     head = ["", f"How far each falls below its own number in “{experiment.reference}”, at worst:", ""]
     return [*head, f"| variant | {' | '.join(cells)} | worst drop |", f"|---|{'--:|' * (len(cells) + 1)}", *lines]
@@ -162,7 +162,11 @@ def worst_drop(entries: Mapping[str, Entry], reference: str) -> float | None:
 
 
 def _mean(entry: Entry) -> str:
-    return "diverged" if entry.diverged and entry.mean is None else _shown(entry.mean, entry.decimals)
+    return _ended(entry) if entry.diverged and entry.mean is None else _shown(entry.mean, entry.decimals)
+
+
+def _ended(entry: Entry) -> str:
+    return "privacy spent" if entry.spent == entry.diverged else "diverged"
 
 
 def _ours(entry: Entry) -> str:
@@ -171,8 +175,9 @@ def _ours(entry: Entry) -> str:
     run, known = len(entry.by_seed), len(entry.known)
     some = f" ({known} of {run})" if known < run else ""
     deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.deviation is not None else ""
-    diverged = f" ({entry.diverged} diverged)" if entry.diverged else ""
-    return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{diverged}"
+    counts = {"diverged": entry.diverged - entry.spent, "spent their privacy": entry.spent}
+    ended = "".join(f" ({count} {how})" for how, count in counts.items() if count)
+    return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{ended}"
 
 
 def _shown(value: float | None, decimals: int, sign: str = "") -> str:

@@ -145,7 +145,8 @@ def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: P
     try:
         return runners[measure](scenario, on_round)
     except (TrainingDiverged, ReleaseRefused) as error:
-        return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], "diverged": str(error)}
+        ended = {"diverged": str(error)} | ({"spent": True} if isinstance(error, ReleaseRefused) else {})
+        return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], **ended}
     except OwnCodeFailed as error:
         return {"failed": str(error)}
 

@@ -24,10 +24,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a finished run: its rows, and whether they end early because training diverged."""
+    """Result of a finished run."""
 
     rows: Rows
     diverged: bool = False
+    """Whether they end early, because training diverged or privacy budgets were spent."""
+    spent: bool = False
+    """Whether that was because budgets were spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ class Entry:
     """Our numbers, by seed that was run; None if the mark was not reached, or training diverged before."""
     kind: Kind
     diverged: int = 0
-    """Number of seeds whose training diverged; their numbers come from the rounds before."""
+    """Number of seeds that ended early; their numbers come from the rounds before."""
+    spent: int = 0
+    """Number of these whose privacy budgets were spent, and whose training did not diverge."""
     lacks: str = ""
     """The missing data set for which nothing was run; empty if there is none."""
 
@@ -98,7 +103,10 @@ def tabulate(
                 if values or lacks:
                     kind = kind_of(column, variant)
                     diverged = sum(run is not None and run.diverged for run in own)
-                    entries.append(Entry(variant.name, cell.name, column.name, number, values, kind, diverged, lacks))
+                    spent = sum(run is not None and run.spent for run in own)
+                    entries.append(
+                        Entry(variant.name, cell.name, column.name, number, values, kind, diverged, spent, lacks)
+                    )
     return entries
 
 
@@ -171,12 +179,12 @@ def read_result(path: Path) -> Result | None:
         return None
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        rows, diverged = kept["rows"], "diverged" in kept
+        rows, diverged, spent = kept["rows"], "diverged" in kept, "spent" in kept
     except (ValueError, TypeError, KeyError):
-        rows, diverged = None, False
+        rows, diverged, spent = None, False, False
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")
-    return Result(rows, diverged)
+    return Result(rows, diverged, spent)
 
 
 def scale_of(metric: str) -> float:

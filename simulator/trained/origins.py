@@ -36,7 +36,7 @@ def read_file(path: Path) -> FileModel:
 
 def origin_of(config: LearningConfig, chain_id: bytes, *, member: int | None, **values: Any) -> Origin:
     """The origin of a model; ``values`` are the other fields of `Origin`."""
-    model = OWN if config.dataset == OWN else config.model_of(member or 0)
+    model = OWN if config.dataset == OWN else config.model_of(config.part_of(member or 0))
     return Origin(
         chain_id=chain_id.hex(), method=config.method, dataset=config.dataset, model=model, member=member, **values
     )

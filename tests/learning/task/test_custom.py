@@ -367,6 +367,14 @@ def test_logits_without_an_embedding_are_for_methods_that_read_none() -> None:
         describe_task(config("dfpl"), task)
 
 
+def test_methods_ask_for_what_they_do_with_a_model() -> None:
+    with pytest.raises(ConfigurationError, match="fedintr compares layers: give the model a method `layers`"):
+        describe_task(config("fedintr"), load)
+    chosen = describe_task(config("fedreg", hyperparameters={}), lambda: (Words, sentences(20), sentences(9)))
+    with pytest.raises(ConfigurationError, match="fedreg moves inputs along a gradient: they must be float32"):
+        Application(chosen)
+
+
 def test_a_dedicated_aggregator_needs_no_examples_to_know_the_inputs() -> None:
     def task(member: int, members: int) -> Any:
         return Words, None if member == members else sentences(20, member), None if member == members else sentences(9)

@@ -1,6 +1,7 @@
 """Liars about what they learned: each lie is valid, the plain mean follows it, and robust rules do not."""
 
 import random
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedchain.learning.payload.codec import decode
 from fedchain.learning.round import Tensors
 from fedchain.simulator.adversaries import poisoners
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, _put_together, _take_apart
-from fedchain.simulator.disturbances import Traitors
+from fedchain.simulator.disturbances import MemberChange, Traitors
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -133,6 +134,17 @@ def test_flipped_labels_are_one_members_alone() -> None:
     for client in range(PEERS):
         ours, theirs = (learner.source.share(client, 0).train_labels for learner in (flipped, plain))
         assert ours.tolist() == ((9 - theirs) if client in LIARS else theirs).tolist()
+
+
+def test_labels_are_flipped_of_the_members_own_part() -> None:
+    """Behind an aggregator that has no data, members have other numbers than their parts of the data."""
+    joining = MemberChange(round=2, kind="join", peers=(5, 6))
+    liar = Traitors(behaviour="label-flipper", peers=(5,))
+    made = Scenario(method="fedgkt", peers=4, changes=(joining,), admission="quorum", adversaries=(liar,))
+    flipped, plain = (load_learner(one) for one in (made, replace(made, adversaries=())))
+    for place in (0, 3, 5, 6):
+        ours, theirs = (learner.client(place).train_labels for learner in (flipped, plain))
+        assert ours.tolist() == ((9 - theirs) if place == 5 else theirs).tolist()
 
 
 def test_inflated_counts_are_the_largest_that_may_be_said() -> None:

@@ -15,13 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
-from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.exceptions import ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.reproduction.library import find_experiment
+from fedchain.simulator.reproduction.parallel import write_result
 from fedchain.simulator.reproduction.reproduce import reproduce, run_or_diverge
 from fedchain.simulator.reproduction.run_workers import Runner
+from fedchain.simulator.reproduction.table import read_result
 from fedchain.simulator.resuming.record import LOG, Record, RecordInUse
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -169,12 +171,18 @@ def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
     assert "round 1" in result["diverged"]
 
 
-def test_a_run_that_diverges_keeps_the_rounds_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "is_spent"),
+    [(TrainingDiverged(3, 2, 7, float("nan")), False), (ReleaseRefused("peer 3, round 2: its total epsilon"), True)],
+)
+def test_a_run_that_ends_early_keeps_the_rounds_before_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, is_spent: bool
+) -> None:
     def diverge(
         scenario: Scenario, learner: object, on_round: Callable[[RoundMetrics], None], *, record: object
     ) -> None:
         on_round(RoundMetrics(round=1, height=1, virtual_s=2.0, taa=0.5, tal=1.0))
-        raise TrainingDiverged(3, 2, 7, float("nan"))
+        raise error
 
     monkeypatch.setattr(parallel, "load_learner", lambda scenario: None)
     monkeypatch.setattr(parallel, "simulate", diverge)
@@ -184,3 +192,7 @@ def test_a_run_that_diverges_keeps_the_rounds_before(tmp_path: Path, monkeypatch
     assert closed == [1]
     assert [row["taa"] for row in result["rows"]] == [0.5]
     assert result["diverged"].startswith("peer 3, round 2")
+    write_result(tmp_path, "it", result)
+    found = read_result(tmp_path / "it.json")
+    assert found is not None
+    assert (found.diverged, found.spent) == (True, is_spent)

@@ -115,6 +115,9 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
         (entry, *_) = tabulate(asked, tmp_path, {})
         assert (entry.mean, entry.diverged) == (value, 2)
         assert "2 diverged" in to_markdown(asked, [entry])
+        text = to_markdown(asked, [replace(entry, spent=1)])
+        assert "(1 diverged) (1 spent their privacy)" in text
+        assert "2 diverged" not in to_markdown(asked, [replace(entry, spent=2)])
 
 
 def test_the_points_of_fedph_s_figure_8_are_what_the_paper_would_call_totals_over_all_rounds() -> None:
