@@ -64,7 +64,13 @@ def _take_records(client: Client, state: ClientState) -> None:
 
 
 def set_aside(client: Client, spools: Spools) -> Callable[[], None]:
-    """Set the client's state aside, a large one not in memory; return what puts the client back to it."""
+    """Set the client's state aside, a large one not in memory; return what puts the client back to it.
+
+    Where the client's file holds the state, nothing is written. The full way writes every tensor, whatever was done to
+    it since the last time; nothing was, as whoever may change a client takes that file from it (`worker/clients.py`).
+    """
+    if client.file:
+        return partial(load_state, client, client.file)
     state = _state(client)
     if sum(value.nbytes for value in state.values()) <= MAPPED_SIZE:
         return partial(restore_state, client, _copied(state))
@@ -78,9 +84,10 @@ def save_state(client: Client, spools: Spools = InMemory) -> bytes:
 
 def go_on_from(client: Client, data: bytes) -> None:
     """Have a client that was saved go on from its file, if the state is a large one: its records lie there, and take no
-    memory until they are changed."""
+    memory until they are changed. It is set aside there, too."""
     if path_of(data) is not None:
         _take_records(client, load_tensors(data))
+        client.file = data
 
 
 def load_tensors(data: bytes) -> ClientState:
