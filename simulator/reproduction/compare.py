@@ -182,6 +182,8 @@ def _settings_by_method(settings: Mapping[str, Any], known: Mapping[str, Sequenc
             names = {item for method in takers or known for item in known[method]}
             if of:
                 raise ScenarioError(f"--set {name}: no hyper-parameter of {of}{nearest(parameter, sorted(names))}")
+            if name in _FIELDS:
+                raise ScenarioError(f"--set {name}: it has an option of its own, or stands in a scenario's file")
             hint = nearest(parameter, sorted({*_FIELDS, *names}))
             raise ScenarioError(f"--set {name}: neither a setting nor a hyper-parameter of {', '.join(known)}{hint}")
         for method in takers:

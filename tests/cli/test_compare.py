@@ -162,6 +162,7 @@ def test_the_file_that_the_guide_explains_is_an_experiment(tmp_path: Path) -> No
         (("--methods", "dfpl", "--sweep", "peers=three"), "peers is 'three', it must be of type int"),
         (("--methods", "dfpl", "--sweep", "peers=3", "--sweep", "peers=4"), "sweep has a name twice"),
         (("--methods", "dfpl", "--set", "mu=3"), "--set mu: neither a setting nor a hyper-parameter of dfpl"),
+        (("--methods", "dfpl", "--set", "peers=3"), "--set peers: it has an option of its own"),
         (("--methods", "dfpl", "--set", "shot=3"), "of dfpl; did you mean 'shots'?"),
         (("--methods", "dfpl", "--set", "dfpl.shots=3"), "--set dfpl.shots: no hyper-parameter of dfpl"),
         (("--methods", "dfpl", "--set", "solo.momentum=0"), "solo is none of the methods dfpl"),
