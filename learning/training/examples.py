@@ -40,15 +40,18 @@ class Copies:
         held = self._held.pop(tensor, None)
         if held is None or held.version != tensor._version or held.tensor.device != device:
             held = _Copy(tensor._version, torch.empty_like(tensor, device=device).copy_(tensor))
+            self._make_room(held.tensor.nbytes)
         self._held[tensor] = held
-        sizes = [(key, copy.tensor.nbytes) for key, copy in self._held.items()]
-        excess = sum(size for _, size in sizes) - self._size_max
-        for key, size in sizes[:-1]:
-            if excess <= 0:
-                break
-            del self._held[key]
-            excess -= size
         return held.tensor
+
+    def _make_room(self, size: int) -> None:
+        sizes = [(key, copy.tensor.nbytes) for key, copy in self._held.items()]
+        excess = size + sum(other for _, other in sizes) - self._size_max
+        for key, other in sizes:
+            if excess <= 0:
+                return
+            del self._held[key]
+            excess -= other
 
 
 _copies = Copies()

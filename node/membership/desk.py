@@ -195,6 +195,8 @@ class Desk:
             return said
         if kind is ChangeKind.BACK and record.standing is not Standing.AWAY:
             raise NodeConfigError(f"this member is {record.standing.name.lower()}, and not away")
+        if kind is ChangeKind.AWAY and record.standing is Standing.AWAY:
+            raise NodeConfigError("this member is away already, until: fedchain node back FOLDER")
         until = node.head.height + HEIGHTS_VALID
         change = sign_change(self._key, self._service.genesis.chain_id, kind, sequence=record.sequence, until=until)
         self._take(change, approves=False)

@@ -1,5 +1,6 @@
 """Preflight: faults that would stop a node later are found before anything slow is imported, with one line each."""
 
+import errno
 import importlib.metadata
 import os
 import re
@@ -68,6 +69,7 @@ def secure_folder(path: Path) -> None:
 
     Raises:
         NodeConfigError: the folder cannot be made, is another user's, or holds other things and is open to others.
+        NodeFailed: there is no room for it.
     """
     os.umask(UMASK)
     try:
@@ -77,7 +79,8 @@ def secure_folder(path: Path) -> None:
         for name in OWN_NAMES:
             _close_all(path / name)
     except OSError as error:
-        raise NodeConfigError(f"{error.filename or path} cannot be made private: {error.strerror}") from None
+        kind = NodeFailed if error.errno in (errno.ENOSPC, errno.EDQUOT) else NodeConfigError
+        raise kind(f"{error.filename or path} cannot be made private: {error.strerror}") from None
 
 
 def check_libp2p() -> None:
@@ -174,7 +177,9 @@ def check_folder(path: Path) -> None:
         if status.st_uid != os.geteuid():
             raise NodeConfigError(f"{path} belongs to user {status.st_uid}, this process runs as {os.geteuid()}")
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise NodeConfigError(f"{path} cannot be written to, its mode is {status.st_mode & 0o777:04o}")
+            is_mounted_so = os.statvfs(path).f_flag & os.ST_RDONLY
+            why = "its disk is mounted read-only" if is_mounted_so else f"its mode is {status.st_mode & 0o777:04o}"
+            raise NodeConfigError(f"{path} cannot be written to, {why}")
         names = {item.name for item in path.iterdir()}
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be used: {error.strerror}") from None

@@ -27,6 +27,8 @@ def own_statements(context: Context) -> Iterator[Statement]:
     for statement in stored:
         author = statement.voter if isinstance(statement, Vote) else statement.sender
         if author != context.me:  # the folder was another member's
+            if head.roster.current(author) == context.me:
+                continue  # our former key's, which is no alarm: a key that was replaced says nothing any more
             context.tell(NotBelieved(_describe(statement), f"it is {author.hex()[:16]}…'s, not ours"))
         elif not context.is_signed(author, statement):
             context.tell(NotBelieved(_describe(statement), "our key did not sign it"))

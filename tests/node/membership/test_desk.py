@@ -304,6 +304,9 @@ def test_a_member_goes_away_by_its_own_word() -> None:
     assert it.refusal("back") == "this member is active, and not away"
     assert it.ask("away").endswith("the member counts no more")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.AWAY]
+    it.final(it.adopt(it.block(changes=it.node.open_changes())))
+    it.accept(2)
+    assert it.refusal("away") == "this member is away already, until: fedchain node back FOLDER"
 
 
 def test_a_lost_key_is_replaced_on_an_invitation_and_by_the_others_approval(tmp_path: Path) -> None:

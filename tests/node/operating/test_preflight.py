@@ -1,5 +1,6 @@
 """A node reports later failures in one line before slow imports, and its folder is its owner's alone."""
 
+import errno
 import os
 import resource
 import socket
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -21,7 +23,7 @@ from fedchain.crypto.durable import write_file
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import ADDRESS_FILE, BAN_FILE, CHAIN_FOLDER, DATABASE, SOCKET, TRAINING_FILE
 from fedchain.network.limits import Limits
-from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.operating.preflight import (
     FILES_BESIDE_CONNECTIONS,
     LIBP2P_VERSION,
@@ -311,6 +313,27 @@ def test_a_folder_that_cannot_be_written(config: NodeConfig, monkeypatch: pytest
     assert refused(config) == f"{path} cannot be made: {path.parent} cannot be written to"
     path.mkdir(mode=0o700)
     assert refused(config) == f"{path} cannot be written to, its mode is 0700"
+
+
+def test_a_folder_on_a_disk_that_is_mounted_read_only(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(config.data)
+    path.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NOSUID))
+    assert refused(config) == f"{path} cannot be written to, its disk is mounted read-only"
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, NodeFailed), (errno.EROFS, NodeConfigError)])
+def test_a_disk_without_room_for_the_folder_may_have_some_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[NodeConfigError]
+) -> None:
+    def refuse(*given: Any, **others: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(NodeConfigError, match=f"cannot be made private: {os.strerror(number)}") as caught:
+        secure_folder(tmp_path / "data")
+    assert type(caught.value) is kind
 
 
 def test_somebody_else_s_folder(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,16 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, MemoryStore
 from fedchain.chain.vote import NIL, Vote
 from fedchain.network.messages import FinalMessage, GetFinal, VoteMessage
 from fedchain.node.core.effects import Publish, Tell
 from fedchain.node.core.notices import NotBelieved
+from fedchain.node.core.voting.journal import Journal
 from tests.support.chain.builders import ChainBuilder, genesis, keys, payload, post
+from tests.support.chain.changes import UNTIL, living_genesis
 from tests.support.chain.forgeries import FORGED, Forge
 from tests.support.node.driver import Federation, check_agreement, check_promises
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, sent
@@ -150,6 +153,21 @@ def test_votes_in_the_store_that_our_key_did_not_sign_are_left_out() -> None:
     assert sum("our key did not sign it" in line for line in not_believed(stage)) == 1
     told = [item.message for item in stage.victim.effects if isinstance(item, Publish)]
     assert not [item for item in told if isinstance(item, VoteMessage) and item.vote in foreign]
+
+
+def test_the_words_of_a_member_s_former_key_alarm_nobody() -> None:
+    stage, following = Stage(living_genesis(4)), keys(9)[8]
+    former = stage.chain.key(stage.me)
+    change = sign_rekey(former, following, stage.genesis.chain_id, sequence=0, until=UNTIL)
+    stage.final(stage.adopt(stage.block(changes=[change])))
+    stage.victim.store.append([stage.a_vote(stage.me, NIL, PREVOTE), stage.a_vote(stage.others[0], NIL, PREVOTE)])
+    stage.victim.key, stage.victim.journal = following, Journal()
+    stage.victim.effects.clear()
+    stage.restart()
+    assert stage.node.head.roster.current(former.public_key) == following.public_key
+    assert [line.partition(":")[0] for line in not_believed(stage)] == ["a prevote at height 2, attempt 0"]
+    assert stage.others[0].hex()[:16] in not_believed(stage)[0]
+    assert stage.victim.journal.height == 0, "it is no word of the key that the member has now"
 
 
 def test_forged_votes_in_the_store_decide_nothing() -> None:
