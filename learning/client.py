@@ -85,6 +85,10 @@ class Client:
     saved: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     """By the name of their class: records of a checkpoint that nobody has asked for yet, as tensors."""
 
+    file: bytes = field(default=b"", repr=False)
+    """A checkpoint that lies in a file and holds its state as it is now; empty: none does, or the state may have
+    changed."""
+
     @property
     def secrets(self) -> Secrets:
         """Secrets that only this member knows. They are in no checkpoint and in no log."""

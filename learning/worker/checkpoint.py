@@ -103,14 +103,22 @@ def _take_records(client: Client, state: ClientState) -> None:
 
 
 def set_aside(client: Client, spools: Spools) -> Callable[[], None]:
-    """Set the client's state aside, a large one not in memory; return what puts the client back to it."""
-    state = _state(client) | _named(_ASIDE, buffers_aside(client))
-    if sum(value.nbytes for value in state.values()) <= MAPPED_SIZE:
-        return partial(restore_state, client, _copied(state))
-    data, noted = write_pieces(state_pieces(state), spools), set(client.aside)
+    """Set the client's state aside, a large one not in memory; return what puts the client back to it.
+
+    Where the client's file holds the state, nothing is written. The full way writes every tensor, whatever was done to
+    it since the last time; nothing was, as whoever may change a client takes that file from it (`worker/clients.py`).
+    """
+    aside, noted = _copied(_named(_ASIDE, buffers_aside(client))), set(client.aside)
+    data = client.file
+    if not data:
+        state = _state(client)
+        if sum(value.nbytes for value in state.values()) <= MAPPED_SIZE:
+            return partial(restore_state, client, _copied(state) | aside)
+        data = write_pieces(state_pieces(state), spools)
 
     def put_back() -> None:
         load_state(client, data)
+        _restore_aside(client, aside)
         client.aside = noted
 
     return put_back
@@ -123,9 +131,10 @@ def save_state(client: Client, spools: Spools = InMemory) -> bytes:
 
 def go_on_from(client: Client, data: bytes) -> None:
     """Have a client that was saved go on from its file, if the state is a large one: its records lie there, and take no
-    memory until they are changed."""
+    memory until they are changed. It is set aside there, too."""
     if path_of(data) is not None:
         _take_records(client, load_tensors(data))
+        client.file = data
 
 
 def load_tensors(data: bytes) -> ClientState:

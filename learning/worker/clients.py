@@ -57,6 +57,8 @@ class Clients:
             yield client
         finally:
             self._in_use[index] -= 1
+            if changes:
+                client.file = b""
             if changes and client.states:  # all else keeps its size
                 self._sizes[index] = client.size
 

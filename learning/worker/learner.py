@@ -112,7 +112,9 @@ class Learner:
 
     def client(self, index: int) -> Client:
         """A client as it is now; what is done to it is done to its next contribution."""
-        return self._clients.get(index)
+        client = self._clients.get(index)
+        client.file = b""
+        return client
 
     def limit_clients(self, size_max: int, folder: Path) -> None:
         """Hold at most so many bytes of clients from now on; the others wait in the folder, which the caller removes.

@@ -1,5 +1,6 @@
 """A client with a large model holds its gradients while it trains, and single tensors beside them."""
 
+import math
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,10 +12,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from fedchain.files.spool import SpoolFolder
+from fedchain.files.spool import SpoolFile, SpoolFolder
+from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.methods.scaffold import Scaffold, ScaffoldState
 from fedchain.learning.round import Round
 from fedchain.learning.task.custom import describe_task, load_task
+from fedchain.learning.worker.checkpoint import save_state
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.stores import Stores
 from tests.support.learning.federation import Federation
@@ -106,6 +109,36 @@ def test_what_others_heard_of_a_large_model_is_no_vector_in_memory(tmp_path: Pat
     assert vectors.made == []
     assert most < SIZE, f"{most / SIZE:.2f} models"
     assert client.state(ScaffoldState).control is not before, "a checkpoint may still hold it"
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+@pytest.mark.usefixtures("large")
+def test_a_client_that_has_not_changed_is_put_back_from_its_checkpoint(
+    is_changed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training fails after a checkpoint. If anything was done to the client since, its state is written first."""
+    monkeypatch.setattr("fedchain.learning.worker.checkpoint.MAPPED_SIZE", 2**12)
+    federation, begun = federation_of("scaffold"), list[int]()
+    folder = SpoolFolder(tmp_path, size_min=2**12)
+
+    def spools() -> SpoolFile:
+        begun.append(1)
+        return folder()
+
+    learner = Learner(federation.config, federation.task, members=federation.members, stores=Stores(spools=spools))
+    learner.contribute(0, "update", 1, b"")
+    with learner.lend(0, 2) as client:
+        client.train_images = client.train_images * math.inf
+    expected = learner.checkpoint(0)[:]
+    if is_changed:
+        next(learner.client(0).model.parameters()).data.mul_(2)
+        expected = save_state(client)
+    before = len(begun)
+    with pytest.raises(TrainingDiverged):
+        learner.contribute(0, "update", 2, b"")
+    assert len(begun) - before == is_changed + 1, "x is kept"
+    assert save_state(client) == expected
+    assert client.file == b"", "it was given to whoever may change it"
 
 
 @pytest.mark.usefixtures("large")
