@@ -61,6 +61,25 @@ def test_a_store_that_disappears_or_is_damaged_is_said_so_and_comes_back(tmp_pat
     rmtree(folder)
 
 
+def test_another_chain_in_the_folder_is_not_shown_under_the_name_of_the_one_before(
+    tmp_path: Path, chain: ChainBuilder
+) -> None:
+    folder = write_run(tmp_path / "run", chain)
+    client = TestClient(site(folder).app, base_url=HOME)
+    assert client.get("/run/block/1").status_code == 200
+    folder.rename(tmp_path / "kept")
+    other = living(4)
+    other.extend()
+    write_run(folder, other)
+    for path in ("/run/block/1?again", "/api/v1/run/status", "/run/members?again"):
+        found = client.get(path)
+        assert found.status_code == 503
+        assert f"holds chain {other.genesis.chain_id.hex()}" in found.text
+    rmtree(folder)
+    (tmp_path / "kept").rename(folder)
+    assert client.get("/run/block/1?back").status_code == 200
+
+
 def test_what_is_no_chain_is_refused_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="nowhere is not a folder"):
         find_places([tmp_path / "nowhere"])

@@ -60,12 +60,12 @@ class Holder:
 
     Args:
         place: the folder.
-        members: number of the chain's founders.
+        genesis: the chain's. A folder may be made anew for another one, which is not shown under this one's name.
     """
 
-    def __init__(self, place: Place, members: int) -> None:
-        self.place = place
-        self.seen = SeenFile(place.folder, members)
+    def __init__(self, place: Place, genesis: Genesis) -> None:
+        self.place, self._genesis = place, genesis
+        self.seen = SeenFile(place.folder, len(genesis.members))
         self.measured = MeasuredFile(place.folder, self.seen)
         self.status: dict[str, Any] | None = None
         """Status of its node; None if none runs."""
@@ -84,7 +84,7 @@ class Holder:
         """The store and its answers as they are now.
 
         Raises:
-            ChainError: it is gone, damaged, or locked by a process that writes it.
+            ChainError: it is gone, damaged, or locked by a process that writes it, or another chain is there.
         """
         path = self.place.chain / DATABASE
         try:
@@ -95,7 +95,7 @@ class Holder:
         if self._seen is not None and self._seen[:2] != (stat.st_dev, stat.st_ino):
             self.close()
         if self._store is None:
-            self._store = Store.open(self.place.chain, read_only=True)
+            self._store = Store.open(self.place.chain, self._genesis, read_only=True)
         seen = stat.st_dev, stat.st_ino, self._store.changes()
         if self._explorer is None or seen != self._seen:
             self._explorer = Explorer(self._store)
@@ -265,7 +265,7 @@ class Chain:
             best, _, _ = self._best()
         if self._light_holder is None or self._light_holder.place != best.place:
             self._close_light_holder()
-            self._light_holder = Holder(best.place, len(self.genesis.members))
+            self._light_holder = Holder(best.place, self.genesis)
         return self._light_holder
 
     def _close_light_holder(self) -> None:
@@ -370,9 +370,7 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
         except NotFound as error:
             raise NoChainYet(str(error)) from None
         parent = place.folder.resolve().parent if place.group != place.label else place.folder.resolve()
-        groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(
-            Holder(place, len(genesis.members))
-        )
+        groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(Holder(place, genesis))
     # The folder of a chain gets the name of the run's folder above it.
     titles = distinct_titles([folder if folder.name == group else folder.parent for group, folder, _ in groups])
     return tuple(
