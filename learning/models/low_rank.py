@@ -15,7 +15,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import RESIDUAL_PREFIX, LowRank, ModelInfo
 from fedchain.learning.round import Tensors
 
-_ORIGINAL = "_original_"
+ORIGINAL = "_original_"
 """Before the name of the buffer that keeps a weight to which residuals are added; it is in no state."""
 
 
@@ -44,7 +44,7 @@ def keep_originals(model: nn.Module, info: ModelInfo) -> None:
     for layer in info.low_rank:
         if layer.down in info.trainable:
             owner, leaf = _owner(model, layer.base)
-            owner.register_buffer(_ORIGINAL + leaf, getattr(owner, leaf).detach().clone(), persistent=False)
+            owner.register_buffer(ORIGINAL + leaf, getattr(owner, leaf).detach().clone(), persistent=False)
 
 
 @torch.no_grad()
@@ -53,7 +53,7 @@ def add_residuals(model: nn.Module, tensors: Tensors) -> None:
     for name in tensors:
         if name.startswith(RESIDUAL_PREFIX):
             owner, leaf = _owner(model, name.removeprefix(RESIDUAL_PREFIX))
-            original: torch.Tensor = getattr(owner, _ORIGINAL + leaf)
+            original: torch.Tensor = getattr(owner, ORIGINAL + leaf)
             getattr(owner, leaf).copy_(original + torch.from_numpy(np.array(tensors[name])))
 
 

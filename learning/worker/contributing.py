@@ -22,7 +22,7 @@ from fedchain.learning.post_form import PostForm
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.seeding import derive, numpy_generator
 from fedchain.learning.training.measured import Evaluation
-from fedchain.learning.worker.checkpoint import set_aside
+from fedchain.learning.worker.checkpoint import buffers_aside, note_changed, set_aside
 from fedchain.learning.worker.compressing import compress
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring
@@ -196,11 +196,13 @@ class Contributing:
 def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
     """Put the client back to its state if the work on it fails."""
     put_back = set_aside(client, spools)
+    before = {name: value.clone() for name, value in buffers_aside(client).items()}
     try:
         yield
     except BaseException:
         put_back()
         raise
+    note_changed(client, before)
 
 
 def _count_scalars(posted: Tensors) -> int:

@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from fedchain.learning.application import Application
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models.large import Mlp
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.round import OffChain
@@ -365,6 +365,46 @@ def test_logits_without_an_embedding_are_for_methods_that_read_none() -> None:
     assert describe_task(config("fedavg"), task).shapes is not None
     with pytest.raises(ConfigurationError, match="an object with logits needs beside them one of embedding, "):
         describe_task(config("dfpl"), task)
+
+
+class Remembers(Net):
+    """Has buffers in no state: one that training changes, one that grows, and one that stays."""
+
+    mean: torch.Tensor
+    seen: torch.Tensor
+    constant: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, size in (("mean", 6), ("seen", 1), ("constant", 1000)):
+            self.register_buffer(name, torch.zeros(size), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        embedding, _ = super().forward(x)
+        if self.training:
+            with torch.no_grad():
+                self.mean.mul_(0.5).add_(embedding.mean(dim=0))
+            self.seen = torch.cat([self.seen, torch.ones(1)])
+        embedding = embedding + self.mean + self.seen.sum() + self.constant[0]
+        return embedding, self.head(embedding)
+
+
+def test_buffers_in_no_state_are_a_client_s_memory_all_the_same() -> None:
+    """A vain forecast leaves no trace in them, and failed work neither; a checkpoint has those that change."""
+    task = returns((Remembers, points(60), points(20)))
+    chosen = describe_task(config(), task)
+    ours, theirs, begun = (Learner(chosen, task) for _ in range(3))
+    assert ours.foresee(0, "update", 2, b"") is not None
+    with pytest.raises(InvalidPayload):
+        ours.contribute(0, "update", 1, b"damaged")
+    assert ours.contribute(0, "update", 1, b"") == theirs.contribute(0, "update", 1, b"")
+    saved = ours.checkpoint(0)
+    assert {name for name in load_tensors(saved) if name.startswith("aside.")} == {"aside.mean", "aside.seen"}
+    begun.restore(0, saved)
+    ours.evaluate_received(0, 2, b"")
+    expected = theirs.contribute(0, "update", 2, b"")
+    assert begun.contribute(0, "update", 2, b"") == ours.contribute(0, "update", 2, b"") == expected
+    assert begun.checkpoint(0) == ours.checkpoint(0) == theirs.checkpoint(0)
 
 
 def test_methods_ask_for_what_they_do_with_a_model() -> None:
