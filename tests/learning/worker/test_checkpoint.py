@@ -1,5 +1,6 @@
 """A checkpoint holds a client's record."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,10 @@ import safetensors.torch
 import torch
 
 from fedchain.files.spool import SpoolFolder, path_of
-from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state, set_aside
+from fedchain.learning.worker.checkpoint import copy_state, go_on_from, load_state, restore_state, save_state, set_aside
 from tests.support.learning.everything import FULL, Everything, plain
 from tests.support.learning.federation import new_client
+from tests.support.learning.mapped import file_of
 
 
 def test_a_checkpoint_holds_the_record() -> None:
@@ -52,3 +54,18 @@ def test_what_is_set_aside_is_put_back_from_memory_or_from_a_file(
     saved = save_state(client, spools)
     assert (path_of(saved) is None) == (size_max > 10)
     assert saved[:] == before == safetensors.torch.save(copy_state(client)), "as the library writes it"
+
+
+@pytest.mark.parametrize("size_min", [0, 2**20])
+def test_a_saved_client_goes_on_from_its_file_if_there_is_one(tmp_path: Path, size_min: int) -> None:
+    client = new_client()
+    client.states["Everything"] = replace(FULL, vector=torch.arange(4_000.0))
+    saved = save_state(client, SpoolFolder(tmp_path / "spool", size_min=size_min))
+    go_on_from(client, saved)
+    record = client.state(Everything)
+    assert record.vector is not None
+    assert (file_of(record.vector) is None) == (path_of(saved) is None) == (size_min > 0)
+    assert save_state(client) == saved[:]
+    record.vector += 1
+    assert record.vector[-1] == 4_000
+    assert save_state(client) != saved[:], "the file is as it was"
