@@ -7,8 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.device import DEVICE, as_training
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.scenario import scenario_from_dict
+from tests.bench import local_steps
 from tests.bench.bare import Loop, draw_as_the_processor
+from tests.bench.local_steps import measured_methods
 from tests.bench.measured import as_printed, training
 from tests.bench.processes import Cost, warning
 from tests.bench.scale import exponents
@@ -63,6 +66,19 @@ def test_a_bare_loop_on_a_card_drops_what_the_processor_drops(monkeypatch: pytes
             draw_as_the_processor()
     assert all(map(torch.equal, *found))
     assert not torch.equal(found[0][0], value)
+
+
+@pytest.mark.parametrize("method", measured_methods())
+def test_a_local_step_of_each_method_is_measured(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, steps in (("STEPS", 1), ("STEPS_LONG", 2)):
+        monkeypatch.setattr(local_steps, name, steps)
+    assert local_steps.Update(method).measure().update_ms > 0
+
+
+def test_methods_that_are_not_measured_train_no_such_network() -> None:
+    for method in local_steps.OTHER_NETWORKS:
+        with pytest.raises(ConfigurationError, match="model"):
+            local_steps.Update(method)
 
 
 def test_warm_figures_begin_with_the_third_round() -> None:
