@@ -374,9 +374,9 @@ def test_light_blocks_are_read_from_one_store_that_stays_open_and_is_looked_at_a
 ) -> None:
     opened, open_store = list[Path](), Store.open
 
-    def counted(folder: Path, **how: Any) -> Store:
+    def counted(folder: Path, *others: Any, **how: Any) -> Store:
         opened.append(folder)
-        return open_store(folder, **how)
+        return open_store(folder, *others, **how)
 
     chain = ChainBuilder(GENESIS)
     chain.extend_many(4)

@@ -46,6 +46,7 @@ def compute(asked: dict[str, Any], *, together: bool) -> list[torch.Tensor]:
     return [result.detach(), *found]
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("size_max", [lanes.PATCHES_SIZE_MAX, 0])
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 def test_convolutions_in_lanes_are_those_of_each_lane(
@@ -59,6 +60,7 @@ def test_convolutions_in_lanes_are_those_of_each_lane(
     assert sorted(in_memory, reverse=True) == [*in_memory], "channels before rows, as dropout takes it"
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_a_convolution_in_lanes_is_one_product_of_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = torch.conv2d, count()
 
