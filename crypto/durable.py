@@ -62,3 +62,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def set_aside_damaged(path: Path) -> Path:
+    """Rename a damaged file or folder in one step, to a free name beside it; return the new path. Raises OSError."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    sync_folder(path.parent)
+    return aside

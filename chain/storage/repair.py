@@ -16,7 +16,7 @@ from fedchain.chain.storage.content_files import content_path, take_lock
 from fedchain.chain.storage.damage import DamagedRow, broken_head, broken_structure, damaged_rows
 from fedchain.chain.storage.database import connect, disk_errors, read_genesis, repair_hint, transaction
 from fedchain.chain.storage.recovery import recover
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import set_aside_damaged
 from fedchain.files.layout import DATABASE
 from fedchain.wording import counted
 
@@ -105,9 +105,5 @@ def _drop(folder: Path, connection: sqlite3.Connection, rows: list[DamagedRow]) 
 def _set_aside(folder: Path) -> Path:
     """Rename the folder in one step, to a free name beside it; return the new path."""
     place = Path(os.path.abspath(folder))  # "." has no name
-    number = 1
-    while (aside := place.with_name(f"{place.name}.damaged-{number}")).exists():
-        number += 1
-    place.rename(aside)
-    sync_folder(place.parent)
+    aside = set_aside_damaged(place)
     return folder.with_name(aside.name) if folder.name == place.name else aside

@@ -28,7 +28,8 @@ class _Copy(NamedTuple):
 class Copies:
     """Copies on a card of tensors that are in use, the last ones used.
 
-    A copy goes with its tensor. A tensor that was changed in place since is copied again.
+    A copy goes with its tensor. A tensor that was changed in place since, as torch counts it, is copied again. Torch
+    does not count what is written through numpy or `.data`: code that changes examples so is not seen on a card.
     """
 
     def __init__(self, size_max: int = COPIES_SIZE_MAX) -> None:
@@ -83,10 +84,9 @@ class Examples:
 
     def _gather(self) -> None:
         self._versions = self._versions_now()
-        self._images = torch.cat(
-            [_copies.of(client.train_images, self._device) for client in self._clients]
-        )  # (N, ...)
-        self._labels = torch.cat([_copies.of(client.train_labels, self._device) for client in self._clients])  # (N,)
+        images = (_copies.of(client.train_images, self._device) for client in self._clients)
+        labels = (_copies.of(client.train_labels, self._device) for client in self._clients)
+        self._images, self._labels = torch.cat([*images]), torch.cat([*labels])  # (N, ...), (N,)
 
     def _versions_now(self) -> list[tuple[int, int]]:
         """Return what differs once a client's own code has changed its examples."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from fedchain.crypto.durable import sync_file, sync_folder, write_file
+from fedchain.crypto.durable import set_aside_damaged, sync_file, sync_folder, write_file
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.files.spool import move_file, path_of
 from fedchain.learning.executors.executor import Answer, InFile, QuestionId
@@ -99,7 +99,7 @@ def read_training(path: Path) -> KeptTraining:
         ) from None
 
 
-def set_aside_damaged(path: Path) -> str:
+def repair_training(path: Path) -> str:
     """Rename the file, to a free name beside it, if it is damaged; what was done, for its operator, or nothing.
 
     Raises OSError.
@@ -109,11 +109,7 @@ def set_aside_damaged(path: Path) -> str:
             _read(path)
         return ""
     except PipeBroken as error:
-        number = 1
-        while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-            number += 1
-        path.rename(aside)
-        sync_folder(path.parent)
+        aside = set_aside_damaged(path)
         return f"{path} is damaged ({error}), and set aside as {aside}; this member's model begins anew"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.crypto.durable import write_file
+from fedchain.crypto.durable import set_aside_damaged, write_file
 
 
 @pytest.fixture
@@ -62,3 +62,11 @@ def test_file_and_name_are_on_the_disk_when_it_returns(path: Path, monkeypatch: 
     assert (file_is_folder, folder_is_folder) == (False, True)
     assert len(before) == 2, "the bytes are there before the name is"
     assert after == ["state"]
+
+
+def test_what_is_damaged_is_set_aside_under_a_free_name(path: Path) -> None:
+    first = set_aside_damaged(path)
+    path.mkdir()
+    second = set_aside_damaged(path)
+    assert [first.name, second.name] == ["state.damaged-1", "state.damaged-2"]
+    assert (first.read_bytes(), second.is_dir(), path.exists()) == (b"old", True, False)

@@ -184,11 +184,11 @@ def repair_chain(folder: Path) -> None:
         from fedchain.chain.storage.repair import describe_repair, repair
         from fedchain.files.layout import TRAINING_FILE
         from fedchain.files.places import chain_folder
-        from fedchain.node.workers.training_file import set_aside_damaged
+        from fedchain.node.workers.training_file import repair_training
 
         chain = chain_folder(folder)
         typer.echo(describe_repair(repair(chain)))
-        if said := set_aside_damaged(chain.absolute().parent / TRAINING_FILE):
+        if said := repair_training(chain.absolute().parent / TRAINING_FILE):
             typer.echo(said)
 
 

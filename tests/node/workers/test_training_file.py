@@ -14,7 +14,7 @@ from fedchain.node.workers.training_file import (
     KeptTraining,
     read_answer,
     read_training,
-    set_aside_damaged,
+    repair_training,
     write_answer,
 )
 
@@ -63,12 +63,12 @@ def test_what_is_no_answer_is_damaged(data: bytes, tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_set_aside_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "training"
-    assert set_aside_damaged(path) == ""
+    assert repair_training(path) == ""
     path.write_bytes(KEPT.encode())
-    assert set_aside_damaged(path) == ""
+    assert repair_training(path) == ""
     for number in (1, 2):
         path.write_bytes(bytes(9))
-        assert f"set aside as {path}.damaged-{number}; " in set_aside_damaged(path)
+        assert f"set aside as {path}.damaged-{number}; " in repair_training(path)
         assert not path.exists()
     assert (tmp_path / "training.damaged-1").read_bytes() == bytes(9)
 
