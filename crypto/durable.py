@@ -2,10 +2,11 @@
 
 import glob
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-OWNER_ONLY = 0o600
+OWNER_ONLY, PUBLIC = 0o600, 0o666
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -14,18 +15,31 @@ def write_file(path: Path, data: bytes) -> None:
     The new bytes are first written to a file beside it. Its name holds this process's id, because a process that was
     just killed may still be writing under its own. Such files of processes that are gone are removed. Raises OSError.
     """
+    _put(path, data, OWNER_ONLY, lambda part: part.replace(path))
+
+
+def create_file(path: Path, data: bytes, *, is_public: bool = False) -> None:
+    """As :func:`write_file`, but where a file is there already it stays, and FileExistsError is raised.
+
+    Others may read it, as the umask lets them, if it ``is_public``.
+    """
+    # Unlike renaming, a link never takes another file's place.
+    _put(path, data, PUBLIC if is_public else OWNER_ONLY, path.hardlink_to)
+
+
+def _put(path: Path, data: bytes, mode: int, name: Callable[[Path], object]) -> None:
+    """Write bytes beside ``path``, and give them its name once they are on the disk. Raises OSError."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)  # an old one may be open to others
-        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, OWNER_ONLY)) as file:
+        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
+        name(part)
+    finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)  # half a file would keep a full disk full
-        raise
     sync_folder(path.parent)
     with suppress(OSError):  # they are of no use to anybody, and in nobody's way
         for left in path.parent.glob(f"{glob.escape(path.name)}.*.part"):

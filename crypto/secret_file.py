@@ -20,7 +20,7 @@ from Crypto.IO import PEM, PKCS8
 from Crypto.Util.asn1 import DerObjectId, DerSequence
 
 from fedchain.crypto.address import address
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import create_file, write_file
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.signatures import PublicKey
@@ -69,14 +69,9 @@ def write_secret(
     text = _pem(oid, data, passphrase) + f"address {address(owner)}\n"
     try:
         if replace:
-            path = path.resolve()
-            target = path.with_name(path.name + ".new")
-            target.unlink(missing_ok=True)
-            _write(target, text)
-            target.replace(path)
+            write_file(path.resolve(), text.encode("ascii"))
         else:
-            _write(path, text)
-        sync_folder(path.parent)
+            create_file(path, text.encode("ascii"))
     except FileExistsError:
         raise KeyFileError(f"{path} exists already; a key file is never overwritten") from None
     except OSError as error:
@@ -176,16 +171,3 @@ def _read_block(path: Path) -> tuple[bool, bytes, str | None]:
     except binascii.Error:
         raise KeyFileError(f"{path} cannot be opened: it is not a PEM key") from None
     return label.startswith(b"ENCRYPTED"), der, None if claimed is None else claimed.decode("ascii", "replace")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that does not exist, whole or not at all. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise

@@ -20,14 +20,14 @@ restored file is indistinguishable from one that was never written to again.
 import errno
 import fcntl
 import os
-import tempfile
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
 from fedchain.crypto.address import address
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import create_file
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.config import NodeConfigError, NodeFailed
@@ -228,21 +228,9 @@ def read_identity(path: Path) -> tuple[Hash, PublicKey]:
 
 def _create(path: Path, header: bytes, copy_size: int) -> None:
     """Create an empty journal atomically, so that a file that is too short is always damaged. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(header.ljust(HEADER_SIZE, b"\0"))
-            for copy in (_to_record(0, b""), _to_record(0, b""), b"", b""):
-                file.write(copy.ljust(copy_size, b"\0"))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(name, path)  # unlike renaming, it never replaces another process's journal
-        except FileExistsError:
-            return
-    finally:
-        os.unlink(name)
-    sync_folder(path.parent)
+    copies = (copy.ljust(copy_size, b"\0") for copy in (_to_record(0, b""), _to_record(0, b""), b"", b""))
+    with suppress(FileExistsError):  # another process's journal is never replaced
+        create_file(path, b"".join((header.ljust(HEADER_SIZE, b"\0"), *copies)))
 
 
 def _lock(descriptor: int, path: Path) -> None:

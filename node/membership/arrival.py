@@ -64,4 +64,6 @@ def _may_be_there(item: Path, contents: Mapping[Path, bytes]) -> bool:
     """Whether a newcomer's folder may hold something before it has settings."""
     if item in contents:
         return item.is_file() and item.read_bytes() == contents[item]
-    return item.name in BEFORE or any(item.match(f"{place.name}.*.part") for place in contents)
+    return item.name in BEFORE or any(
+        item.match(f"{place.name}.*.part") for place in (*contents, item.with_name(KEY_FILE))
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.crypto.durable import set_aside_damaged, write_file
+from fedchain.crypto.durable import create_file, set_aside_damaged, write_file
 
 
 @pytest.fixture
@@ -46,6 +46,26 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_of_a_new_one(path: Path, mo
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(path.parent) == ["state"]
+
+
+@pytest.mark.parametrize("is_public", [False, True])
+def test_a_new_file_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_public: bool
+) -> None:
+    path, there = tmp_path / "key", list[bool]()
+    monkeypatch.setattr("os.fsync", lambda descriptor: there.append(path.exists()))
+    create_file(path, b"new", is_public=is_public)
+    assert there == [False, True]  # bytes before name, and the name before it returns
+    assert path.read_bytes() == b"new"
+    assert bool(stat.S_IMODE(path.stat().st_mode) & 0o077) == is_public
+    assert os.listdir(tmp_path) == ["key"]
+
+
+def test_a_new_file_never_takes_another_one_s_place(path: Path) -> None:
+    with pytest.raises(FileExistsError):
+        create_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(path.parent) == ["state"]
 

@@ -132,12 +132,25 @@ def test_older_files_are_read_and_their_weakness_is_named(path: Path) -> None:
 @pytest.mark.long
 def test_an_older_file_is_replaced_by_one_that_is_protected(path: Path) -> None:
     put(path, old_file(BestAvailableEncryption(SECRET.encode())))
-    put(path.with_name("key.pem.new"), "left by a crash")
+    put(path.with_name(f"key.pem.{os.getpid()}.part"), "left by a crash")
     PrivateKey.load(path, SECRET).save(path, "another", replace=True)
     assert weakness(path) is None
     assert PrivateKey.load(path, "another") == KEY
     assert path.stat().st_mode & 0o777 == 0o600
     assert [item.name for item in path.parent.iterdir()] == ["key.pem"]
+
+
+def test_a_command_that_is_ended_half_way_leaves_no_half_of_a_key(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(descriptor: int) -> None:
+        assert not path.exists()
+        raise SystemExit
+
+    monkeypatch.setattr("os.fsync", end)
+    with pytest.raises(SystemExit):
+        KEY.save(path)
+    monkeypatch.undo()
+    KEY.save(path)
+    assert PrivateKey.load(path) == KEY
 
 
 def test_what_a_link_leads_to_is_replaced(path: Path, tmp_path: Path) -> None:

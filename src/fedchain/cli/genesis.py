@@ -125,10 +125,10 @@ def show_genesis(
 
 
 def _write_new(path: Path, data: bytes) -> None:
+    from fedchain.crypto.durable import create_file
     from fedchain.node.config import NodeConfigError
 
     try:
-        with path.open("xb") as file:
-            file.write(data)
+        create_file(path, data, is_public=True)
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be written: {error.strerror}") from None

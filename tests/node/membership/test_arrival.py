@@ -58,6 +58,7 @@ def test_wrong_settings_are_not_written_down(
 
 def test_a_key_may_be_there_before(tmp_path: Path, file: Path) -> None:
     (tmp_path / "clinic").mkdir()
+    (tmp_path / "clinic" / "key.pem.123.part").write_text("of a command that was killed", encoding="utf-8")
     keys(1)[0].save(tmp_path / "clinic" / "key.pem")
     assert settle(file, tmp_path / "clinic", {}).exists()
 
