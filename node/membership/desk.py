@@ -268,13 +268,16 @@ class Desk:
             raise NodeConfigError(str(refused))
 
     def _find(self, which: str) -> Change:
-        """The change that waits for approval with this hash, or its beginning, name, address or number."""
+        """The change that waits for approval with this hash, or its beginning, address, number or newcomer's name.
+
+        A reason names nothing: a liar's would be approved of by all that name the newcomer once its change was counted.
+        """
         node, low = self._service.node, which.lower()
         waiting = [change for change in (*node.open_changes(), *self._host.waiting()) if change.kind.needs_approval]
         found = [
             change
             for change in waiting
-            if (which and change.text == which)  # an amendment has no name
+            if (which and change.kind is ChangeKind.JOIN and change.text == which)  # other texts are reasons
             or (len(low) >= HASH_PREFIX_MIN and change.hash.hex().startswith(low))
             or self._is_about(which, change)
         ]

@@ -9,7 +9,14 @@ import pytest
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Admission, AggregatorRule, Contributor, PhaseRule
 from fedchain.chain.membership.amendment import amendment_of
-from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, propose_removal, sign_rekey
+from fedchain.chain.membership.change import (
+    Change,
+    ChangeKind,
+    propose_amendment,
+    propose_recovery,
+    propose_removal,
+    sign_rekey,
+)
 from fedchain.chain.membership.member import Standing
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -110,6 +117,20 @@ def test_a_name_that_fits_nothing_or_two_is_answered_with_the_choices() -> None:
     said = it.refusal("approve", which="")
     assert said.startswith("nothing that waits is called ''; these wait for approval, choose by hash: ")
     assert f"{amendment.hash.hex()[:8]} (amend parameters (away_after 9, two rounds later))" in said
+
+
+def test_a_liar_s_change_is_not_called_by_its_reason() -> None:
+    it = office()
+    liar, victim = [key for key in keys(5) if key.public_key != it.me][:2]
+    values, until = amendment_of({"admission": "sponsors", "sponsors": 1}), HEIGHTS_VALID
+    for change in (
+        propose_amendment(values, "clinic", sequence=0, until=until),
+        propose_removal(victim.public_key, "clinic", sequence=0, until=until),
+        propose_recovery(victim.public_key, keys(6)[5], it.genesis.chain_id, "clinic", sequence=0, until=until),
+    ):
+        it.receive(ChangeMessage(change.approved(liar, it.genesis.chain_id)))
+    assert len(it.node.open_changes()) == 3
+    assert it.refusal("approve", which="clinic").startswith("nothing that waits is called 'clinic'; ")
 
 
 def test_the_first_removal_of_a_member_is_the_one_that_the_others_approve() -> None:

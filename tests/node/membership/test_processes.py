@@ -133,7 +133,7 @@ class Life:
         wait_until(lambda: look(node).get("height"), "it follows the chain", PATIENCE_S)
         for other in self.here()[1:]:
             wait_until(partial(self.sees, other, file.stem), "the request spreads", PATIENCE_S)
-            if "not yet" not in self.say(other.number, "approve", which=file.stem):
+            if "not yet" not in self.say(other.number, "approve", which=address(key.public_key)):
                 break
         return node
 
