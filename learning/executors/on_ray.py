@@ -4,6 +4,7 @@ Nothing else knows Ray, which is an extra of the package.
 """
 
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -199,9 +200,13 @@ def _leave(user: RayWorkers) -> None:
 
 
 def _connect(address: str) -> None:
-    """Join a cluster, or begin one on this machine."""
+    """Join a cluster, or begin one on this machine. SIGTERM is handled as before; Ray would abort the process."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or None, log_to_driver=False, logging_level="ERROR", configure_logging=True)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of no class of its own where a node does not start in time
         raise ConfigurationError(f"no Ray cluster answers at {address or 'this machine'}: {error}") from None
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)

@@ -55,13 +55,25 @@ def load_weights(model: nn.Module, path: Path, *, new_head: bool) -> None:
                 hint = "; weights_head = new leaves the last layer out" if misfit.name in head_names(model) else ""
                 raise ConfigurationError(f"weights {path}: {misfit}{hint}")
             for name in wanted:
-                if not bool(torch.isfinite(file.get_tensor(name)).all()):
-                    raise ConfigurationError(f"weights {path}: {name} holds numbers that are not finite")
+                try:
+                    _as_typed(file.get_tensor(name), own[name].dtype)
+                except ValueError as error:
+                    raise ConfigurationError(f"weights {path}: {name} holds {error}") from None
             with torch.no_grad():
                 for name in wanted:
-                    own[name].copy_(file.get_tensor(name))
+                    own[name].copy_(_as_typed(file.get_tensor(name), own[name].dtype))
     except (safetensors.SafetensorError, OSError) as error:
         raise ConfigurationError(f"weights {path} are no sound safetensors file: {error}") from error
+
+
+def _as_typed(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a file's tensor in a model's type, which may round it. Raises ValueError, which says what the tensor
+    holds, for integers or complex numbers that a real number cannot be, and for numbers that are not finite then."""
+    if value.is_complex() or (dtype.is_floating_point and not value.is_floating_point()):
+        raise ValueError(f"{value.dtype}, where the model has {dtype}")
+    if not bool(torch.isfinite(value.to(dtype if dtype.is_floating_point else torch.float64)).all()):
+        raise ValueError("numbers that are not finite" + (f" as {dtype}" if value.dtype != dtype else ""))
+    return value.to(dtype)
 
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 import fedchain
 from fedchain import testing
 from fedchain.cli.main import app
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.remote_training import RemoteTraining, own_modules
 from fedchain.simulator.choices import PROCESSES, RAY
 from fedchain.simulator.reproduction.parallel import RunsProgress
@@ -134,6 +137,35 @@ def test_workers_of_one_process_share_a_cluster_until_the_last_of_them_are_close
     assert third.receive(60) == "still there"
     third.close()
     assert not ray.is_initialized()
+
+
+def test_a_cluster_that_does_not_start_in_time_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(**_: Any) -> None:
+        raise Exception("The current node timed out during startup.")  # as Ray says it
+
+    ray.shutdown()
+    monkeypatch.setattr(ray, "init", late)
+    with pytest.raises(
+        ConfigurationError, match=r"no Ray cluster answers at this machine: .* timed out during startup"
+    ):
+        trace(RAY)
+
+
+def test_sigterm_is_handled_as_before() -> None:
+    program = """if True:
+        import os, signal
+        from fedchain.learning.executors.on_ray import RayWorkers
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        workers = RayWorkers(list, 1)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except KeyboardInterrupt:
+            workers.close()
+            print("unwound")
+        """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "unwound\n"), done.stderr
 
 
 def test_a_cluster_that_the_caller_has_joined_is_left_to_it() -> None:

@@ -125,6 +125,36 @@ def test_weights_that_nobody_could_train_are_refused(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_a_file_may_have_numbers_of_another_type_that_the_models_can_be(tmp_path: Path) -> None:
+    given = build_model("mlp-bn", 1).state_dict()
+    for kind in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float64):
+        model = build_model("mlp-bn", 0)
+        load_weights(
+            model, save(tmp_path / "other.safetensors", {k: v.to(kind) for k, v in given.items()}), new_head=False
+        )
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, given[name].to(kind).to(value.dtype))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (torch.full((10,), 1e300, dtype=torch.float64), "numbers that are not finite as torch.float32"),
+        (torch.ones(10, dtype=torch.int8), "torch.int8, where the model has torch.float32"),
+        (torch.ones(10, dtype=torch.bool), "torch.bool, where the model has torch.float32"),
+        (torch.ones(10, dtype=torch.complex64), "torch.complex64, where the model has torch.float32"),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", "")),
+)
+def test_numbers_that_the_model_cannot_have_are_refused(wrong: torch.Tensor, message: str, tmp_path: Path) -> None:
+    model = build_model("logistic", 0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    path = save(tmp_path / "other.safetensors", build_model("logistic", 1).state_dict() | {"fc.bias": wrong})
+    with pytest.raises(ConfigurationError, match=rf"other.safetensors: fc.bias holds {message}$"):
+        load_weights(model, path, new_head=False)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_the_head_is_the_last_linear_layer() -> None:
     assert head_names(build_model("mlp", 0)) == {"fc.weight", "fc.bias"}
     assert head_names(build_model("vit-tiny", 0)) == {"head.weight", "head.bias"}
