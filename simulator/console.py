@@ -9,6 +9,7 @@ from pathlib import Path
 from fedchain.files.layout import RECORD_FOLDER, free_folder
 from fedchain.learning.device import describe_device
 from fedchain.learning.exceptions import LearningError
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.learner import Learner
@@ -69,7 +70,8 @@ def run_scenario(
             console.print(
                 f"stopped after {counted(display.closed, 'round')}; what was measured so far is in {folder.path}"
             )
-            if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would recur
+            recurs = isinstance(error, LearningError | ScenarioError) and not isinstance(error, WorkerDiedError)
+            if is_kept and not recurs:
                 _say_how_to_go_on(console, folder.path, options.track)
             raise
         console.print(round_table(outcome.rows, scenario))

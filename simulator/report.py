@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import tomli_w
 from numpy.typing import NDArray
@@ -92,8 +93,11 @@ class RunFolder:
         self.models.mkdir(exist_ok=True)
 
     def read_rows(self) -> list[RoundMetrics]:
-        """Return the measurements of each round that was closed."""
-        return [RoundMetrics(**row) for row in read_metrics(self.path)]
+        """Return the measurements of each round that was closed. Raises ScenarioError if the file was damaged."""
+        try:
+            return [msgspec.convert(row, RoundMetrics) for row in read_metrics(self.path)]
+        except msgspec.ValidationError as error:
+            raise ScenarioError(f"{self.path / METRICS_FILE} cannot be read: {error}") from None
 
     def write_rows(self, rows: Sequence[RoundMetrics], seen: Callable[[], Sequence[SeenBlock]]) -> None:
         """Write ``metrics.jsonl``, one object a round, and ``timeline.jsonl``, one a block that ``seen`` returns.
@@ -101,7 +105,7 @@ class RunFolder:
         A resumed run writes nothing until it is as far as it was.
         """
         if self._rows_count is None:
-            self._rows_count = len(self.read_rows())
+            self._rows_count = sum(1 for _ in read_metrics(self.path))
         if len(rows) >= self._rows_count:
             self._write(METRICS_FILE, "".join(json.dumps(row.to_dict()) + "\n" for row in rows))
             self._write(TIMELINE_FILE, newest_lines(seen(), self._line_of))
@@ -124,6 +128,7 @@ class RunFolder:
 
     def write_outcome(self, outcome: Outcome, histogram: NDArray[np.int64], wall_s: float) -> None:
         """Write all files of a finished run; the result comes last, and marks the run as finished."""
+        self._rows_count = 0  # whatever the file says of the run before it was interrupted
         self.write_rows(outcome.rows, lambda: outcome.seen)
         self.draw(outcome.rows, outcome.timeline, histogram)
         self._write(MEMBERS_FILE, members_text(outcome.members))

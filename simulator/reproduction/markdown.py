@@ -176,6 +176,7 @@ def _ours(entry: Entry) -> str:
     some = f" ({known} of {run})" if known < run else ""
     deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.deviation is not None else ""
     counts = {"diverged": entry.diverged - entry.spent, "spent their privacy": entry.spent}
+    counts |= {"with broken promises": entry.broken}
     ended = "".join(f" ({count} {how})" for how, count in counts.items() if count)
     return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{ended}"
 

@@ -173,4 +173,6 @@ def _keep(
     percent = " %" if scale_of(metric) == PERCENT else ""
     highest = "" if best is None else f"highest {metric} {scale_of(metric) * best:.4g}{percent}"
     outcome = result.get("diverged") or highest or "done"
-    return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}{anew}"
+    found = result.get("violations")
+    broken = f"; {counted(len(found), 'promise')} broken: {found[0]}" if found else ""
+    return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}{broken}{anew}"

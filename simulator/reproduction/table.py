@@ -31,6 +31,8 @@ class Result:
     """Whether they end early, because training diverged or privacy budgets were spent."""
     spent: bool = False
     """Whether that was because budgets were spent."""
+    is_broken: bool = False
+    """Whether the checker found that a promise of the protocol did not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Entry:
     """Number of seeds that ended early; their numbers come from the rounds before."""
     spent: int = 0
     """Number of these whose privacy budgets were spent, and whose training did not diverge."""
+    broken: int = 0
+    """Number of seeds in whose run a promise of the protocol did not hold."""
     lacks: str = ""
     """The missing data set for which nothing was run; empty if there is none."""
 
@@ -104,8 +108,10 @@ def tabulate(
                     kind = kind_of(column, variant)
                     diverged = sum(run is not None and run.diverged for run in own)
                     spent = sum(run is not None and run.spent for run in own)
+                    broken = sum(run is not None and run.is_broken for run in own)
+                    ended = diverged, spent, broken
                     entries.append(
-                        Entry(variant.name, cell.name, column.name, number, values, kind, diverged, spent, lacks)
+                        Entry(variant.name, cell.name, column.name, number, values, kind, *ended, lacks=lacks)
                     )
     return entries
 
@@ -180,11 +186,12 @@ def read_result(path: Path) -> Result | None:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         rows, diverged, spent = kept["rows"], "diverged" in kept, "spent" in kept
+        is_broken = bool(kept.get("violations"))
     except (ValueError, TypeError, KeyError):
-        rows, diverged, spent = None, False, False
+        rows, diverged, spent, is_broken = None, False, False, False
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")
-    return Result(rows, diverged, spent)
+    return Result(rows, diverged, spent, is_broken)
 
 
 def scale_of(metric: str) -> float:

@@ -74,7 +74,7 @@ class Record:
 
         Args:
             folder: folder of the record.
-            identity: dependencies of a run beside its scenario: names of programs, and their versions.
+            identity: dependencies of the run by name: the programs' versions, its scenario, the user's own files.
         """
         for path in (folder, folder / CONTENTS, folder / STATES):
             path.mkdir(mode=0o700)
@@ -298,7 +298,7 @@ class Record:
         """Find the states of clients, and delete those that were never whole, or belong to no answer."""
         for path in (self._folder / STATES).iterdir():
             client, _, number = path.name.partition("-")
-            if not number.isdecimal() or int(number) > self.count(int(client)):
+            if not (client.isdecimal() and number.isdecimal()) or int(number) > self.count(int(client)):
                 path.unlink()
             else:
                 self._states[int(client)].add(int(number))

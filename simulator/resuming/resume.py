@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 import fedchain
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS_FOLDER, SCENARIO_FILE
@@ -103,12 +105,16 @@ def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str,
 def require_same(folder: Path, asked: Scenario) -> None:
     """Raise ScenarioError unless a folder's run is of this scenario, except for settings without effect."""
     begun = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError))
-    free = {*CHANGES_NOTHING} - ({"workers"} if begun.vectorize_clients else set())
     values, before = asked.to_dict(), begun.to_dict()
     for name in before | values:
-        if name not in free and values.get(name) != before.get(name):
+        if name not in _without_effect(begun) and values.get(name) != before.get(name):
             found = f"{folder} holds another scenario: its {name} is {getattr(begun, name)!r}"
             raise ScenarioError(f"{found}, not {getattr(asked, name)!r}")
+
+
+def _without_effect(scenario: Scenario) -> set[str]:
+    """Settings that may differ when this run goes on."""
+    return {*CHANGES_NOTHING} - ({"workers"} if scenario.vectorize_clients else set())
 
 
 def _require_record(folder: Path) -> None:
@@ -122,14 +128,17 @@ def continued(folder: Path, scenario: Scenario) -> Record:
 
 
 def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, str]:
-    """Dependencies of a run beside its scenario: versions of the programs that compute, and the user's own files.
+    """Dependencies of a run: versions of the programs that compute, its scenario, and the user's own files.
+
+    The scenario is among them since its file in the run's folder may be changed before the run goes on.
 
     Args:
         scenario: the scenario, which may name a task and a method.
         task: the function itself, if the scenario cannot name it.
     """
     known = {"fedchain": fedchain.__version__, "torch": version("torch"), "numpy": version("numpy")}
-    own = hashes_of_own(scenario)
+    values = {name: value for name, value in scenario.to_dict().items() if name not in _without_effect(scenario)}
+    own = {"scenario": sha256(tomli_w.dumps(values).encode()).hex()} | hashes_of_own(scenario)
     if task is not None and not scenario.task:
         with suppress(OSError, TypeError):  # code that was typed has no source
             own["task"] = sha256(inspect.getsource(task).encode()).hex()

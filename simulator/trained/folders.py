@@ -42,6 +42,13 @@ from fedchain.simulator.trained.origins import origin_of, read_file
 from fedchain.simulator.trained.passport import write_passport
 from fedchain.wording import printable
 
+DATA_FIELDS = (
+    *("dataset", "model", "weights_hash", "weights_head", "classes", "clients", "partition", "classes_avg"),
+    *("classes_std", "shots", "test_shots", "dirichlet_alpha", "classes_per_client", "train_examples", "scaling"),
+    *("augmentation", "feature_shift", "seed"),
+)
+"""Fields of a task that say which examples each member has, and what its model is."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
@@ -214,7 +221,10 @@ class RunFolderModels(ModelFolder):
         return self.config.places_with_data
 
     def learner(self) -> Learner:
-        """The run's own learner. Raises `ConfigurationError` for code that nobody said is to be run."""
+        """The run's own learner.
+
+        Raises `ConfigurationError` for code that nobody said is to be run, and for a scenario that is not the chain's.
+        """
         if not self._measures:
             for option in ("method", "task"):
                 name = getattr(self._scenario, option)
@@ -222,17 +232,28 @@ class RunFolderModels(ModelFolder):
                     named = f"--{option} {printable(name)} runs it"
                     raise ConfigurationError(f"the run's own code builds this model: {named}")
             self._scenario.validate()
-        return few_in_memory(load_learner(self._scenario))
+        learner = load_learner(self._scenario)
+        self._require_same_data(learner.config)
+        return few_in_memory(learner)
 
     def reported(self, round_number: int) -> Mapping[str, Any]:
         """See :class:`ModelFolder`: from the row of the round. Its means are of the same members, or are left out."""
         for row in read_metrics(self.folder):
-            if row["round"] == round_number:
-                found = {"test_accuracy": row["test_accuracy_received"]}
+            if row.get("round") == round_number:
+                numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+                found = {"test_accuracy": numbers.get("test_accuracy_received")}
                 if row.get("receivers", len(self.sites)) == len(self.sites):  # older runs did not count them
-                    found |= {"accuracy": row["taa_received"], "loss": row["tal_received"]}
+                    found |= {"accuracy": numbers.get("taa_received"), "loss": numbers.get("tal_received")}
                 return found
         return {}
+
+    def _require_same_data(self, found: LearningConfig) -> None:
+        """Its file may be changed: models would be measured on examples that the run trained on, or never saw."""
+        stated, file = self.config, self.folder / SCENARIO_FILE
+        for name in DATA_FIELDS:
+            if getattr(found, name) != getattr(stated, name):
+                why = f"{getattr(found, name)!r}, not {getattr(stated, name)!r}"
+                raise ConfigurationError(f"{file} is another scenario than the chain's: its {name} is {why}")
 
     def _local(self, member: int) -> TrainedModel:
         model = read_file(model_path(self._models, member))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.simulator.console import cautions, run_scenario
 from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
@@ -39,6 +40,21 @@ def test_what_may_not_be_expected_is_said_beforehand(
     found = cautions(load_learner(scenario), scenario)
     assert len(found) == bool(said)
     assert said in "".join(found)
+
+
+@pytest.mark.parametrize(("error", "is_said"), [(WorkerDiedError("killed"), True), (ConfigurationError("no"), False)])
+def test_a_run_that_may_go_on_says_how(
+    error: Exception, is_said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training process that was killed, perhaps for want of memory, need not be killed again."""
+
+    def ended(*given: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fedchain.simulator.console.run_in_folder", ended)
+    with pytest.raises(type(error)):
+        run_scenario(trivial_scenario(), tmp_path / "run")
+    assert ("go on: fedchain simulate --resume --out" in capsys.readouterr().out) == is_said
 
 
 def test_a_class_that_no_peer_holds_is_said_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

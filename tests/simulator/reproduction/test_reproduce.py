@@ -128,6 +128,26 @@ def test_a_run_whose_record_is_another_programs_begins_anew_and_says_so(
     assert json.loads((results / f"{other.key}.json").read_text()) == json.loads(json.dumps(expected))
 
 
+def test_promises_that_a_run_broke_stand_in_its_line_and_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path / "out" / "results")
+    (run, *_) = experiment.runs({})
+    file = tmp_path / "out" / "results" / f"{run.key}.json"
+    result = json.loads(file.read_text()) | {"violations": ["agreement: two heads", "lost: a block"]}
+    file.unlink()
+
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Any, console: Any, run: Runner, executor: str) -> None:
+        console.print(keep(0, result), soft_wrap=True)
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.run_all", run_all)
+    reproduce(experiment, tmp_path / "out", 1, {})
+    told = capsys.readouterr().out
+    assert "; 2 promises broken: agreement: two heads" in told
+    assert "(1 with broken promises)" in told
+
+
 def test_a_record_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
     (run, *_) = load(tmp_path).runs({})
     folder = parallel.record_folder(tmp_path, run.key)

@@ -108,16 +108,18 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
     column = experiment.columns[0]
     fake_results(experiment, tmp_path)
     for path in tmp_path.glob("*.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"diverged": "the loss is nan"}))
+        ended = {"diverged": "the loss is nan", "violations": ["agreement"]}
+        path.write_text(json.dumps(json.loads(path.read_text()) | ended))
     values: Mapping[Statistic, float | None] = {"best": 45.0, "last": None, "mean": None}
     for statistic, value in values.items():
         asked = replace(experiment, columns=(replace(column, statistic=statistic),))
         (entry, *_) = tabulate(asked, tmp_path, {})
-        assert (entry.mean, entry.diverged) == (value, 2)
+        assert (entry.mean, entry.diverged, entry.broken) == (value, 2, 2)
         assert "2 diverged" in to_markdown(asked, [entry])
         text = to_markdown(asked, [replace(entry, spent=1)])
         assert "(1 diverged) (1 spent their privacy)" in text
         assert "2 diverged" not in to_markdown(asked, [replace(entry, spent=2)])
+        assert "(2 diverged) (2 with broken promises)" in to_markdown(asked, [entry])
 
 
 def test_the_points_of_fedph_s_figure_8_are_what_the_paper_would_call_totals_over_all_rounds() -> None:

@@ -89,6 +89,9 @@ def test_a_record_has_one_user_and_one_version(record: Record, tmp_path: Path) -
     for name in ("contents", "states"):  # a process was killed while it deleted the folder
         (folder / name).rmdir()
     Record.open(folder, IDENTITY).close()
+    (folder / "states" / "x-1").touch()  # no client's
+    Record.open(folder, IDENTITY).close()
+    assert not list((folder / "states").iterdir())
     with pytest.raises(RecordError, match="was begun with fedchain 1, and this is fedchain 2: it cannot go on"):
         Record.open(folder, {"fedchain": "2"})
     with pytest.raises(RecordError, match="has no record of what was computed"):

@@ -21,6 +21,7 @@ from fedchain.files.layout import RECORD_FOLDER, TIMELINE_FILE
 from fedchain.files.members import read_members
 from fedchain.node.shell.timeline import SeenBlock, newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
+from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
 from fedchain.simulator.resuming.resume import identity, require_same
@@ -85,8 +86,24 @@ def test_states_that_are_damaged_are_computed_again(finished: tuple[dict[str, An
 def test_a_record_of_another_run_is_noticed(finished: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     _, folder = finished
     shutil.copytree(folder, tmp_path / "record")
-    with pytest.raises(RecordError, match=r"the record has peer|differs from the record"):
+    with pytest.raises(RecordError, match="was begun with scenario of SHA-256"):
         play(scenario_of("noise", rounds=2, seed=1), tmp_path / "record")
+
+
+def test_a_scenario_that_was_changed_in_the_run_s_folder_is_another_run(tmp_path: Path) -> None:
+    """Whether its trace is the same or not: with other measurements, half of the rounds would have been measured."""
+    folder = RunFolder(tmp_path / "run", trivial_scenario())
+    folder.open_record(identity(trivial_scenario()), is_resumed=False).close()
+    file = folder.path / "scenario.toml"
+    before = file.read_text()
+    for changed in ("evaluate_every = 2", "train_ahead = false"):
+        file.write_text(f"{changed}\n{before}")
+        scenario = load_scenario(file, {})
+        if changed == "train_ahead = false":
+            folder.open_record(identity(scenario), is_resumed=True).close()
+            continue
+        with pytest.raises(RecordError, match="was begun with scenario of SHA-256"):
+            folder.open_record(identity(scenario), is_resumed=True)
 
 
 def refused(*arguments: str) -> str:
@@ -146,7 +163,7 @@ def test_own_code_that_was_changed_is_another_run(tmp_path: Path) -> None:
     scenario = trivial_scenario(method="fedavg")
     own = replace(scenario, task=f"{code}:load")
     before = identity(own)
-    assert before.items() > identity(scenario).items()
+    assert before[own.task].startswith("of SHA-256")
     code.write_text("VERSION = 2")
     assert identity(own) != before
     local, other = IDENTITY.get, answer_of
@@ -171,6 +188,21 @@ def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
     assert {path.name for path in again.path.glob("*.png")} == {"curves.png", "classes.png", "timeline.png"}
     with pytest.raises(ScenarioError, match="exists already"):
         RunFolder(tmp_path / "run", scenario)
+
+
+def test_measurements_that_were_damaged_are_written_again_and_said_to_be_damaged(tmp_path: Path) -> None:
+    scenario, rows = trivial_scenario(), [RoundMetrics(round=1, height=1, virtual_s=1.0, taa=0.5, tal=1.0)]
+    RunFolder(tmp_path / "run", scenario)
+    file = tmp_path / "run" / "metrics.jsonl"
+    for damaged in ("{}\n", '{"round": 1, "height": 1, "virtual_s": 1.0, "taa": "much"}\n'):
+        file.write_text(3 * damaged)
+        folder = RunFolder(tmp_path / "run", scenario, is_resumed=True)
+        with pytest.raises(ScenarioError, match=r"metrics\.jsonl cannot be read"):
+            folder.read_rows()
+        folder.write_rows(rows, list)
+        assert file.read_text() == 3 * damaged, "the run is not as far as it was"
+        folder.write_outcome(Outcome(rows, {}, "a", "b", "c", 1.0, 1, []), np.eye(3, dtype=np.int64), 1.0)
+        assert folder.read_rows() == rows
 
 
 def test_a_run_that_another_process_finished_meanwhile_is_finished(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Models leave runs and nodes as files that plain PyTorch takes, with the accuracy that was measured, to the bit."""
 
 import gc
+import re
 import shutil
 import sys
 import tracemalloc
@@ -60,6 +61,23 @@ def test_the_common_model_of_any_round_is_as_good_as_the_run_reported(runs: Runs
     assert answer["test_accuracy"] == row["test_accuracy_received"]
     assert answer["is_same"]
     assert ask("evaluate", runs / "fedavg", "--file", path)["accuracies"] == accuracies
+
+
+def test_measurements_that_were_damaged_are_none(runs: Runs, tmp_path: Path) -> None:
+    shutil.copytree(runs / "fedavg", tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{}\n{"round": 1, "taa_received": "much"}\n')
+    answer = ask("evaluate", tmp_path / "run", "--aggregate", "--round", 1)
+    assert answer["reported"] == {"accuracy": None, "test_accuracy": None}
+
+
+def test_a_scenario_that_is_not_the_chain_s_is_refused(runs: Runs, tmp_path: Path) -> None:
+    """Else models would be measured on other examples than their members', and nothing would say so."""
+    shutil.copytree(runs / "fedavg", tmp_path / "run")
+    file = tmp_path / "run" / SCENARIO_FILE
+    file.write_text(re.sub(r"(?m)^seed = \d+$", "seed = 77", file.read_text()))
+    result = CliRunner().invoke(app, ["model", "cross-site", str(tmp_path / "run")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.search(r"is another scenario than the chain's: its seed is 77, not \d+$", result.stderr.strip())
 
 
 def test_members_that_came_later_have_models_and_means_are_of_the_same_members(tmp_path: Path) -> None:
