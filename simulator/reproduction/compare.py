@@ -12,7 +12,7 @@ from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import nearest
 from fedchain.learning.registry import agreed_name, hyperparameter_names, load_method
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.reproduction.experiment import METRICS, Cell, Column, Experiment, Variant
+from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant
 from fedchain.simulator.reproduction.table import PERCENT, scale_of
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
@@ -114,9 +114,10 @@ def _validate_names(methods: Sequence[str], metrics: Sequence[str]) -> None:
         raise ScenarioError("methods is empty, name at least one: --methods dfpl,fedavg,solo")
     if len(set(methods)) < len(methods):
         raise ScenarioError(f"methods has a name twice: {', '.join(methods)}")
+    measured = [item.name for item in fields(RoundMetrics)]
     for metric in metrics:
-        if metric not in METRICS:
-            raise ScenarioError(f"metric is {metric!r}{nearest(metric, METRICS)}")
+        if metric not in measured:
+            raise ScenarioError(f"metric is {metric!r}{nearest(metric, measured)}")
 
 
 def _read_points(sweeps: Sequence[str], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:

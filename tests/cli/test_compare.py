@@ -167,6 +167,7 @@ def test_the_file_that_the_guide_explains_is_an_experiment(tmp_path: Path) -> No
         (("--methods", "dfpl", "--set", "dfpl.shots=3"), "--set dfpl.shots: no hyper-parameter of dfpl"),
         (("--methods", "dfpl", "--set", "solo.momentum=0"), "solo is none of the methods dfpl"),
         (("--methods", "dfpl", "--metric", "taa_recieved"), "metric is 'taa_recieved'; did you mean 'taa_received'?"),
+        (("--methods", "dfpl", "--metric", "psnr_l2"), "metric is 'psnr_l2'"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
@@ -174,6 +175,13 @@ def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], message: 
     (line,) = refused.stderr.strip().splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("line", "name"), [("hyperparameters = 3", "hyperparameters"), ("seed = 'one'", "seed")])
+def test_a_mistake_in_the_scenario_s_file_is_one_line(tmp_path: Path, line: str, name: str) -> None:
+    (tmp_path / "wrong.toml").write_text(line)
+    refused = compare(tmp_path, str(tmp_path / "wrong.toml"), "--methods", "dfpl", exit_code=2)
+    assert re.fullmatch(rf"fedchain: scenario {name} is .*, it must be .*\n", refused.stderr)
 
 
 def test_missing_files_are_fetched_into_the_folder_that_is_set(

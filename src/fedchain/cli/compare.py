@@ -15,7 +15,7 @@ from fedchain.cli.simulate import SETTABLE, executor_option, scenario_options, u
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
 from fedchain.simulator.choices import JOBS_HELP, default_jobs, installed, validated
-from fedchain.simulator.scenario import ScenarioError
+from fedchain.simulator.scenario import ScenarioError, scenario_from_dict
 
 if TYPE_CHECKING:
     from fedchain.simulator.reproduction.experiment import Experiment
@@ -115,8 +115,9 @@ def _experiment(
 
     use_current_folder()
     shared = {"workers": 1, **values}
-    stated = dict(shared.pop("hyperparameters", {}))
     given, hyperparameters = divide(settings, SETTABLE)
+    scenario_from_dict(given | shared)  # it raises an error for a value of the wrong type
+    stated = dict(shared.pop("hyperparameters", {}))
     experiment = build_comparison(methods, seeds, given | shared, stated | hyperparameters, sweeps, metrics)
     validate_experiment(experiment)
     list(experiment.runs({}))  # it raises an error for a run that is impossible
