@@ -25,7 +25,7 @@ JOBS_HELP = "Simulations at a time [default: 2; as many as cores on Ray]."
 def validated(executor: str | None) -> str:
     """The name of an executor, by default processes. Raises ScenarioError if there is none of that name."""
     name = executor or PROCESSES
-    if name != PROCESSES and name.partition(":")[0] != RAY:
+    if not isinstance(name, str) or (name != PROCESSES and name.partition(":")[0] != RAY):
         raise ScenarioError(f"executor is {name!r}, it must be processes, ray, or ray:ADDRESS")
     return name
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from fedchain.files.tables import build, nearest
@@ -77,6 +78,9 @@ def test_what_is_right_is_taken_as_it_is() -> None:
         ({"settings": {"a": 1, "b": [2]}}, "it settings b is [2], it must be of type bool, int, float, str"),
         ({"numbers": {"a": [1.0], "b": [1.0, "x"]}}, "it numbers b[1] is 'x', it must be of type float"),
         ({"numbers": {"a": [1.0], "b": "x"}}, "it numbers b is 'x', it must be an array"),
+        ({"count": np.int64(3)}, f"it count is {np.int64(3)!r}, it must be of type int"),
+        ({"settings": {"a": 1, "b": None}}, "it settings b is None, it must be of type bool, int, float, str"),
+        ({"settings": {"a": 1, 3: 1}}, "it settings has the key 3, it must be of type str"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(table: Any, message: str) -> None:

@@ -78,6 +78,8 @@ def test_a_run_that_was_interrupted_elsewhere_goes_on_here(tmp_path: Path) -> No
 def test_an_unknown_executor_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="must be processes, ray, or ray:ADDRESS"):
         fedchain.simulate(**SMALL, executor=name or "Processes")
+    with pytest.raises(ScenarioError, match="executor is 3, it must be processes"):
+        fedchain.simulate(**SMALL, executor=3)  # type: ignore[arg-type]
     for command in ("simulate", "reproduce dfpl-fig4", "compare --methods dfpl"):
         words = [*command.split(), "--executor", name or "Processes", "--out", str(tmp_path / "run")]
         said = CliRunner().invoke(app, words)

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from fedchain.wording import nearest_name
@@ -125,9 +126,12 @@ def _bits(value: Any) -> int:
 def _explain(error: str, table: Any, name: str) -> str:
     """Reword an error of msgspec, such as "Expected `int`, got `str` - at `$.faults[0].peers`", and add the value."""
     what, _, path = error.partition(" - at ")
-    places = _places(name, table, re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path))
+    places = list(_places(name, table, re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path)))
     if missing := re.search(r"missing required field `(\w+)`", what):
-        return f"{next(places)[0]} lacks the key {missing[1]!r}"
+        return f"{places[0][0]} lacks the key {missing[1]!r}"
+    if path.startswith("`key`"):  # no file has such, as Python's tables may
+        key = next(key for key in places[0][1] if not isinstance(key, str))
+        return f"{places[0][0]} has the key {key!r}, it must be of type str"
     expected, got = re.findall(r"`(.*?)`", what)[0], re.findall(r"`(.*?)`", what)[-1]
     place, value = next((place, value) for place, value in places if _type_name(value) == got)
     wanted = {"array": "an array", "object": "a table"}.get(expected, f"of type {expected.replace(' | ', ', ')}")
@@ -155,5 +159,6 @@ def _places(name: str, value: Any, steps: Sequence[tuple[str, str]]) -> Iterator
 
 def _type_name(value: Any) -> str:
     """The name that msgspec has for the type of a value."""
-    names: dict[type, str] = {list: "array", tuple: "array", dict: "object"}
-    return names.get(type(value), type(value).__name__)
+    kind, names = type(value), {list: "array", tuple: "array", dict: "object", NoneType: "null"}
+    full = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return names.get(kind, full)
