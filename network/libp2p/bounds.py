@@ -130,3 +130,8 @@ class Judged:
         self._ignored.move_to_end(name)
         if len(self._ignored) > IGNORED_MAX:
             self._ignored.popitem(last=False)
+
+    def forget(self, neighbour: ID) -> None:
+        """Drop what is kept of a neighbour that will not come back."""
+        for counts in self._ignored.values():
+            counts.pop(neighbour, None)

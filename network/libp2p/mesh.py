@@ -80,6 +80,13 @@ class GuardedRouter(GossipSub):
             if (message := self.mcache.get(message_id)) is not None:
                 self._push(peer_id, rpc_pb2.RPC(publish=[message]))
 
+    def forget(self, peer: ID) -> None:
+        """Drop all that is kept of a peer that may connect no more. The library keeps most of it for ever."""
+        self.remove_peer(peer)
+        for until_s in self.back_off.values():
+            until_s.pop(peer, None)
+        self._judged.forget(peer)
+
     def waiting_max(self) -> int:
         """Frames in the longest queue of a mesh neighbour."""
         queues: dict[ID, BoundedQueue] = self.pubsub.peer_queues if self.pubsub is not None else {}  # type: ignore[assignment]
@@ -89,6 +96,8 @@ class GuardedRouter(GossipSub):
 
     async def handle_rpc(self, rpc: rpc_pb2.RPC, sender_peer_id: ID) -> None:
         """Give the library the part of a control message that is about our topic, without the rest."""
+        if public_key_of(sender_peer_id) not in self._gate.members:  # any more: it is forgotten
+            return
         given, kept = rpc.control, rpc_pb2.RPC()
         control = kept.control
         for ihave in given.ihave[:CONTROLS_MAX]:

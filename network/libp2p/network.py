@@ -200,6 +200,7 @@ class Libp2pNetwork:
             self.book.forget(peer)
             self._hearing.forget(peer)
             self._finder.forget(peer)
+            self.router.forget(peer_id(peer))
 
     def publish(self, message: GossipMessage) -> None:
         """Spread a message to every peer. A message larger than ``Limits.gossip_size_max`` is not sent."""

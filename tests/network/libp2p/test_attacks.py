@@ -705,3 +705,23 @@ def test_votes_are_gossip_too() -> None:
 
     travel()
     assert heard == [vote]
+
+
+@on_trio
+async def test_nothing_is_kept_of_guests_that_may_connect_no_more() -> None:
+    """A liar may bring another one at each height, which speaks gossip and hears none."""
+    async with peer(0, members=MEMBERS[:2]) as victim:
+        router, name = victim.router, peer_id(MEMBERS[9])
+        frame = rpc_pb2.RPC()
+        frame.control.graft.add(topicID=TOPIC)
+        frame.control.prune.add(topicID=TOPIC, backoff=60)
+        victim.track(1, [*MEMBERS[:2], MEMBERS[9]], guests=MEMBERS[9:])
+        async with attacker(victim) as bad:
+            await bad.send(GOSSIP, encode_varint_prefixed(frame.SerializeToString()))
+            await until(lambda: name in router.back_off.get(TOPIC, ()), "it is kept")
+            await trio.sleep(1.5 * router.heartbeat_interval)  # which looks at its score
+            victim.track(2, MEMBERS[:2])
+            assert victim.peers() == []
+            await router.handle_rpc(frame, name)  # was under way
+        parts = {**vars(router), **vars(router.scorer), **router.back_off, **router.mesh}
+        assert [part for part, held in parts.items() if isinstance(held, dict | set) and name in held] == []

@@ -97,6 +97,15 @@ def test_what_was_ignored_is_judged_again_until_a_neighbour_has_used_up_its_turn
     assert not judged.may_judge(b"another", one)
 
 
+def test_turns_of_a_neighbour_that_will_not_come_back_are_forgotten() -> None:
+    judged, one, two = Judged(), peer_id(bytes(32)), peer_id(KEY.public_key)
+    for _ in range(JUDGEMENTS_MAX):
+        judged.ignore(b"name", one)
+        judged.ignore(b"name", two)
+    judged.forget(one)
+    assert (judged.may_judge(b"name", one), judged.may_judge(b"name", two)) == (True, False)
+
+
 def test_who_was_given_a_message_is_remembered_as_long_as_the_message() -> None:
     cache = RecentMessages(1, 2)
     cache.put(kept(0))
