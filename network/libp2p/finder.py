@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import trio
@@ -12,6 +13,7 @@ from multiaddr import Multiaddr
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.libp2p.addresses import (
+    ADDRESSES_PER_PEER,
     EXCHANGE_SIZE_MAX,
     VERSION_SIZE_MAX,
     AddressBook,
@@ -24,6 +26,7 @@ from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S
 from fedchain.network.libp2p.muxer import reset_quietly
 from fedchain.network.libp2p.oversight import Oversight
+from fedchain.network.libp2p.sockets import reach
 from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLarge
 from fedchain.network.libp2p.swarm import GuardedHost
 from fedchain.network.limits import BLAME_MALFORMED
@@ -33,6 +36,10 @@ DIALS_MAX = 32
 
 NEXT_ADDRESS_S = 0.5
 """How long one address of a peer has before the next one is tried beside it."""
+
+LOOK_UPS_MAX = ADDRESSES_PER_PEER
+"""Names of one member, or of all guests together, that are looked up at a time. A liar chooses its names, and how long
+their servers take: the threads of a node's disk are not for them, nor are those of others' names."""
 
 ASKED_AT_ONCE = 2
 """Neighbours asked for addresses while more are wanted."""
@@ -68,6 +75,7 @@ class Finder:
         self._version = version[:VERSION_SIZE_MAX]
         self._dialling: set[PublicKey] = set()
         self._asked: list[PublicKey] = []
+        self._look_ups: dict[PublicKey | None, trio.CapacityLimiter] = {}  # of members; None: of guests
         host.set_stream_handler(protocol, self._answer)
 
     async def run(self) -> None:
@@ -93,6 +101,7 @@ class Finder:
     def forget(self, peer: PublicKey) -> None:
         """Drop what a peer said that may connect no more."""
         self.versions.pop(peer, None)
+        self._look_ups.pop(peer, None)
 
     def _note(self, peer: PublicKey, version: str) -> None:
         if peer in self._gate.members:
@@ -123,8 +132,10 @@ class Finder:
         """Dial one address, and leave the others be where that succeeds."""
         await trio.sleep(delay_s)
         swarm: Any = self._host.get_network()
+        owner = None if peer in self._gate.members.guests else peer
+        threads = self._look_ups.setdefault(owner, trio.CapacityLimiter(LOOK_UPS_MAX))
         try:
-            await swarm.dial_addr(Multiaddr(place), peer_id(peer))
+            await reach(Multiaddr(place), threads, partial(swarm.dial_addr, peer_id=peer_id(peer)))
         except Exception as error:
             failures.append(_cause(error))
         else:

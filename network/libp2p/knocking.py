@@ -21,7 +21,7 @@ from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.libp2p.identity import key_pair, peer_id, public_key_of
-from fedchain.network.libp2p.sockets import BufferedTcp
+from fedchain.network.libp2p.sockets import BufferedTcp, reach
 from fedchain.network.limits import Limits
 
 KNOCK_SIZE_MAX = 2**12
@@ -54,7 +54,7 @@ async def knock(key: PrivateKey, member: PublicKey, place: str, said: bytes, lim
     raw: Any = None
     try:
         with trio.fail_after(limits.handshake_timeout_s):
-            raw = await BufferedTcp(limits).dial(Multiaddr(place))
+            raw = await reach(Multiaddr(place), trio.CapacityLimiter(1), BufferedTcp(limits).dial)
             conn = await upgrader.upgrade_security(raw, True, peer_id(member))
             await _write(conn, said)
             answer = await _read(conn)

@@ -7,7 +7,9 @@ and here, so that such a connection ends by itself; ending it never waits for th
 import math
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import trio
@@ -119,27 +121,17 @@ class BufferedTcp(TCP):
         self._limits = limits
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
-        """Connect to ``maddr``; of a name, to the first of its addresses that answers.
-
-        Raises:
-            OpenConnectionError: nobody answers, or the name is not known.
-        """
-        *others, last = await look_up(maddr)
-        for place in others:
-            with suppress(OpenConnectionError):
-                return await self._dial(place)
-        return await self._dial(last)
-
-    async def _dial(self, maddr: Multiaddr) -> IRawConnection:
+        """Connect to a numeric address. Raises OpenConnectionError."""
         raw: Any = await super().dial(maddr)
         raw.stream = Wire(raw.stream, self._limits)
         return raw  # type: ignore[no-any-return]
 
 
-async def look_up(maddr: Multiaddr) -> list[Multiaddr]:
+async def look_up(maddr: Multiaddr, threads: trio.CapacityLimiter) -> list[Multiaddr]:
     """An address with its name replaced by what the system finds for it; unchanged if it has no name.
 
-    The library would ask a name server: it knows no names of this machine's own, nor those of containers.
+    The library would ask a name server: it knows no names of this machine's own, nor those of containers. A name server
+    may keep a thread for a minute, whoever waits for it: ``threads`` bounds them, so that none is missed elsewhere.
 
     Raises:
         OpenConnectionError: the name is not known.
@@ -148,8 +140,9 @@ async def look_up(maddr: Multiaddr) -> list[Multiaddr]:
     if first.name not in FAMILIES:
         return [maddr]
     host, port = str(maddr.value_for_protocol(first.name)), str(maddr.value_for_protocol("tcp"))
+    ask = partial(socket.getaddrinfo, host, port, FAMILIES[first.name], socket.SOCK_STREAM)
     try:
-        found = await trio.socket.getaddrinfo(host, port, FAMILIES[first.name], socket.SOCK_STREAM)
+        found = await trio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=threads)  # type: ignore[call-arg]
     except OSError as error:
         raise OpenConnectionError(f"{host} is not known: {error.strerror or error}") from None
     rest = text.partition(f"/tcp/{port}")[2]
@@ -157,6 +150,15 @@ async def look_up(maddr: Multiaddr) -> list[Multiaddr]:
     hosts = [(kinds[family], str(place[0]).partition("%")[0]) for family, _, _, _, place in found]
     places = {f"/{kind}/{host}/tcp/{port}{rest}": None for kind, host in hosts}
     return [Multiaddr(place) for place in [*places][:ADDRESSES_TRIED]]
+
+
+async def reach(maddr: Multiaddr, threads: trio.CapacityLimiter, dial: Callable[[Multiaddr], Awaitable[Any]]) -> Any:
+    """The connection to an address; to the first of its name's addresses that answers. Raises as the last one does."""
+    *others, last = await look_up(maddr, threads)
+    for place in others:
+        with suppress(Exception):
+            return await dial(place)
+    return await dial(last)
 
 
 def watch_silence(sock: Any, limits: Limits) -> None:

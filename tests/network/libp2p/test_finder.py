@@ -1,16 +1,20 @@
 """Peers are found, found again, and dialled as long as they are gone."""
 
+import socket
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.libp2p.addresses import AddressBook
+from fedchain.network.libp2p.finder import LOOK_UPS_MAX
 from fedchain.network.limits import Limits
 from fedchain.network.messages import PostMessage
 from fedchain.testing.networks import gossip
-from tests.support.network.real import MEMBERS, Inbox, meshed, on_trio, peer, until, works
+from tests.support.network.real import MEMBERS, TIMEOUT_S, Inbox, meshed, on_trio, peer, until, works
 
 
 def post(number: int, size: int = 64) -> PostMessage:
@@ -92,3 +96,30 @@ async def test_who_is_pardoned_is_dialled_at_once() -> None:
             one.book.on_failure(MEMBERS[1], trio.current_time())
         assert one.pardon(MEMBERS[1])
         await until(one.peers)
+
+
+@on_trio
+async def test_slow_name_servers_take_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A liar chooses names, of its own, its guests' and members that are away, and how long their servers take."""
+    limits = Limits(redial_min_s=0.05, redial_max_s=0.05, handshake_timeout_s=0.1)
+    answers, asked, look_up = threading.Event(), list[str](), socket.getaddrinfo
+
+    def hang(host: str, *rest: Any, **words: Any) -> Any:
+        if ".example" not in host or (len(rest) > 4 and rest[4]) or words.get("flags"):
+            return look_up(host, *rest, **words)
+        asked.append(host)
+        answers.wait(TIMEOUT_S)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    async with peer(0, limits=limits, members=MEMBERS) as one:
+        monkeypatch.setattr(socket, "getaddrinfo", hang)
+        one.track(1, MEMBERS, guests=MEMBERS[4:])
+        for number, member in enumerate(MEMBERS[1:]):
+            names = [f"/dns4/{number}-{place}.example/tcp/1" for place in range(4)]
+            one.book.add_told(member, names, by_itself=False)
+        try:
+            await until(lambda: all(one.book._contacts[member].failures >= 4 for member in MEMBERS[1:]), "attempts")
+            assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0, "the disk's"
+            assert len(asked) == LOOK_UPS_MAX * 4, "three members, and all guests"
+        finally:
+            answers.set()
