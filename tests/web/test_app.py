@@ -1,12 +1,19 @@
 """Strange names, numbers, hosts and other sites are refused, and a page that fails says so."""
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.views import Recomputation
+from fedchain.web.chains import Chain
+from fedchain.web.pages import blocks
+from tests.support.node.shell import wait_until
 from tests.support.web.builders import document
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
@@ -52,6 +59,28 @@ def test_another_site_cannot_have_blocks_recomputed(client: TestClient) -> None:
             answer = client.post("/run/block/1/recompute", headers=headers, follow_redirects=False)
             assert answer.status_code == code, headers
     assert client.get("/run/block/1/recompute").status_code == 405
+
+
+def test_a_crowd_that_has_blocks_recomputed_keeps_no_page_waiting(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on, recompute, crowd = threading.Semaphore(0), threading.Event(), blocks.recompute, 44
+
+    def wait(chain: Chain, height: int) -> Recomputation:
+        begun.release()
+        assert goes_on.wait(60)
+        return recompute(chain, height)
+
+    monkeypatch.setattr(blocks, "recompute", wait)
+    shown = site(run)
+    with TestClient(shown.app, base_url=HOME) as client, ThreadPoolExecutor(crowd + 1) as others:
+        ask = partial(client.post, "/run/block/1/recompute", follow_redirects=False)
+        answers = [others.submit(ask) for _ in range(crowd)]
+        try:
+            assert begun.acquire(timeout=60)
+            wait_until(lambda: shown._recomputing.statistics().tasks_waiting == crowd - 1, "the crowd")
+            assert others.submit(client.get, "/run/genesis?a=crowd").result(60).status_code == 200
+        finally:
+            goes_on.set()
+        assert {answer.result().status_code for answer in answers} == {303}
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class Site:
         self._kept: dict[str, tuple[str, bytes, int]] = {}
         self._keeping = threading.Lock()
         self._recomputed: dict[tuple[str, Hash], Recomputation] = {}
-        self._recomputing = threading.Lock()
+        self._recomputing = anyio.Lock()
         self._streams, self._streams_max = 0, streams_max
         self._templates = make_templates()
         self.app: ASGIApp = Guard(self._application(), frozenset(hosts))
@@ -234,16 +234,19 @@ class Site:
                 return RedirectResponse(f"/{chain.key}/{hits[0][2]}", 303)
             return _html(self._render("search.html", request, context, chain, reading))
 
-    def _recompute(self, request: Request) -> Response:
+    async def _recompute(self, request: Request) -> Response:
         if is_of_another_site(request.headers):
             raise HTTPException(403, "another site may not ask for this")
+        async with self._recomputing:  # who waits for others' blocks takes no thread from pages
+            return await anyio.to_thread.run_sync(self._recompute_next, request)
+
+    def _recompute_next(self, request: Request) -> Response:
         chain, name = self._chain(request), request.path_params["name"]
         with chain.reading() as reading:
             view = reading.explorer.block(name)
         if not view.is_final:
             raise NotFound(f"{name} is not final: the nodes that vote for it recompute it")
-        with self._recomputing:
-            found = blocks.recompute(chain, view.summary.height)
+        found = blocks.recompute(chain, view.summary.height)
         while len(self._recomputed) >= RECOMPUTED_KEPT:
             self._recomputed.pop(next(iter(self._recomputed)), None)
         self._recomputed[chain.key, view.summary.hash] = found
