@@ -161,6 +161,11 @@ class FedEds(FedAvg):
         validate_range("encryptor_width", self.encryptor_width, 1, 1 << 10)
         if self.nova_step == "printed" and self.base != "fednova":
             raise ConfigurationError(f"nova_step printed is of the base fednova, not of {self.base}")
+        if self.nova_step == "printed" and self.schedule in ("cosine", "step"):
+            raise ConfigurationError(
+                f"nova_step printed divides by the learning rate, which a {self.schedule} schedule rounds otherwise on "
+                "another machine; take constant or linear"
+            )
         if self.base != "fedprox" and self.proximal_weight != type(self).proximal_weight:
             raise ConfigurationError(f"proximal_weight is of the base fedprox, not of {self.base}")
         _ = self.rule

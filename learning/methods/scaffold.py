@@ -8,6 +8,10 @@ A packed post says c_i+ - c_i alone, from which the model follows: y_i = x - S e
 ICLR 2024, arXiv:2308.08165, Algorithm 1 with alpha = 1). The client keeps the c_i that the others heard, so what a post
 leaves out is in the next one (EF21: Richtarik et al., NeurIPS 2021), and c stays the mean of all c_i.
 
+A client cannot tell whether its post was counted: it may have come too late. c and c_i would part for ever by each
+change that was not, so the knowledge says of each member in which round a post of its was counted last
+(`acknowledged`), and a client whose last one was not goes back to the c_i before it.
+
 A newcomer starts from the common model and c_i = 0; N counts it from its first round on. A leaver takes c_i with it,
 and only changes of c_i were ever posted, so c keeps the leaver's share, as it keeps what a newcomer's zero would
 dilute: each adds a constant to c - mean c_i, which members that stay for ever keep at zero.
@@ -15,7 +19,7 @@ dilute: each adds a constant to c - mean c_i, which members that stay for ever k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import by_block, weighted_sum
+from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
@@ -50,9 +55,24 @@ class ScaffoldState:
     """c_i, (P,), of its last round. Each round leaves another tensor, so that none is ever changed."""
 
 
+@dataclass(slots=True)
+class LastPost:
+    """The state to which a client returns where its last post was not counted; only where posts are acknowledged."""
+
+    round: int = 0
+    """The round that it was made for; 0: none yet."""
+
+    control: torch.Tensor | None = None
+    """c_i before it, (P,); None for zeros."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(FedAvg):
     """FedAvg with gradients corrected by how the client's drift differs from everybody's."""
+
+    acknowledged: bool = False
+    """Whether the knowledge says in which round each member's post was counted last, so that c_i does not part from c
+    where a post came too late. Founders write true (`derived`); a document without it is older."""
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its control variates are of the round's model"
@@ -67,6 +87,10 @@ class Scaffold(FedAvg):
         if self.error_decay != type(self).error_decay:
             raise ConfigurationError("error_decay is not of SCAFFOLD, whose c_i make up for what a post leaves out")
 
+    def derived(self, members: int) -> Mapping[str, bool]:
+        """New federations acknowledge posts, however many members they have."""
+        return {"acknowledged": True}
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""
         import torch
@@ -74,6 +98,8 @@ class Scaffold(FedAvg):
         from fedchain.learning.models.vectors import kept_vector, trained_parameters, unflatten
         from fedchain.learning.training.loop import Correction
 
+        if self.acknowledged:
+            _undo_unless_counted(client, round)
         model = [value.detach() for value in trained_parameters(client.model)]
         state, known = client.state(ScaffoldState), round.knowledge
         zero = torch.zeros(()).expand(client.info.parameter_count)  # of a single number in memory
@@ -96,7 +122,8 @@ class Scaffold(FedAvg):
         (lines 16 and 17, server step 1)."""
         rule, changes = self.robust_rule, [post.payload["control_change"] for post in round.posts]  # (K, P)
         combined = None if rule is None else rule.combine([{"change": change} for change in changes])
-        return self.combine(round, self.weight) | LazyTensors({"control": partial(_control, round, changes, combined)})
+        left = self.combine(round, self.weight) | LazyTensors({"control": partial(_control, round, changes, combined)})
+        return left | {"counted": _counted(round)} if self.acknowledged else left
 
     def expected(self, known: Tensors, stated: Tensors, info: ModelInfo) -> Tensors:
         """x - S eta_l c: the model of a client whose c_i does not change."""
@@ -150,8 +177,29 @@ class Scaffold(FedAvg):
         return (*super().payload_spec(phase, info), change, *length)
 
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
-        """The model's tensors and c."""
-        return (*super().knowledge_spec(phase, info), TensorSpec("control", (info.parameter_count,)))
+        """The model's tensors and c; with `acknowledged`, the round of the last post of each place that was counted."""
+        places = TensorSpec("counted", (-1,), "int64", free_max=CLIENTS_MAX + 1, minimum=0)
+        known = (*super().knowledge_spec(phase, info), TensorSpec("control", (info.parameter_count,)))
+        return (*known, places) if self.acknowledged else known
+
+
+def _undo_unless_counted(client: Client, round: Round) -> None:
+    """Go back to the c_i before the client's last post, if that is not counted; keep the one that stands now."""
+    state, last = client.state(ScaffoldState), client.state(LastPost)
+    counted = () if round.knowledge is None else round.knowledge["counted"].tolist()
+    if last.round and (client.index >= len(counted) or counted[client.index] != last.round):
+        state.control = last.control
+    last.round, last.control = round.number, state.control
+
+
+def _counted(round: Round) -> NDArray[np.int64]:
+    """Return the round in which a post of each place was counted last, 0 for never."""
+    before = np.zeros(0, np.int64) if round.knowledge is None else round.knowledge["counted"]
+    found = np.zeros(max(len(round.members), len(before)), np.int64)
+    found[: len(before)] = before
+    places = {member: place for place, member in enumerate(round.members)}
+    found[[places[post.sender] for post in round.posts]] = round.number
+    return found
 
 
 def _corrected(

@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,54 @@ def test_scaffolds_c_is_the_mean_of_all_c_i_though_clients_skip_rounds() -> None
         torch.testing.assert_close(
             torch.from_numpy(federation.known()["control"].copy()).double(), mean, atol=1e-5, rtol=1e-4
         )
+
+
+def play_with_late(federation: Federation, late: Sequence[int], away: Sequence[int] = ()) -> None:
+    """Play a round in which some clients train, but nobody counts their posts, and some others do nothing."""
+    for client in late:
+        federation.learner.contribute(client, "update", federation.round + 1, federation.knowledge)
+    federation.play(1, [client for client in range(3) if client not in (*late, *away)])
+
+
+@pytest.mark.parametrize("compression", ["none", "topk"])
+def test_c_is_the_mean_of_all_c_i_though_posts_came_too_late(compression: str) -> None:
+    federation = Federation(config("scaffold", acknowledged=True, compression=compression))
+    for late, away in (([0], []), ([2], []), ([2], []), ([], [2]), ([1], [0]), ([], [1]), ([0, 2], [])):
+        play_with_late(federation, late, away)
+    assert federation.known()["counted"].tolist() == [6, 7, 6]
+    federation.play()
+    mean = np.mean([control_of(federation, client) for client in range(3)], axis=0)
+    np.testing.assert_allclose(federation.known()["control"], mean, atol=1e-4, rtol=1e-4)
+
+
+def test_a_post_that_is_made_again_is_the_same() -> None:
+    federation = Federation(config("scaffold", acknowledged=True))
+    federation.play(2)
+    first, second = (federation.learner.contribute(1, "update", 3, federation.knowledge).payload for _ in range(2))
+    assert first == second
+
+
+def test_who_joins_is_counted_beside_the_others() -> None:
+    federation = Federation(config("scaffold", acknowledged=True), founders=2)
+    federation.play(2)
+    federation.clients = range(3)
+    federation.play(1, [1, 2])
+    assert federation.known()["counted"].tolist() == [2, 3, 3]
+
+
+def test_acknowledged_posts_change_nothing_else() -> None:
+    plain, acknowledged = (Federation(config("scaffold", acknowledged=one)) for one in (False, True))
+    for federation in (plain, acknowledged):
+        for participants in ([0, 1], [2], [0, 1, 2], [1, 2]):
+            federation.play(1, participants)
+    known = acknowledged.known()
+    assert {name: value.tobytes() for name, value in plain.known().items()} == {
+        name: value.tobytes() for name, value in known.items() if name != "counted"
+    }
+
+
+def test_founders_have_posts_acknowledged() -> None:
+    assert Scaffold().derived(5) == {"acknowledged": True}
 
 
 @pytest.mark.parametrize("kind", ["int8", "topk", "sparse"])
