@@ -60,12 +60,16 @@ def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
 
 
 def load_parameters(model: Model, tensors: Tensors) -> None:
-    """Overwrite those of the model's tensors that are given, and add residuals to frozen ones."""
+    """Overwrite those of the model's tensors that are given, and add residuals to frozen ones.
+
+    A parameter that has two names is what its first says, under which it is trained, combined and packed.
+    """
     from fedchain.learning.models.low_rank import add_residuals
 
     add_residuals(model, tensors)
+    named = sorted(_named_tensors(model), key=lambda item: item[0].startswith(PREFIX))  # what is trained comes last
     with np.errstate(all="ignore"):  # as torch rounds to a narrower type: without a word
-        for name, value in _named_tensors(model):
+        for name, value in named:
             if name in tensors:
                 np.copyto(value.numpy(), tensors[name], casting="unsafe")
 

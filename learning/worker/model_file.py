@@ -10,6 +10,7 @@ from torch import nn
 
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.base import trainable_names
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import common_parameters, find_residual
 from fedchain.learning.models.vectors import tensor_on
@@ -62,7 +63,8 @@ def read_model(data: bytes) -> ModelState:
 
 
 def load_model(module: nn.Module, state: ModelState, whose: str, frozen: frozenset[str] = frozenset()) -> None:
-    """Give a module another state, which may lack frozen tensors.
+    """Give a module another state, which may lack frozen tensors. A parameter that has two names is what its first
+    says, as `load_parameters` has it.
 
     Raises `ConfigurationError`, and changes nothing, if it does not fit.
     """
@@ -71,6 +73,7 @@ def load_model(module: nn.Module, state: ModelState, whose: str, frozen: frozens
     if (misfit := find_misfit(expected, found)) is not None:
         raise ConfigurationError(f"{whose} model: {misfit}")
     module.load_state_dict(state, strict=not frozen)
+    module.load_state_dict({name: state[name] for name in trainable_names(module) & state.keys()}, strict=False)
 
 
 def lend_model(client: Client, state: ModelState) -> None:

@@ -1,8 +1,11 @@
 """A model's parameters as a payload: names on the wire, and the common model under its own names again."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.parameters import (
@@ -13,7 +16,8 @@ from fedchain.learning.models.parameters import (
     read_parameters,
 )
 from fedchain.learning.models.registry import build_model, describe_model
-from tests.support.learning.federation import posts
+from tests.support.learning.federation import Federation, posts
+from tests.support.learning.own_task import config
 
 NORMED = "digits-mlp-bn"
 
@@ -62,3 +66,45 @@ def test_averages_are_weighted_and_leave_out_what_is_no_parameter() -> None:
     averaged = average_parameters(posts([first, second]), [3, 1])
     assert averaged.keys() == {"model.w"}
     assert averaged["model.w"].tolist() == [2.0]
+
+
+class OneName(nn.Module):
+    """Tokens are read and written by the same numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Embedding(8, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(self.read(tokens).mean(1), self.read.weight)
+
+
+class TwoNames(OneName):
+    """So does this, whose state has them by two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write = nn.Linear(4, 8, bias=False)
+        self.write.weight = self.read.weight
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("fedavg", {}), ("fedavg", {"compression": "sparse"}), ("fedavg", {"compression": "int8"}), ("fedadam", {})],
+    ids=str,
+)
+def test_a_parameter_of_two_names_is_what_the_one_says_under_which_it_is_trained(
+    method: str, settings: dict[str, str]
+) -> None:
+    def known(model: type[nn.Module]) -> Any:
+        def load(member: int) -> Any:
+            tokens = torch.randint(8, (40, 3), generator=torch.Generator().manual_seed(member))
+            examples = tokens, tokens[:, 0]
+            return model, examples, examples
+
+        hyperparameters = {"local_steps": 3, "learning_rate": 0.5, **settings}
+        federation = Federation(config(method, hyperparameters=hyperparameters), task=load)
+        federation.play(4)
+        return federation.known()
+
+    assert np.array_equal(known(TwoNames)["model.read.weight"], known(OneName)["model.read.weight"])

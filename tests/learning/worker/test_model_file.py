@@ -9,6 +9,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.learning.worker.model_file import (
+    load_model,
     read_model,
     state_of,
     state_of_checkpoint,
@@ -71,6 +72,16 @@ def test_a_state_is_a_copy_and_survives_the_file() -> None:
     assert not torch.equal(state["0.weight"], first.weight)
     with pytest.raises(ConfigurationError, match="4 bytes are no safetensors file"):
         read_model(b"what")
+
+
+def test_a_parameter_of_two_names_is_what_the_one_says_under_which_it_is_trained() -> None:
+    first, last = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+    last.weight = first.weight
+    module = torch.nn.Sequential(first, last)
+    state = {name: torch.full_like(value, place) for place, (name, value) in enumerate(module.state_dict().items())}
+    load_model(module, state, "a")
+    assert first.weight is last.weight
+    assert torch.equal(first.weight, state["0.weight"])
 
 
 @pytest.mark.parametrize("adapters", ["mean", "ffa", "fedex"])
