@@ -28,6 +28,15 @@ def hash_file(path: Path) -> str:
         raise ConfigurationError(f"weights {path} cannot be read: {error.strerror}") from error
 
 
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """Return what tells a file from another that takes its place; empty if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def hash_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
     """Return the SHA-256 of tensors, in hexadecimal: of their names, types, shapes and values, by name."""
     digest = hashlib.sha256()

@@ -14,7 +14,8 @@ from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.models.base import Model, twin_of
 from fedchain.learning.models.model_info import validate_same
 from fedchain.learning.models.registry import build_model, describe
-from fedchain.learning.models.weights import load_weights, validate_file
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.weights import load_weights, stamp_of, validate_file
 from fedchain.learning.partition.split import Partition, split
 from fedchain.learning.task.augmentation import Augmentation, CropFlip
 from fedchain.learning.task.feature_shift import shift_features, shift_in_turn
@@ -67,10 +68,12 @@ class WeightedDataSource:
     """Another source, whose models begin with the weights of a file.
 
     Raises `ConfigurationError` if it is not the file that the members agreed on, and for a model that it does not fit.
+    Clients are built one after the other, and some again: all of them from the file that was there at first.
     """
 
     def __init__(self, source: DataSource, config: LearningConfig) -> None:
         self._source, self._config, self._path = source, config, Path(config.weights)
+        self._stamp = stamp_of(self._path)
         if config.weights_hash:
             validate_file(self._path, config.weights_hash)
 
@@ -78,6 +81,8 @@ class WeightedDataSource:
         """See `DataSource`."""
         share = self._source.share(client, seed)
         load_weights(share.model, self._path, new_head=self._config.weights_head == "new")
+        if stamp_of(self._path) != self._stamp:
+            raise ConfigurationError(f"weights {self._path} were changed while they were in use")
         return share
 
     def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:

@@ -107,6 +107,15 @@ def test_another_file_than_the_one_that_was_agreed_on_is_refused_before_any_exam
         open_data_source(replace(config, weights=other.weights))
 
 
+def test_a_file_that_changes_while_clients_are_built_is_refused(tmp_path: Path) -> None:
+    config, other = weighted(tmp_path / "a"), weighted(tmp_path / "b")
+    source = open_data_source(config)
+    source.share(0, 1)
+    Path(other.weights).replace(config.weights)
+    with pytest.raises(ConfigurationError, match=r"weights .*/a were changed while they were in use"):
+        source.share(1, 1)
+
+
 def test_clients_that_begin_with_one_model_have_their_own_and_another_seed_has_another() -> None:
     source = PartitionedDataSource(PLAIN)
     first, second, third = (source.share(client, 3).model for client in range(3))
