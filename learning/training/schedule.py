@@ -10,6 +10,9 @@ OptimizerName = Literal["sgd", "momentum", "adam", "adamw"]
 RateCurve = Literal["constant", "cosine", "step", "linear"]
 """How the learning rate falls from round to round."""
 
+RATE_FACTOR_MIN = 1e-9
+"""Where falling by steps ends. Such a step moves no parameter of 32 bits any more, and methods may divide by it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
@@ -69,8 +72,8 @@ def rate_factor(curve: RateCurve, round_number: int, *, rounds: int, warmup: int
     """Return the learning rate of a round as a part of the largest.
 
     It rises linearly over the first `warmup` rounds. Then cosine and linear fall over so many rounds, in the last of
-    which they are nearly 0, and stay there; step multiplies by `decay` after each so many. The setup, round 0, is
-    before all that, and has the largest.
+    which they are nearly 0, and stay there; step multiplies by `decay` after each so many, down to `RATE_FACTOR_MIN`.
+    The setup, round 0, is before all that, and has the largest.
     """
     if round_number == 0:
         return 1.0
@@ -78,7 +81,7 @@ def rate_factor(curve: RateCurve, round_number: int, *, rounds: int, warmup: int
         return round_number / (warmup + 1)
     passed = round_number - warmup - 1
     if curve == "step":
-        return float(decay ** (passed // rounds))
+        return max(float(decay ** (passed // rounds)), RATE_FACTOR_MIN)
     share = min(passed, rounds - 1) / rounds if rounds else 0.0
     if curve == "cosine":
         return (1 + math.cos(math.pi * share)) / 2
