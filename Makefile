@@ -88,7 +88,7 @@ bench: install ## measure cost against bare loops and FedAvg (minutes; ARGS='mem
 fuzz: install ## feed damaged input to every decoder and to a node for a minute (ARGS='--seconds 600 --seed 2')
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-mutants: install ## plant two hundred bugs one by one and see the tests notice each (half an hour; one file: ARGS='--only node/core/posts.py')
+mutants: install ## plant hundreds of bugs one by one and see the tests notice each (hours; one file: ARGS='--only node/core/posts.py')
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 soak: install ## faults, load and attacks against real processes (long; one campaign: ARGS='NAME …')

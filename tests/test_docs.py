@@ -125,6 +125,15 @@ def test_the_table_of_messages_has_all_numbers() -> None:
     assert [int(number) for number, _ in rows] == sorted(messages)
 
 
+def test_the_table_of_signatures_has_all_kinds() -> None:
+    section = PROTOCOL.split("## Signatures")[1].split("## Records")[0]
+    rooms = ("chain", "crypto", "network", "node", "learning")
+    code = "".join(path.read_text(encoding="utf-8") for room in rooms for path in (ROOT / room).rglob("*.py"))
+    used = re.findall(r"signing_message\([\w.]+, \"(\w+)\"", code)
+    assert sorted(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == sorted(used)
+    assert len(used) > 5
+
+
 def test_errors_that_are_named_exist() -> None:
     section = PROTOCOL.split("## Validity")[1].split("## Agreement")[0]
     named = set(re.findall(r"\| `(\w+)`", section))

@@ -229,19 +229,23 @@ class Request:
             expect_size(proof, SIGNATURE_SIZE, "request proof"),
         )
 
+    @classmethod
+    def of(cls, voucher: Voucher, change: Change, holder: PrivateKey, chain_id: Hash) -> "Request":
+        """The request for ``change``, made with the secret half of the voucher's key."""
+        draft = cls(voucher, change, bytes(SIGNATURE_SIZE))
+        return replace(draft, proof=holder.sign(draft.signing_message(chain_id)))
+
     def is_vouched_for(self, chain_id: Hash) -> bool:
         """Whether the inviter vouches for the holder of the file, and the holder asks for exactly this change."""
-        holder = self.voucher.holder
-        message = _proof_message(chain_id, self.change)
-        return self.voucher.is_signed(chain_id) and is_valid_signature(holder, self.proof, message)
+        message = self.signing_message(chain_id)
+        return self.voucher.is_signed(chain_id) and is_valid_signature(self.voucher.holder, self.proof, message)
+
+    def signing_message(self, chain_id: Hash) -> bytes:
+        """The bytes that the holder of the file signs."""
+        return signing_message(chain_id, "request", self.change.hash)
 
 
 def request_on(invitation: Invitation, key: PrivateKey) -> Request:
     """The request of ``key`` on an invitation."""
-    change = invitation.request_of(key)
-    message = _proof_message(invitation.genesis.chain_id, change)
-    return Request(invitation.voucher, change, invitation.secret.sign(message))
-
-
-def _proof_message(chain_id: Hash, change: Change) -> bytes:
-    return signing_message(chain_id, "request", change.hash)
+    change, chain_id = invitation.request_of(key), invitation.genesis.chain_id
+    return Request.of(invitation.voucher, change, invitation.secret, chain_id)

@@ -112,7 +112,9 @@ class NodeCollector:
         behind = max(0, now["catching_up_to"] - now["height"])
         yield GaugeMetricFamily("fedchain_blocks_behind", "Blocks that others say they have.", behind)
         offsets = GaugeMetricFamily(
-            "fedchain_clock_offset_seconds", "Voters' clocks against the median of all.", labels=["member"]
+            "fedchain_clock_offset_seconds",
+            "This peer's clock, and each that is off, against the median of all voters.",
+            labels=["member"],
         )
         for member, offset_ms in sorted({now["address"]: now["clock_offset_ms"], **now["clocks_off"]}.items()):
             offsets.add_metric([member], offset_ms / 1000)

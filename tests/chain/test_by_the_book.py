@@ -43,15 +43,34 @@ def test_these_signatures_are_valid_and_no_others(vector: dict[str, Any]) -> Non
 
 
 def test_signed_is_what_the_page_says() -> None:
-    post, vote, block = (item["message"] for item in PUBLISHED["signing_messages"])
-    first = unpack(PUBLISHED["blocks"][0])
+    signed = {item["kind"]: item for item in PUBLISHED["signing_messages"]}
+    records = {kind: msgpack.unpackb(bytes.fromhex(item["record"]), raw=False) for kind, item in signed.items()}
+    change = book.sha256(book.encode(records["change"][:7]))
     bodies = {
-        post: ("transaction", book.encode(first[2][0][:-1])),
-        vote: ("vote", book.encode(_first_vote()[:-1])),
-        block: ("block", book.block_hash(first[0])),
+        "transaction": book.encode(records["transaction"][:-1]),
+        "vote": book.encode(records["vote"][:-1]),
+        "block": book.block_hash(records["block"]),
+        "session": book.encode(records["session"][:-1]),
+        "change": change,
+        "approval": change,
+        "invitation": book.sha256(book.encode(records["invitation"][:-1])),
+        "request": change,
     }
-    for message, (kind, body) in bodies.items():
-        assert book.sign_message(CHAIN_ID, kind, body).hex() == message
+    assert signed.keys() == bodies.keys()
+    for kind, body in bodies.items():
+        message = book.sign_message(CHAIN_ID, kind, body)
+        assert message.hex() == signed[kind]["message"]
+        key, signature = (bytes.fromhex(signed[kind][name]) for name in ("public_key", "signature"))
+        assert book.is_valid(key, signature, message)
+
+
+def test_an_amendment_is_one_flat_list() -> None:
+    (vector,) = [item for item in PUBLISHED["version_3"]["changes"] if item["fields"]["amendment"] is not None]
+    said = vector["fields"]["amendment"]
+    assert unpack(vector)[6] == [said["round"], *(part for pair in said["values"] for part in pair)]
+    *_, amended, owed = unpack(PUBLISHED["version_3"]["states"][1])
+    assert amended == [[part for pair in said["values"] for part in pair], [], 1]
+    assert len(owed) == 1, "what is owed is the last value"
 
 
 def _first_vote() -> list[Any]:

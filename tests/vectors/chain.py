@@ -21,9 +21,11 @@ from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import (
     CHANGES_VERSION,
     Change,
+    ChangeKind,
     propose_amendment,
     propose_recovery,
     propose_removal,
+    sign_change,
     sign_rekey,
 )
 from fedchain.chain.membership.member import Due
@@ -41,6 +43,8 @@ from fedchain.crypto.address import address
 from fedchain.crypto.hashing import ZERO_HASH, sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.crypto.vectors import signature_cases
+from fedchain.network.session import sign_session
+from fedchain.node.membership.invitation import Request, vouch
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import approved, joining, living, own
 from tests.support.chain.late import extend_with, skip
@@ -355,15 +359,26 @@ def _documents() -> tuple[Genesis, Genesis]:
 
 
 def _signing_messages(chain: VectorChain) -> Iterator[dict[str, Any]]:
-    """Signed bytes, for each kind of statement."""
+    """Signed bytes, for each kind of statement, with the record whose fields or hash they hold."""
     chain_id, block = chain.genesis.chain_id, chain.steps[0].block
     post, vote = block.transactions[0], chain.steps[0].certificate.votes[0]
-    for kind, message, signer, signature in (
-        ("transaction", post.signing_message(chain_id), post.sender, post.signature),
-        ("vote", vote.signing_message(chain_id), vote.voter, vote.signature),
-        ("block", block_signing_message(chain_id, block.hash), block.header.miner, block.signature),
+    session = sign_session(KEYS[0], chain_id, bytes(range(16)), height=1, sequence=0)
+    voucher = vouch(KEYS[0], chain_id, KEYS[1].public_key, name="dora", until=50, head=block.hash)
+    join = sign_change(KEYS[2], chain_id, ChangeKind.JOIN, text="dora", until=50)
+    (approval,) = join.approved(KEYS[0], chain_id).approvals
+    request = Request.of(voucher, join, KEYS[1], chain_id)
+    for kind, record, message, signer, signature in (
+        ("transaction", post, post.signing_message(chain_id), post.sender, post.signature),
+        ("vote", vote, vote.signing_message(chain_id), vote.voter, vote.signature),
+        ("block", block.header, block_signing_message(chain_id, block.hash), block.header.miner, block.signature),
+        ("session", session, session.signing_message(chain_id), session.member, session.signature),
+        ("change", join, join.signing_message(chain_id), join.member, join.signature),
+        ("approval", join, join.approval_message(chain_id), approval.approver, approval.signature),
+        ("invitation", voucher, voucher.signing_message(chain_id), voucher.inviter, voucher.signature),
+        ("request", join, request.signing_message(chain_id), voucher.holder, request.proof),
     ):
-        yield plain({"kind": kind, "message": message, "public_key": signer, "signature": signature})
+        named = {"kind": kind, "record": encode(record.to_record()), "message": message}
+        yield plain(named | {"public_key": signer, "signature": signature})
 
 
 def _votes(chain: VectorChain) -> Iterator[Vote]:

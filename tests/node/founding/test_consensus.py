@@ -14,6 +14,7 @@ from fedchain.files.tables import validate
 from fedchain.node.config import NodeConfigError
 from fedchain.node.founding.consensus import Consensus, Founding
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from tests.support.paths import DOCS
 
 OTHERWISE = {"name", "created_ms", "members", "learning", "setup", "phases", "aggregator"}
 """Fields that options of their own say, or that follow from the method or from other fields."""
@@ -25,6 +26,18 @@ def test_every_field_has_a_setting() -> None:
     by_name = {item.name: item.default for item in fields(Genesis)}
     differ = {name for name, value in found.items() if value != by_name[name]}
     assert differ == {"initial_bits", "payload_size_max", "retention_blocks", "version"}
+
+
+def test_the_protocol_says_where_a_simulation_founds_otherwise() -> None:
+    by_name = {item.name: item.default for item in fields(Genesis)}
+    found = Scenario().to_genesis()
+    differ = {name: value for name, value in found.items() if value != by_name[name]}
+    assert differ.keys() == {"initial_bits", "inline_size_max", "phase_timeout_ms", "rounds", "version"}
+    page = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    said = re.findall(r"`(\w+)` (\d[\d ]*)", page.split("The simulator's own are")[1].split("as there.")[0])
+    assert {name: int(number.replace(" ", "")) for name, number in said} == {
+        name: differ[name] for name in ("inline_size_max", "phase_timeout_ms", "rounds", "version")
+    }
 
 
 def test_a_number_of_every_setting_has_a_range_and_its_default_is_in_it() -> None:
