@@ -54,7 +54,7 @@ async def test_peers_learn_of_each_other_from_a_third_one() -> None:
 
 @on_trio
 async def test_a_peer_finds_the_others_again_without_those_that_it_was_started_from(tmp_path: Path) -> None:
-    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
+    limits = Limits(redial_min_s=0.1, exchange_interval_s=3.0)
     async with peer(1, limits=limits) as other:
         async with peer(0, other, limits=limits) as hub, peer(2, hub, limits=limits, folder=tmp_path) as one:
             await until(lambda: MEMBERS[1] in one.peers(), "the third side")
