@@ -1,6 +1,7 @@
 """A comparison is an experiment that nobody wrote: methods by swept settings by seeds, kept, and tidy in a table."""
 
 import csv
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +36,17 @@ def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], 
         "results", "table.md", "table.tex", "table.csv", "rounds.csv", "table.png", "table.pdf",
         "curves.png", "curves.pdf", "experiment.toml",
     }  # fmt: skip
+
+
+def test_a_table_of_runs_that_broke_a_promise_ends_with_exit_code_1(ran: list[Scenario], tmp_path: Path) -> None:
+    words = ("--methods", "solo,dfpl", "--seeds", "1", "--rounds", "2")
+    compare(tmp_path, *words)
+    file = next((tmp_path / "out" / "results").glob("*.json"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"violations": ["agreement: two heads"]}))
+    assert "(1 with broken promises)" in compare(tmp_path, *words, exit_code=1).stdout
+    out = tmp_path / "out"
+    again = CliRunner().invoke(app, ["reproduce", str(out / "experiment.toml"), "--out", str(out)])
+    assert again.exit_code == 1, again.output
 
 
 def test_a_single_seed_has_no_deviation(ran: list[Scenario], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.learning_options import optional
 from fedchain.cli.common.settings import divide
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
-from fedchain.cli.simulate import SETTABLE, executor_option, scenario_options, under_headings
+from fedchain.cli.simulate import SETTABLE, executor_option, exit_if_broken, scenario_options, under_headings
 from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
 from fedchain.simulator.choices import JOBS_HELP, default_jobs, installed, validated
@@ -95,7 +95,8 @@ def compare_command() -> Callable[..., None]:
     compare.__doc__ = """Run methods on the same data and seeds, and print what each reached: mean ± deviation.
 
     The folder gets the table, pictures, rounds.csv with all measurements, and a file for fedchain reproduce. The
-    same command goes on where it was interrupted, also in the middle of a run, and a longer one adds to it.
+    same command goes on where it was interrupted, also in the middle of a run, and a longer one adds to it. Exit code
+    1: in a run of the table, a promise of the protocol did not hold.
     """
     return compare
 
@@ -135,7 +136,7 @@ def _run(experiment: "Experiment", jobs: int, out: Path | None, executor: str, *
     folder = out or RUNS_FOLDER / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / EXPERIMENT_FILE).write_text(write_experiment(experiment), encoding="utf-8")
-    reproduce(experiment, folder, jobs, {}, executor=executor)
+    exit_if_broken(reproduce(experiment, folder, jobs, {}, executor=executor))
 
 
 compare = compare_command()

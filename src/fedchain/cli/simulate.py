@@ -1,11 +1,11 @@
 """``fedchain simulate``, ``reproduce`` and ``plan``. Nothing heavy is imported before they run."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,6 +36,9 @@ from fedchain.simulator.choices import (
 )
 from fedchain.simulator.planning.options import PlanOptions
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
+
+if TYPE_CHECKING:
+    from fedchain.simulator.reproduction.table import Entry
 
 KEEP_MODELS_HELP = "Keep every member's final model in the run folder, for fedchain model."
 
@@ -235,7 +238,8 @@ def reproduce(
 ) -> None:
     """Run an experiment of a paper and print its table beside the paper's numbers.
 
-    An interrupted experiment goes on where it was, also in the middle of a simulation.
+    An interrupted experiment goes on where it was, also in the middle of a simulation. Exit code 1: in a run of the
+    table, a promise of the protocol did not hold.
     """
     from fedchain.simulator.reproduction.library import find_experiment, list_experiments
 
@@ -263,7 +267,13 @@ def reproduce(
         from fedchain.simulator.reproduction.reproduce import reproduce as run_experiment
 
         folder = out or RUNS_FOLDER / experiment.name
-        run_experiment(experiment, folder, jobs or default_jobs(where), overrides, only, where)
+        exit_if_broken(run_experiment(experiment, folder, jobs or default_jobs(where), overrides, only, where))
+
+
+def exit_if_broken(entries: Iterable["Entry"]) -> None:
+    """Exit with code 1 if the entries of a table are of runs in which a promise of the protocol did not hold."""
+    if any(entry.broken for entry in entries):
+        raise typer.Exit(EXIT_DIFFERENT)
 
 
 PLANNED = frozenset({item.name for item in fields(PlanOptions)} - {"total_s", "out"})
