@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.dataset import Dataset, keep_classes
 from fedchain.learning.datasets.load import load_dataset
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model, twin_of
 from fedchain.learning.models.model_info import validate_same
 from fedchain.learning.models.registry import build_model, describe
-from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.weights import load_weights, stamp_of, validate_file
 from fedchain.learning.partition.split import Partition, split
 from fedchain.learning.task.augmentation import Augmentation, CropFlip

@@ -56,7 +56,9 @@ def test_a_new_file_is_there_whole_or_not_at_all(
 ) -> None:
     path, there = tmp_path / "key", list[bool]()
     monkeypatch.setattr("os.fsync", lambda descriptor: there.append(path.exists()))
+    before = os.umask(0o022)
     create_file(path, b"new", is_public=is_public)
+    os.umask(before)
     assert there == [False, True]  # bytes before name, and the name before it returns
     assert path.read_bytes() == b"new"
     assert bool(stat.S_IMODE(path.stat().st_mode) & 0o077) == is_public

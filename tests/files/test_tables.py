@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -80,6 +82,12 @@ def test_what_is_right_is_taken_as_it_is() -> None:
         ({"numbers": {"a": [1.0], "b": "x"}}, "it numbers b is 'x', it must be an array"),
         ({"count": np.int64(3)}, f"it count is {np.int64(3)!r}, it must be of type int"),
         ({"settings": {"a": 1, "b": None}}, "it settings b is None, it must be of type bool, int, float, str"),
+        ({"count": date(2026, 1, 2)}, "it count is datetime.date(2026, 1, 2), it must be of type int"),
+        (
+            {"settings": {"a": 1, "b": time(1)}},
+            "it settings b is datetime.time(1, 0), it must be of type bool, int, float, str",
+        ),
+        ({"count": Decimal(1)}, "it count is Decimal('1'), it must be of type int"),
         ({"settings": {"a": 1, 3: 1}}, "it settings has the key 3, it must be of type str"),
     ],
 )

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime, time
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -133,7 +134,7 @@ def _explain(error: str, table: Any, name: str) -> str:
         key = next(key for key in places[0][1] if not isinstance(key, str))
         return f"{places[0][0]} has the key {key!r}, it must be of type str"
     expected, got = re.findall(r"`(.*?)`", what)[0], re.findall(r"`(.*?)`", what)[-1]
-    place, value = next((place, value) for place, value in places if _type_name(value) == got)
+    place, value = next((found for found in places if _type_name(found[1]) == got), places[0])
     wanted = {"array": "an array", "object": "a table"}.get(expected, f"of type {expected.replace(' | ', ', ')}")
     length = re.search(r" of length \d+", what)
     return f"{place} is {value!r}, it must be {wanted}{length[0].replace(' length', '') if length else ''}"
@@ -159,6 +160,9 @@ def _places(name: str, value: Any, steps: Sequence[tuple[str, str]]) -> Iterator
 
 def _type_name(value: Any) -> str:
     """The name that msgspec has for the type of a value."""
-    kind, names = type(value), {list: "array", tuple: "array", dict: "object", NoneType: "null"}
+    kind = type(value)
+    if kind in (date, datetime, time):
+        return kind.__name__
+    names = {list: "array", tuple: "array", dict: "object", NoneType: "null"}
     full = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return names.get(kind, full)
