@@ -19,7 +19,7 @@ def test_every_bug_has_a_name_of_its_own_and_names_tests_that_exist() -> None:
     for test in {test for bug in bugs for test in bug.tests}:
         file, _, function = test.partition("::")
         text = (ROOT / file).read_text(encoding="utf-8")
-        assert not function or re.search(rf"^def {re.escape(function)}\(", text, re.MULTILINE), test
+        assert not function or re.search(rf"^(async )?def {re.escape(function)}\(", text, re.MULTILINE), test
 
 
 def test_every_bug_can_be_planted_in_the_code_as_it_is() -> None:
