@@ -4,7 +4,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import date, datetime, time
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -160,9 +159,6 @@ def _places(name: str, value: Any, steps: Sequence[tuple[str, str]]) -> Iterator
 
 def _type_name(value: Any) -> str:
     """The name that msgspec has for the type of a value."""
-    kind = type(value)
-    if kind in (date, datetime, time):
-        return kind.__name__
-    names = {list: "array", tuple: "array", dict: "object", NoneType: "null"}
-    full = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    kind, names = type(value), {list: "array", tuple: "array", dict: "object", NoneType: "null"}
+    full = kind.__name__ if kind.__module__ in ("builtins", "datetime") else f"{kind.__module__}.{kind.__qualname__}"
     return names.get(kind, full)
