@@ -29,7 +29,10 @@ def hash_file(path: Path) -> str:
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
-    """Return what tells a file from another that takes its place; empty if there is none."""
+    """Return what tells a file from another that takes its place; empty if there is none.
+
+    Bytes are not read: only their owner could write others in place with the same size and time.
+    """
     try:
         found = path.stat()
     except OSError:
