@@ -8,14 +8,17 @@ Source: RFC 9180 (HPKE), RFC 7748 section 4.1; Thormarker, "On using the same ke
 KEM", IACR ePrint 2021/509.
 """
 
-from Crypto.Protocol import HPKE
-from Crypto.Protocol.DH import import_x25519_private_key, import_x25519_public_key
-from Crypto.PublicKey.ECC import EccKey
+from typing import TYPE_CHECKING
+
 from nacl.bindings import crypto_sign_ed25519_pk_to_curve25519, crypto_sign_ed25519_sk_to_curve25519
 
 from fedchain.crypto.exceptions import SealBroken
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.signatures import PublicKey
+
+if TYPE_CHECKING:
+    from Crypto.Protocol.HPKE import HPKE_Cipher
+    from Crypto.PublicKey.ECC import EccKey
 
 ENCAPSULATED_SIZE, TAG_SIZE = 32, 16
 """Bytes that a seal puts before and behind the hidden data."""
@@ -30,12 +33,7 @@ def seal(data: bytes, receiver: PublicKey, info: bytes, sender: PrivateKey | Non
         info: the context that it is bound to; the receiver has to state the same.
         sender: private key of the member that seals it, in auth mode; None: base mode.
     """
-    cipher = HPKE.new(
-        receiver_key=import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(receiver)),
-        aead_id=HPKE.AEAD.CHACHA20_POLY1305,
-        sender_key=None if sender is None else _private(sender),
-        info=info,
-    )
+    cipher = _cipher(_public(receiver), None if sender is None else _private(sender), info)
     sealed: bytes = cipher.seal(data)
     return bytes(cipher.enc) + sealed
 
@@ -55,19 +53,30 @@ def unseal(sealed: bytes, receiver: PrivateKey, info: bytes, sender: PublicKey |
     if len(sealed) < ENCAPSULATED_SIZE + TAG_SIZE:
         raise SealBroken(f"{len(sealed)} bytes, a seal alone has {ENCAPSULATED_SIZE + TAG_SIZE}")
     try:
-        cipher = HPKE.new(
-            receiver_key=_private(receiver),
-            aead_id=HPKE.AEAD.CHACHA20_POLY1305,
-            enc=sealed[:ENCAPSULATED_SIZE],
-            sender_key=None
-            if sender is None
-            else import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(sender)),
-            info=info,
-        )
+        sender_key = None if sender is None else _public(sender)
+        cipher = _cipher(_private(receiver), sender_key, info, sealed[:ENCAPSULATED_SIZE])
         return bytes(cipher.unseal(sealed[ENCAPSULATED_SIZE:]))
     except ValueError:
         raise SealBroken("it is sealed to another key or damaged") from None
 
 
-def _private(key: PrivateKey) -> EccKey:
+# Pycryptodome compiles declarations in C as it is imported, and most processes never seal anything.
+
+
+def _cipher(receiver: "EccKey", sender: "EccKey | None", info: bytes, enc: bytes | None = None) -> "HPKE_Cipher":
+    from Crypto.Protocol import HPKE
+
+    aead = HPKE.AEAD.CHACHA20_POLY1305
+    return HPKE.new(receiver_key=receiver, aead_id=aead, enc=enc, sender_key=sender, info=info)
+
+
+def _public(key: PublicKey) -> "EccKey":
+    from Crypto.Protocol.DH import import_x25519_public_key
+
+    return import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(key))
+
+
+def _private(key: PrivateKey) -> "EccKey":
+    from Crypto.Protocol.DH import import_x25519_private_key
+
     return import_x25519_private_key(crypto_sign_ed25519_sk_to_curve25519(key.seed + key.public_key))

@@ -72,6 +72,8 @@ class RunOptions:
     """Whether the members' final models are written; a resumed run keeps them if it began so."""
     track: Sequence[str] = ()
     """Trackers, as :func:`open_tracker` reads them; they get all rounds."""
+    draws: bool = False
+    """Whether pictures are drawn when the run is over."""
     is_resumed: bool = False
     """Whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`."""
     keeps_record: bool = True

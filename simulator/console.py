@@ -58,12 +58,11 @@ def run_scenario(
     console.print(f"{scenario.method}, {counted(scenario.rounds, 'round')}; the run folder is {folder.path}")
     if options.is_resumed:
         console.print(f"{counted(record.rounds_before, 'round')} were closed before; they come from the record")
-    audience = Audience(display.on_round, display.watch, step(console, "writing results and pictures"))
+    writing = step(console, f"writing results{' and pictures' if options.draws else ''}")
+    audience = Audience(display.on_round, display.watch, writing)
     with shown(folder.path):
         try:
-            outcome = run_in_folder(
-                scenario, learner, folder, record, audience, track=options.track, training=options.training
-            )
+            outcome = run_in_folder(scenario, learner, folder, record, audience, options)
         except (Exception, KeyboardInterrupt) as error:
             if not folder.path.exists():
                 raise
@@ -72,7 +71,7 @@ def run_scenario(
             )
             recurs = isinstance(error, LearningError | ScenarioError) and not isinstance(error, WorkerDiedError)
             if is_kept and not recurs:
-                _say_how_to_go_on(console, folder.path, options.track)
+                _say_how_to_go_on(console, folder.path, options)
             raise
         console.print(round_table(outcome.rows, scenario))
         console.print(summary(outcome, str(folder.path), started), crop=False)
@@ -107,9 +106,9 @@ def _prepare(console: Console, scenario: Scenario) -> PlannedLearner:
     return learner
 
 
-def _say_how_to_go_on(console: Console, folder: Path, track: Sequence[str]) -> None:
+def _say_how_to_go_on(console: Console, folder: Path, options: RunOptions) -> None:
     there = shlex.quote(str(folder))
-    told = "".join(f" --track {shlex.quote(wanted)}" for wanted in track)
+    told = "".join(f" --track {shlex.quote(wanted)}" for wanted in options.track) + " --draw" * options.draws
     console.print(f"go on: fedchain simulate --resume --out {there}{told}", soft_wrap=True)
     console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""The run folder: the scenario, the measurements, the chain, and pictures."""
+"""The run folder: the scenario, the measurements, the chain, and pictures if they are asked for."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -126,11 +126,10 @@ class RunFolder:
         draw_heat_map(histogram, self._title, self.path / "classes.png")
         draw_timeline(timeline, self._title, self.path / "timeline.png", self._troubles)
 
-    def write_outcome(self, outcome: Outcome, histogram: NDArray[np.int64], wall_s: float) -> None:
+    def write_outcome(self, outcome: Outcome, wall_s: float) -> None:
         """Write all files of a finished run; the result comes last, and marks the run as finished."""
         self._rows_count = 0  # whatever the file says of the run before it was interrupted
         self.write_rows(outcome.rows, lambda: outcome.seen)
-        self.draw(outcome.rows, outcome.timeline, histogram)
         self._write(MEMBERS_FILE, members_text(outcome.members))
         if outcome.links:
             self._write(LINKS_FILE, links_text(outcome.links))

@@ -36,7 +36,7 @@ from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FLIP_LABELS, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
-from fedchain.simulator.choices import HERE, Training
+from fedchain.simulator.choices import HERE, NO_OPTIONS, RunOptions, Training
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.outcome import Outcome
@@ -76,9 +76,7 @@ def run_in_folder(
     folder: RunFolder,
     record: Record | NoRecord,
     audience: Audience,
-    *,
-    track: Sequence[str] = (),
-    training: Training = HERE,
+    options: RunOptions = NO_OPTIONS,
 ) -> Outcome:
     """Simulate a scenario and write its run folder; raises as :func:`simulate`, and ScenarioError for trackers.
 
@@ -89,8 +87,7 @@ def run_in_folder(
         record: the run's open record; it is closed if the run is interrupted, and deleted when nothing is left to do.
             Until then no other process can open it, so this is the only one that writes into the folder.
         audience: callbacks for its progress.
-        track: trackers, as :func:`open_tracker` reads them; in a resumed run they get all rounds again.
-        training: how its clients train.
+        options: its trackers, whether it draws, and how its clients train; folder and record know the others.
     """
     begun_s, rows, trackers = time.perf_counter(), list[RoundMetrics](), list[Tracker]()
 
@@ -103,10 +100,10 @@ def run_in_folder(
     with closing(record):
         try:
             with ExitStack() as opened:
-                for wanted in track:
+                for wanted in options.track:
                     tracker = open_tracker(wanted, scenario, folder.path, is_resumed=record.resumptions > 0)
                     trackers.append(opened.enter_context(tracker))
-                run = opened.enter_context(Run(scenario, learner, record, training))
+                run = opened.enter_context(Run(scenario, learner, record, options.training))
                 outcome = run.play(on_closed, folder.chain, audience.watch)
                 if folder.keeps_models:
                     run.write_models(folder.models, outcome)
@@ -117,7 +114,9 @@ def run_in_folder(
                 record.delete()  # a resumed run would end in the same way
             raise
         with audience.writing:
-            folder.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
+            if options.draws:
+                folder.draw(outcome.rows, outcome.timeline, learner.histogram())
+            folder.write_outcome(outcome, time.perf_counter() - begun_s)
         record.delete()
     return outcome
 

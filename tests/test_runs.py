@@ -130,7 +130,7 @@ def test_models_have_the_frozen_tensors_that_no_file_of_theirs_holds(
 
 
 def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
-    run = fedchain.simulate("solo", rounds=1, out=tmp_path / "run", **QUICK)
+    run = fedchain.simulate("solo", rounds=1, out=tmp_path / "run", draw=True, **QUICK)
     files = {path.name for path in (tmp_path / "run").iterdir()}
     accuracies = [item.accuracy for item in run.members]
     assert [(item.round, item.member) for item in run.members] == [(1, member) for member in range(len(accuracies))]

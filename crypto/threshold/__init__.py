@@ -39,6 +39,3 @@ from fedchain.crypto.threshold.sealing import Dealing as Dealing
 from fedchain.crypto.threshold.sealing import deal_sealed as deal_sealed
 from fedchain.crypto.threshold.sealing import decode_dealing as decode_dealing
 from fedchain.crypto.threshold.sealing import open_share as open_share
-from fedchain.crypto.threshold.share_file import read_share_file as read_share_file
-from fedchain.crypto.threshold.share_file import share_file_path as share_file_path
-from fedchain.crypto.threshold.share_file import write_share_file as write_share_file

@@ -15,7 +15,6 @@ from functools import cache
 
 import gmpy2
 import numpy as np
-from Crypto.Math.Primality import PROBABLY_PRIME, test_probable_prime
 from gmpy2 import mpz
 
 from fedchain.crypto.randomness import RandomBytes, random_bits
@@ -54,6 +53,9 @@ def safe_prime(bits: int, random_bytes: RandomBytes) -> mpz:
 
 def is_safe_prime(number: mpz, random_bytes: RandomBytes) -> bool:
     """Whether ``number``, above 5, and (``number`` − 1)/2 are prime, but for a chance below 2⁻¹⁰⁰."""
+    # Slow to import, as it compiles declarations in C, and needed by dealers alone.
+    from Crypto.Math.Primality import PROBABLY_PRIME, test_probable_prime
+
     half = number >> 1
     return bool(
         number & 3 == 3  # then both are odd, as all are that the sieve leaves

@@ -22,9 +22,6 @@ from fedchain.crypto.threshold import (
     decode_dealing,
     decode_public_key,
     open_share,
-    read_share_file,
-    share_file_path,
-    write_share_file,
 )
 from fedchain.crypto.threshold.sealing import DEALING_SIZE_MAX
 from fedchain.learning.config import LearningConfig
@@ -89,6 +86,8 @@ def install_share(key_path: Path, key: PrivateKey, passphrase: str | None, deali
         InvalidDealing: the share cannot be opened with this key.
         ShareFileError: the share's file exists already, or cannot be written.
     """
+    from fedchain.crypto.threshold.share_file import share_file_path, write_share_file  # simulations need no files
+
     public_key = dealing.public_key
     share = open_share(public_key, dealing.sealed_shares[index], index + 1, key)
     path = share_file_path(key_path, public_key)
@@ -128,6 +127,8 @@ def read_share(key_path: Path, genesis: Genesis, member: PublicKey, passphrase: 
         ShareMissing: the message says which command writes the file.
         ShareFileError: the file cannot be used, or belongs to another federation or member.
     """
+    from fedchain.crypto.threshold.share_file import read_share_file, share_file_path
+
     public_key = dealt_key(learning_from_genesis(genesis))
     if public_key is None:
         return {}

@@ -49,7 +49,7 @@ from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.model_file import ModelState, load_model, read_model, state_of, state_of_knowledge
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis, require_weights
-from fedchain.simulator.choices import PROCESSES, Training, installed, validated
+from fedchain.simulator.choices import PROCESSES, RunOptions, Training, installed, validated
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, holds_finished, result_of
 from fedchain.simulator.resuming.resume import (
@@ -227,6 +227,7 @@ def simulate(
     on_round: OnRound | None = None,
     out: str | os.PathLike[str] | None = None,
     keep_models: bool = True,
+    draw: bool = False,
     track: Sequence[str] = (),
     resume: bool = False,
     executor: str | Callable[[LearnerPlan], Backend] = PROCESSES,
@@ -245,8 +246,9 @@ def simulate(
         rounds: default 10.
         seed: root of all randomness. Default: 0.
         on_round: called in this thread with each round's record when it is closed; a resumed run repeats earlier ones.
-        out: run folder to create, with all its files and pictures. Default: a temporary one, deleted with the run.
+        out: run folder to create, with all its files. Default: a temporary one, deleted with the run.
         keep_models: whether every member's final model is kept, for :meth:`Run.model`.
+        draw: whether pictures are drawn in ``out`` when the run is over.
         track: trackers beside ``out``: ``"tensorboard"`` or ``"mlflow"``, ``"tensorboard=FOLDER"`` or ``"mlflow=URI"``.
         resume: whether an interrupted run in ``out`` goes on, and a finished one is opened; if there is none, a new one
             begins.
@@ -262,9 +264,8 @@ def simulate(
     listener = _listener(on_round)
     if inspect.iscoroutinefunction(on_round):
         raise ScenarioError("on_round is a coroutine function, which only simulate_async awaits")
-    order = _Order.of(
-        scenario, task, given, out, keep_models=keep_models, track=track, resume=resume, executor=executor
-    )
+    kept: dict[str, Any] = {"keep_models": keep_models, "draw": draw, "track": track}
+    order = _Order.of(scenario, task, given, out, **kept, resume=resume, executor=executor)
     with _threads_kept():
         learner = order.load()
         return wait(lambda told, stop: order.run(learner, told, stop), listener)
@@ -281,6 +282,7 @@ async def simulate_async(
     on_round: OnRound | None = None,
     out: str | os.PathLike[str] | None = None,
     keep_models: bool = True,
+    draw: bool = False,
     track: Sequence[str] = (),
     resume: bool = False,
     executor: str | Callable[[LearnerPlan], Backend] = PROCESSES,
@@ -292,9 +294,8 @@ async def simulate_async(
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
     listener = _listener(on_round)
-    order = _Order.of(
-        scenario, task, given, out, keep_models=keep_models, track=track, resume=resume, executor=executor
-    )
+    kept: dict[str, Any] = {"keep_models": keep_models, "draw": draw, "track": track}
+    order = _Order.of(scenario, task, given, out, **kept, resume=resume, executor=executor)
     with _threads_kept():
         return await wait_in_loop(lambda told, stop: order.run(order.load(), told, stop), listener)
 
@@ -307,6 +308,7 @@ class _Order:
     function: TaskFunction | None
     out: Path | None
     keep_models: bool
+    draw: bool
     track: Sequence[str]
     resume: bool
     executor: str | Callable[[LearnerPlan], Backend]
@@ -360,8 +362,9 @@ class _Order:
         if not callable(self.executor):
             installed(validated(self.executor))
         if self.out is None:
-            if self.resume or self.track:
-                raise ScenarioError(f"{'resume' if self.resume else 'track'} needs the run's folder: name it with out")
+            for name in ("resume", "draw", "track"):
+                if getattr(self, name):
+                    raise ScenarioError(f"{name} needs the run's folder: name it with out")
         elif self.is_finished:
             require_same(self.out, self.scenario)
         elif self.resume and self.out.exists():
@@ -395,8 +398,8 @@ class _Order:
             record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()
-            told_to = Audience(on_round)
-            outcome = run_in_folder(scenario, learner, folder, record, told_to, track=self.track, training=training)
+            options = RunOptions(track=self.track, draws=self.draw, training=training)
+            outcome = run_in_folder(scenario, learner, folder, record, Audience(on_round), options)
             return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
         owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
         place = Path(owner.name)

@@ -46,7 +46,7 @@ SIDES = """\
 Training: whole processes. In brackets: the median of the ratios to the bare loop in two processes in the same turn.
   fedchain   as "fedchain simulate": two training processes, and one with the peers' chains: posts, blocks and votes are
              encoded, signed, sent, checked and kept, blocks mined, aggregates recomputed, and the run folder written,
-             with record, chain and pictures; no model is measured (evaluate_every = 0)
+             with record and chain; no model is measured (evaluate_every = 0)
              (nothing shared: each of the peers makes every check itself)
   bare loop  reads and spreads the data, takes the same local steps with SGD written out, and averages; no more. Both
              sides have taken as many steps and have learned the same numbers, or the bench ends with an error

@@ -29,7 +29,7 @@ def scenario_of(text: str) -> Scenario:
 
 
 def training(scenario: Scenario, shares_checks: bool = True) -> dict[str, Any]:
-    """A simulation with real training, as ``fedchain simulate`` runs it: in a run folder, with record and pictures."""
+    """A simulation with real training, as ``fedchain simulate`` runs it: in a run folder, with its record."""
     from fedchain.simulator.report import RunFolder
     from fedchain.simulator.resuming.resume import identity
     from fedchain.simulator.run import Run, load_learner
@@ -48,7 +48,7 @@ def training(scenario: Scenario, shares_checks: bool = True) -> dict[str, Any]:
         record = folder.open_record(identity(scenario), is_resumed=False)
         with closing(record), Run(scenario, learner, record, shares_checks=shares_checks) as run:
             outcome = run.play(on_round, folder.chain)
-        folder.write_outcome(outcome, learner.histogram(), 0.0)
+        folder.write_outcome(outcome, 0.0)
         assert not outcome.violations, outcome.violations
         drawn, result = _posted(folder.chain, scenario.rounds)
     updates = sum(map(len, drawn))

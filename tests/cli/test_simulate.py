@@ -179,7 +179,7 @@ def test_help_imports_no_torch() -> None:
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "run"
-    finished = CliRunner().invoke(app, ["simulate", *QUICK, "--out", str(folder)])
+    finished = CliRunner().invoke(app, ["simulate", *QUICK, "--draw", "--out", str(folder)])
     assert finished.exit_code == 0, finished.output
     return folder
 

@@ -79,3 +79,9 @@ def test_on_a_card_a_run_repeats_its_trace_and_says_what_trained(vectorize_clien
     assert trained_on["device"] == "cuda:0"
     assert trained_on["card"] != "unknown"
     assert accuracy > 0.2
+
+
+def test_a_run_imports_nothing_that_is_slow_and_that_it_may_not_need() -> None:
+    code = "import sys, fedchain.simulator.console; print({'matplotlib', 'Crypto', 'ray'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -140,7 +140,7 @@ def play_process(
         Seconds, seconds of processor time of all its processes, and the exit code.
     """
     words = ["--resume"] if out.exists() else settings
-    command = [sys.executable, "-m", "fedchain", "simulate", *words, "--out", str(out)]
+    command = [sys.executable, "-m", "fedchain", "simulate", *words, "--draw", "--out", str(out)]
 
     def interrupt(process: subprocess.Popen[bytes]) -> None:
         while interruption is not None and process.poll() is None:

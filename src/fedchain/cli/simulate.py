@@ -48,7 +48,8 @@ RESUME_HELP = "Go on with an interrupted run: the one in the folder that --out n
 
 OPEN_HELP = "Show the run in the browser while it runs, and then until Ctrl-C."
 
-DRAW_HELP = "Show the rounds of an interrupted run, as its table and its pictures, and do not go on."
+DRAW_HELP = """Draw pictures in the run's folder when it is over. If --out names the folder of an interrupted run, and
+--resume is not given: show what is there, as its table and its pictures, and do not go on."""
 
 RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
 interrupted: all posts, and the newest state of each peer. Without: nothing is kept.  [default: record]"""
@@ -71,7 +72,7 @@ PANELS = {
     "Data": "dataset task download partition",
     f"Settings (only in a file: {', '.join(IN_FILE)})": "hyperparameters settings",
     "Machine": "workers executor",
-    "Output": "out open keep_models track resume draw record",
+    "Output": "out open draw keep_models track resume record",
 }
 """Headings of ``simulate --help``, and the options under each."""
 
@@ -79,17 +80,16 @@ PANELS = {
 def simulate_command() -> Callable[..., None]:
     """Build the command: options for some fields of :class:`Scenario`, with their docstrings as help, and ``--set``."""
 
-    kept_names = ("keep_models", "track", "resume", "record", "executor", "open")
+    kept_names = ("keep_models", "track", "resume", "draw", "record", "executor", "open")
 
     def simulate(
         scenario_file: Path | None,
         hyperparameters: list[str] | None,
         out: Path | None,
         download: bool | None,
-        draw: bool | None,
         **options: Any,
     ) -> None:
-        keep_models, track, resume, record, executor, opens_browser = map(options.pop, kept_names)
+        keep_models, track, resume, draw, record, executor, opens_browser = map(options.pop, kept_names)
         del options["settings"]  # it ends the command by itself
         values = {name: value for name, value in options.items() if value is not None}
         with clear_errors(ScenarioError):
@@ -97,12 +97,13 @@ def simulate_command() -> Callable[..., None]:
                 keep_models=bool(keep_models),
                 track=track or (),
                 is_resumed=bool(resume),
+                draws=bool(draw),
                 keeps_record=record is not False,
                 training=Training(installed(validated(executor))),
             )
             overrides = with_settings(values, divide(hyperparameters or [], ())[1])
             with settings_offered(overrides.get("hyperparameters", ()), SETTABLE, OPTIONS_ALONE):
-                if draw:
+                if draw and not resume and out is not None and out.exists():
                     draw_interrupted(scenario_file, overrides, out)
                 else:
                     run_command(
@@ -216,7 +217,7 @@ def run_command(
         raise typer.Exit(EXIT_DIFFERENT)
 
 
-def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path | None) -> None:
+def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path) -> None:
     """Show the finished part of an interrupted run."""
     from fedchain.simulator.console import draw_scenario
     from fedchain.simulator.resuming.resume import interrupted_run

@@ -10,8 +10,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import KeyFileError, ShareFileError
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.secret_file import write_secret
-from fedchain.crypto.threshold import read_share_file, share_file_path, write_share_file
-from fedchain.crypto.threshold.share_file import THRESHOLD_SHARE
+from fedchain.crypto.threshold.share_file import THRESHOLD_SHARE, read_share_file, share_file_path, write_share_file
 from tests.crypto.threshold.dealt import SENDERS, SIGNING_KEYS, small_key
 
 KEY, SHARES = small_key()

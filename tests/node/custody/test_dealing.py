@@ -11,7 +11,8 @@ from fedchain.crypto import secret_file
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import ShareFileError
 from fedchain.crypto.keys import PrivateKey
-from fedchain.crypto.threshold import ThresholdPublicKey, share_file_path
+from fedchain.crypto.threshold import ThresholdPublicKey
+from fedchain.crypto.threshold.share_file import share_file_path
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.node.config import NodeConfig, NodeConfigError
