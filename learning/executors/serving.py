@@ -1,5 +1,6 @@
 """A training process's life: it takes calls, and answers them in their order."""
 
+import gc
 import os
 import signal
 import threading
@@ -57,6 +58,7 @@ def serve(learner: Learner, folder: Path, calls: int, replies: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    gc.freeze()  # else the collector writes to every object that this process shares with the others
     use_threads()
     return_large_blocks(TRAINING_MAPPED_SIZE, TRAINING_KEPT_SIZE)
     incoming, asked, answered = Incoming(), Inlet(calls), Outlet(replies)

@@ -5,11 +5,9 @@ processes; ``Outcome.trace_hash`` proves it.
 """
 
 import asyncio
-import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,6 +17,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
+from fedchain.collector import collecting_rarely
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
@@ -51,8 +50,8 @@ from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import CHAIN_KEEPER, Scenario, ScenarioError
 
 OBJECTS_PER_PEER = 20
-"""New objects per peer after which Python collects garbage, unless its own threshold is higher. Many peers make many
-objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
+"""New objects per peer after which Python collects garbage, where there are many. They make many objects and keep most
+of them: with 150 peers, a twelfth of the time was spent on scanning those."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers have, after the last round, to agree on one head."""
@@ -164,7 +163,7 @@ class Simulation:
             NothingToPost: so many peers have nothing to post that a phase can never have its posts.
         """
         try:
-            with _rare_collections(OBJECTS_PER_PEER * len(self.peers)):
+            with collecting_rarely(OBJECTS_PER_PEER * len(self.peers)):
                 self._run()
                 self.checker.check_end(is_settled=not self._is_stopped)
                 return self._outcome()
@@ -379,13 +378,3 @@ class Simulation:
         )
 
 
-@contextmanager
-def _rare_collections(objects: int) -> Iterator[None]:
-    """Have the garbage collector wait for at least so many new objects, unless it is off."""
-    thresholds = gc.get_threshold()
-    if thresholds[0]:
-        gc.set_threshold(max(thresholds[0], objects), *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)

@@ -47,9 +47,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'fedchain' has no attribute {name!r}")
     import importlib
 
+    from fedchain.collector import importing
+
     if not _PLACES[name]:
         return importlib.import_module(f"fedchain.{name}")
-    found = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+    with importing():
+        found = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
     return found
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedchain.collector import importing
 from fedchain.simulator.scenario import Scenario, scenario_from_dict
 from tests.bench.processes import Mark, Trained, mark
 
@@ -30,9 +31,10 @@ def scenario_of(text: str) -> Scenario:
 
 def training(scenario: Scenario, shares_checks: bool = True) -> dict[str, Any]:
     """A simulation with real training, as ``fedchain simulate`` runs it: in a run folder, with its record."""
-    from fedchain.simulator.report import RunFolder
-    from fedchain.simulator.resuming.resume import identity
-    from fedchain.simulator.run import Run, load_learner
+    with importing(keeps=True):  # as the command does
+        from fedchain.simulator.report import RunFolder
+        from fedchain.simulator.resuming.resume import identity
+        from fedchain.simulator.run import Run, load_learner
 
     marks: list[Mark] = []
     rows: list[RoundMetrics] = []

@@ -205,9 +205,10 @@ def run_command(
         download_files(scenario.dataset, scenario.data_dir)
 
     from fedchain.cli.browser import shown_in_browser
+    from fedchain.collector import importing
     from fedchain.terminal import Console
 
-    with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
+    with Console().status("loading PyTorch"), importing(keeps=True):  # some seconds; only a terminal shows it
         from fedchain.simulator.console import run_scenario
 
     def shown(folder: Path) -> AbstractContextManager[None]:
