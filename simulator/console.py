@@ -15,7 +15,7 @@ from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.choices import NO_OPTIONS, RunOptions
 from fedchain.simulator.display import Display, round_table, summary
-from fedchain.simulator.engine.no_record import NO_RECORD
+from fedchain.simulator.resuming.no_record import NO_RECORD
 from fedchain.simulator.pictures import not_held
 from fedchain.simulator.report import RunFolder, require_unfinished
 from fedchain.simulator.resuming.record import reading_timeline

@@ -38,7 +38,7 @@ from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.choices import HERE, NO_OPTIONS, RunOptions, Training
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
+from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import OnRound, Progress, Simulation, Supervision
 from fedchain.simulator.engine.witness import Witness

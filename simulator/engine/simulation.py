@@ -37,7 +37,7 @@ from fedchain.simulator.engine.faults import Faults
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.membership import MembershipChanges
 from fedchain.simulator.engine.network import NetworkWatch
-from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
+from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.recorder import Recorder
