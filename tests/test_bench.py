@@ -1,6 +1,8 @@
 """The yardstick: both sides do the same work, and a side that does less is noticed."""
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,7 +32,10 @@ FEW = {"contributors_per_round": 2, "committee_size": 2, "partition": "iid", "me
         pytest.param(FEW, id="drawn"),
     ],
 )
-def test_both_sides_take_the_same_steps_and_learn_the_same_numbers(setting: dict[str, object]) -> None:
+def test_both_sides_take_the_same_steps_and_learn_the_same_numbers(
+    setting: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     scenario = scenario_from_dict(TINY | setting)
     ours = training(scenario)
     assert ours["updates"] == sum(map(len, ours["drawn"]))

@@ -19,6 +19,7 @@ class _Knot:
 def default_thresholds() -> None:
     assert gc.isenabled()
     gc.set_threshold(700, 10, 10)
+    gc.unfreeze()
 
 
 def test_nothing_is_looked_through_during_imports() -> None:
@@ -42,6 +43,11 @@ def test_only_what_is_kept_is_never_looked_through(keeps: bool) -> None:
     gc.collect()
     assert new() is None
     assert (old() is not None) == keeps
+    if keeps:
+        with importing(keeps=True):
+            later = weakref.ref(_Knot())
+        gc.collect()
+        assert later() is None
     gc.unfreeze()
 
 

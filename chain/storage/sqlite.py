@@ -207,7 +207,7 @@ class Store(Records):
     def _sync(self) -> None:
         """Bring all to the disk for which nothing waited while it was written."""
         with disk_errors(self.folder):
-            sync_contents(self.folder)
+            sync_contents()
             self._writer.execute("PRAGMA synchronous = FULL")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

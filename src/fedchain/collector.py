@@ -12,12 +12,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing(*, keeps: bool = False) -> Iterator[None]:
-    """Look through nothing while modules are imported; with ``keeps``, never through what is there afterwards."""
+    """Look through nothing while modules are imported; with ``keeps``, never through what is there afterwards.
+
+    A process keeps what is there the first time: later ones, garbage may be among it.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
-        if keeps:
+        if keeps and not gc.get_freeze_count():
             gc.freeze()
     finally:
         if was_enabled:

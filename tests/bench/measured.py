@@ -45,14 +45,15 @@ def training(scenario: Scenario, shares_checks: bool = True) -> dict[str, Any]:
         marks.append(mark())
 
     learner = load_learner(scenario)
-    with tempfile.TemporaryDirectory() as name:
-        folder = RunFolder(Path(name) / "run", scenario)
-        record = folder.open_record(identity(scenario), is_resumed=False)
-        with closing(record), Run(scenario, learner, record, shares_checks=shares_checks) as run:
+    folder = RunFolder(Path(tempfile.mkdtemp()) / "run", scenario)  # whoever measures removes it
+    record = folder.open_record(identity(scenario), is_resumed=False)
+    with closing(record):
+        with Run(scenario, learner, record, shares_checks=shares_checks) as run:
             outcome = run.play(on_round, folder.chain)
         folder.write_outcome(outcome, 0.0)
-        assert not outcome.violations, outcome.violations
-        drawn, result = _posted(folder.chain, scenario.rounds)
+        record.delete()
+    assert not outcome.violations, outcome.violations
+    drawn, result = _posted(folder.chain, scenario.rounds)
     updates = sum(map(len, drawn))
     steps = sum(learner.planned_steps(client, "update", 1) for clients in drawn for client in clients)
     return as_printed(Trained(steps, updates, result, tuple(marks))) | {"drawn": drawn}

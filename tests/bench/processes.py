@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,19 +59,23 @@ class Cost:
 
 
 def measure(name: str, scenario: dict[str, Any], *arguments: object) -> Cost:
-    """Run one of :mod:`tests.bench.measured` in a process of its own, imports included."""
+    """Run one of :mod:`tests.bench.measured` in a process of its own, imports included.
+
+    Its temporary files are removed when the time is over: a user keeps a run's folder.
+    """
     command = [sys.executable, "-m", "tests.bench.measured", name, json.dumps(scenario), *map(json.dumps, arguments)]
-    begun, busy_s = time.perf_counter(), _busy_s()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{name} failed")
+    with tempfile.TemporaryDirectory() as folder:
+        environment, begun, busy_s = os.environ | {"TMPDIR": folder}, time.perf_counter(), _busy_s()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            assert process.stdout is not None
+            printed = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{name} failed")
+        wall_s, busy_s = time.perf_counter() - begun, _busy_s() - busy_s
     cpu_s, rss_gib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
-    wall_s = time.perf_counter() - begun
-    others_s = max(0.0, _busy_s() - busy_s - cpu_s)
+    others_s = max(0.0, busy_s - cpu_s)
     return Cost(cpu_s, wall_s, rss_gib, others_s / (wall_s * (os.cpu_count() or 1)), json.loads(printed))
 
 
