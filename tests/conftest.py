@@ -1,8 +1,10 @@
 """Set-up that all tests need."""
 
+import gc
 import os
 import shutil
 import signal
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,17 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 
 _LEFT_OUT = pytest.StashKey[int]()
 """How many tests a `-m` or `-k` leaves out, as one of the processes that collect them counts."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without a look for cycles; what was collected stays to the end, and no test looks through it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

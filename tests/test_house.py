@@ -139,9 +139,31 @@ def test_no_module_touches_the_private_names_of_another() -> None:
     assert [found for path in PRODUCT for found in foreign_private(path)] == []
 
 
+TEST_IMPORTED = re.compile(r"^\s*from tests[\w.]*(?:\.test_| import (?:\([^)]*|.*)\btest_)", re.MULTILINE)
+"""An import that may be of a test: to parse all tests takes ten seconds."""
+
+
+def imported_tests(text: str, modules: set[str]) -> set[str]:
+    """Those of the modules that a module of this text imports."""
+    return imported(ast.parse(text)) & modules if TEST_IMPORTED.search(text) else set()
+
+
 def test_no_test_imports_another() -> None:
     modules = {module_of(path).removeprefix("fedchain.") for path in TESTS if path.name.startswith("test_")}
-    assert [(name_of(path), name) for path in TESTS for name in imported(tree(path)) & modules] == []
+    assert [(name_of(path), name) for path in TESTS for name in imported_tests(path.read_text("utf-8"), modules)] == []
+
+
+def test_an_imported_test_would_be_noticed() -> None:
+    modules = {"tests.chain.test_block"}
+    for text in (
+        "from tests.chain.test_block import made\n",
+        "def f():\n    from tests.chain import test_block as other\n",
+        "from tests.chain import (\n    builders,\n    test_block,\n)\n",
+    ):
+        assert imported_tests(text, modules) == modules
+    assert (
+        imported_tests("from tests.support.chain.builders import post\n\n\ndef test_block(): ...\n", modules) == set()
+    )
 
 
 def test_no_folder_is_a_hall() -> None:

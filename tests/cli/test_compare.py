@@ -17,6 +17,7 @@ from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario
 from tests.support.cli_compare import Keep, compare
 from tests.support.cli_compare import ran as ran
+from tests.support.cli_compare import undrawn as undrawn
 from tests.support.paths import DOCS
 
 GUIDE = DOCS / "guides" / "experiments.md"
@@ -38,6 +39,7 @@ def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], 
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_table_of_runs_that_broke_a_promise_ends_with_exit_code_1(ran: list[Scenario], tmp_path: Path) -> None:
     words = ("--methods", "solo,dfpl", "--seeds", "1", "--rounds", "2")
     compare(tmp_path, *words)
@@ -59,6 +61,7 @@ def test_a_single_seed_has_no_deviation(ran: list[Scenario], tmp_path: Path) -> 
     assert worst == ["solo", "digits", "worst member", "", "25.0000", "", "", "25.0000"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_finished_is_kept_and_a_longer_comparison_adds_to_it(ran: list[Scenario], tmp_path: Path) -> None:
     compare(tmp_path, "--methods", "solo", "--seeds", "1", "--rounds", "2")
     shown = compare(tmp_path, "--methods", "solo,dfpl", "--seeds", "2", "--rounds", "2").stdout
@@ -110,6 +113,7 @@ def test_what_needs_a_missing_data_set_is_skipped_and_the_table_says_so(ran: lis
     assert refused.stderr.startswith("fedchain: train_32x32.mat (MD5 ")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_method_that_fails_is_told_below_the_table_and_run_again(
     ran: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +143,7 @@ def test_of_a_method_that_fails_the_reason_is_all_that_is_left(monkeypatch: pyte
     assert reproduction.run_or_diverge("simulation", Scenario(), lambda number: None) == {"failed": "boom"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_skipped_is_run_once_the_data_are_there(
     ran: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +201,7 @@ def test_a_mistake_in_the_scenario_s_file_is_one_line(tmp_path: Path, line: str,
     assert re.fullmatch(rf"fedchain: scenario {name} is .*, it must be .*\n", refused.stderr)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_missing_files_are_fetched_into_the_folder_that_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[Scenario]
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.learning.federation import (
     check,
     common_model,
     config,
+    fedavg_on,
     read_payload,
     with_norm,
 )
@@ -102,7 +103,7 @@ def test_damaged_posts_are_refused(method: str) -> None:
 
 @pytest.mark.parametrize("case", EQUAL_TO_FEDAVG)
 def test_a_method_without_its_term_is_fedavg_to_the_bit(case: str) -> None:
-    reduced, fedavg = Federation(EQUAL_TO_FEDAVG[case]), Federation(config("fedavg"))
+    reduced, fedavg = Federation(EQUAL_TO_FEDAVG[case]), Federation(fedavg_on(EQUAL_TO_FEDAVG[case]))
     reduced.play(3)
     fedavg.play(3)
     assert common_model(reduced.known()) == common_model(fedavg.known())
@@ -112,9 +113,10 @@ def test_a_method_without_its_term_is_fedavg_to_the_bit(case: str) -> None:
 def test_a_methods_term_makes_a_difference(method: str) -> None:
     strong = {"fedcurv": {"curvature_weight": 1.0}}.get(method, {})
     ours = Federation(config(method, **strong))
+    fedavg = Federation(fedavg_on(config(method, **strong)))
     ours.play(2)
-    with played("fedavg") as fedavg:
-        assert common_model(ours.known()) != common_model(fedavg.federation.known())
+    fedavg.play(2)
+    assert common_model(ours.known()) != common_model(fedavg.known())
 
 
 def test_equal_weights_are_a_choice_of_every_method_that_averages() -> None:

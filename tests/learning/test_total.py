@@ -106,6 +106,7 @@ def learner_of(case: str) -> Learner:
     return Learner(config, task if config.dataset == OWN else None, members=SENDERS, stores=stores)
 
 
+@cache
 def elements_of(spec: TensorSpec) -> st.SearchStrategy[Any]:
     """Numbers that the spec allows, above all the outermost, and now and then one that it does not."""
     if spec.dtype == "uint8":
@@ -120,16 +121,26 @@ def elements_of(spec: TensorSpec) -> st.SearchStrategy[Any]:
     return st.sampled_from([np.float32(value) for value in (least, spec.magnitude_max, *edges)])
 
 
+@cache
+def patterns_of(spec: TensorSpec, count: int) -> st.SearchStrategy[list[Any]]:
+    """Numbers that fill a tensor of so many elements, again and again; built once, which takes longer than to draw."""
+    return st.lists(elements_of(spec), min_size=1, max_size=max(1, min(count, 3)))
+
+
+COMMON = st.integers(1, 3)
+SIZES = {common: st.sampled_from([common] * 9 + [1, 2]) for common in (1, 2, 3)}
+
+
 @st.composite
 def tensors(draw: st.DrawFn, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
     """One post's tensors. Those of free size have one in common for the most part."""
-    common = draw(st.integers(1, 3))
+    common = draw(COMMON)
     found: dict[str, NDArray[Any]] = {}
     for spec in specs:
-        size = min(draw(st.sampled_from([common] * 9 + [1, 2])), spec.free_max)
+        size = min(draw(SIZES[common]), spec.free_max)
         shape = tuple(size if wanted == -1 else wanted for wanted in spec.shape)
         count = int(np.prod(shape))
-        pattern = draw(st.lists(elements_of(spec), min_size=1, max_size=max(1, min(count, 3))))
+        pattern = draw(patterns_of(spec, count))
         values = np.resize(np.array(pattern, dtype=spec.dtype), shape)
         found[spec.name] = np.sort(values) if spec.name == "labels" and draw(st.booleans()) else values
     return found

@@ -31,6 +31,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
     return found
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pictures, which take a second for each table, where a test looks at words and runs alone."""
+    monkeypatch.setattr(reproduction, "draw", lambda *given: None)
+
+
 def compare(tmp_path: Path, *words: str, exit_code: int = 0) -> Any:
     out = () if "--out" in words else ("--out", str(tmp_path / "out"))
     result = CliRunner().invoke(app, ["compare", *words, *out], env={"COLUMNS": "200"})

@@ -13,6 +13,7 @@ from tests.support.learning.federation import (
     common_model,
     config,
     examples,
+    fedavg_on,
     gradient_at,
     model_of,
     new_client,
@@ -57,7 +58,8 @@ def test_fedcurv_sums_what_the_clients_of_the_round_post() -> None:
 
 
 def test_fedcurv_is_fedavg_in_the_first_round() -> None:
-    curv, fedavg = Federation(config("fedcurv", curvature_weight=1.0)), Federation(config("fedavg"))
+    task = config("fedcurv", curvature_weight=1.0)
+    curv, fedavg = Federation(task), Federation(fedavg_on(task))
     curv.play()
     fedavg.play()
     assert common_model(curv.known()) == common_model(fedavg.known())

@@ -11,7 +11,7 @@ from fedchain.learning.methods.fedreg import FedReg, excess, projection, soft_cr
 from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
 from fedchain.learning.round import Round
 from fedchain.learning.training.loop import draw_batches
-from tests.support.learning.federation import Federation, common_model, config, new_client
+from tests.support.learning.federation import Federation, common_model, config, fedavg_on, new_client
 
 FIRST = Round(1, None)
 
@@ -27,8 +27,8 @@ def test_without_projections_and_slowness_it_is_fedavg_to_the_bit(
     monkeypatch: pytest.MonkeyPatch, weighting: str
 ) -> None:
     monkeypatch.setattr(fedreg, "excess", lambda change, gradient: torch.tensor(0.0))
-    ours = Federation(config("fedreg", slowness=1.0, weighting=weighting, momentum=0.5))
-    fedavg = Federation(config("fedavg", weighting=weighting, momentum=0.5))
+    task = config("fedreg", slowness=1.0, weighting=weighting, momentum=0.5)
+    ours, fedavg = Federation(task), Federation(fedavg_on(task, weighting=weighting, momentum=0.5))
     ours.play(3)
     fedavg.play(3)
     assert common_model(ours.known()) == common_model(fedavg.known())

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from fedchain.simulator.reproduction.compare import build_comparison
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario
 from tests.support.cli_compare import compare
 from tests.support.cli_compare import ran as ran
+from tests.support.cli_compare import undrawn as undrawn
 
 
 def test_own_data_are_named_by_their_task() -> None:
@@ -16,6 +19,7 @@ def test_own_data_are_named_by_their_task() -> None:
     assert (experiment.title, experiment.cells[0].name) == ("solo on mytask.py:load", "mytask.py:load")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_file_of_a_comparison_is_a_whole_experiment(ran: list[Scenario], tmp_path: Path) -> None:
     compare(tmp_path, "--methods", "dfpl,fedavg", "--sweep", "batch_size=8,16", "--peers", "3")
     experiment = load_experiment(tmp_path / "out" / "experiment.toml")

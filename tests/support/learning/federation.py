@@ -33,6 +33,8 @@ def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfi
     """A small task: three clients, few steps."""
     few: dict[str, HyperparameterValue] = {} if method == "sgd" else {"local_steps": 4, "local_epochs": 0}
     task = LearningConfig(method=method, clients=CLIENTS)
+    if method in ("fedcurv", "fedreg"):  # they take a gradient of each example, one by one
+        task = replace(task, train_examples=200)
     if load_method(method).needs_pooling:
         few |= {"extractor_epochs": 1, "encryptor_epochs": 1, "encryptor_width": 2, "batch_size": 8}
         task = replace(task, model="plain-cnn", shots=12, test_shots=5)
@@ -40,6 +42,11 @@ def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfi
         few |= {"batch_size": 16, "stage_blocks": 1}
         task = replace(task, model="split-mlp-1", shots=16, test_shots=8)
     return replace(task, hyperparameters={**few, **hyperparameters})
+
+
+def fedavg_on(task: LearningConfig, **hyperparameters: HyperparameterValue) -> LearningConfig:
+    """FedAvg's small task with the examples of another method's."""
+    return replace(config("fedavg", **hyperparameters), train_examples=task.train_examples)
 
 
 def with_norm(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
