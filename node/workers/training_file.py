@@ -1,7 +1,7 @@
 """The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree.
 
 Large bytes lie beside it, in files that it names by their hash. They are written first, and those that it names no more
-go last. The file ends with its own hash: a model of other bits trains on, and nothing would tell. One that is damaged
+go last, or at the next start if the process ended in between, as on a full disk. The file ends with its own hash: a model of other bits trains on, and nothing would tell. One that is damaged
 is its operator's to set aside, since the model that is in it may have a backup.
 
 The first answer to a question is the answer, also after a restart. A refusal is not kept: once its reason is put right,
@@ -143,6 +143,7 @@ class KeptAnswer:
         checkpoint: gives the client's state as it is now.
 
     Raises:
+        OSError: the disk refuses.
         PipeBroken: the file is damaged.
     """
 
@@ -152,6 +153,7 @@ class KeptAnswer:
         is_ours = found is not None and (found.chain_id, found.member) == (chain_id, member)
         self.kept = found if is_ours else None
         """The last answer; None if there is none of this member in this federation."""
+        self._drop_all_but(found)
 
     def recall(self, question: QuestionId) -> Kept | None:
         """See :class:`Answers`."""
@@ -182,9 +184,7 @@ class KeptAnswer:
                 checkpoint=self._place(self._checkpoint()),
             )
             write_file(self._path, kept.encode())
-            for beside in self._path.parent.glob(f"{self._path.stem}.*.bytes"):
-                if beside not in (path_of(kept.answer[0]), path_of(kept.checkpoint)):
-                    beside.unlink(missing_ok=True)
+            self._drop_all_but(kept)
             self.kept = kept
         return lambda: answer
 
@@ -196,6 +196,13 @@ class KeptAnswer:
             move_file(data, self._path.with_name(f"{self._path.stem}.{sha256(data).hex()[:16]}.bytes"))
             sync_folder(self._path.parent)
         return data
+
+    def _drop_all_but(self, kept: KeptTraining | None) -> None:
+        """Remove large bytes that no file names, or none any more. Raises OSError."""
+        named = () if kept is None else (path_of(kept.answer[0]), path_of(kept.checkpoint))
+        for beside in self._path.parent.glob(f"{self._path.stem}.*.bytes"):
+            if beside not in named:
+                beside.unlink(missing_ok=True)
 
     def left(self, client: int) -> Path | None:
         """See :class:`Answers`: the trainer has put its client back when it started."""

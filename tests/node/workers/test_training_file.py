@@ -1,5 +1,6 @@
 """The trainer's file holds an answer and the state after it, or is damaged."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,24 @@ def test_what_is_large_lies_beside_it_and_outlives_the_process(tmp_path: Path) -
     assert (tmp_path / "training").stat().st_size < 500
     assert len([*tmp_path.glob("training.*.bytes")]) == 2, "those of the first round are gone"
     assert not [*(tmp_path / "spool").iterdir()]
+
+
+def test_what_a_full_disk_left_half_done_goes_at_the_next_start(tmp_path: Path) -> None:
+    made = keep(tmp_path, 1)
+    spools = SpoolFolder(tmp_path / "spool", size_min=1_000)
+
+    def refuse() -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    broken = KeptAnswer(tmp_path / "training", bytes(32), 1, refuse)
+    large = Contribution(write_pieces([PAYLOADS[2]], spools), 2, None, None)
+    with pytest.raises(OSError, match="No space"):
+        broken.keep(QuestionId(1, "update", 2, bytes(32), False), large, ())
+    again = KeptAnswer(tmp_path / "training", bytes(32), 1, refuse)
+    assert again.kept is not None
+    named = {path_of(again.kept.answer[0]), path_of(again.kept.checkpoint)}
+    assert {*tmp_path.glob("training.*.bytes")} == named, "each failed round would fill the disk further"
+    assert path_of(made.payload) in named
 
 
 def test_a_node_reads_a_large_answer_where_its_trainer_left_it(tmp_path: Path) -> None:
