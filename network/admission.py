@@ -7,6 +7,9 @@ and displayed bans use calendar time.
 A member that costs more than its share is first made to wait: its messages are read later, and its questions are
 dropped. It is blamed only for acts that no honest neighbour commits, and for going on where everybody else would have
 stopped.
+
+Guests, whose keys are no members', have one budget together. A liar vouches for as many as it may, and as many budgets
+would let it keep a node from everybody else.
 """
 
 import logging
@@ -83,6 +86,7 @@ class Gate:
         self.members = members
         self._limits, self._folder, self._wall = limits, folder, wall
         self._conduct: dict[PublicKey, _Conduct] = {}
+        self._guests = _Conduct(limits, now_s)  # what all of them together may cost
         self._bans: dict[PublicKey, tuple[Ban, float]] = {}  # with its end on our clock
         self._successors: dict[PublicKey, PublicKey] = {}  # keys that were replaced lately, with those of now
         for ban in read_bans(folder) if folder is not None else ():
@@ -123,10 +127,10 @@ class Gate:
         """Take a message from the peer's budget; False: it has none left, and the message is to be dropped.
 
         Each message that is dropped delays what comes behind it until there is room for one. A peer that nevertheless
-        finds a way to go far beyond its budget is blamed.
+        finds a way to go far beyond its budget is blamed; a guest for its own messages alone, whoever used the budget.
         """
         conduct = self._conduct.get(peer) or self._begin(peer, now_s)
-        if conduct.spends(1.0, now_s):
+        if (self._guests if peer in self.members.guests else conduct).spends(1.0, now_s):
             return True
         conduct.slow_s += 1.0 / self._limits.messages_per_s
         if not conduct.budgets(now_s).excess.spends(1.0, now_s):
@@ -135,20 +139,20 @@ class Gate:
 
     def charge(self, peer: PublicKey, *, cpu_s: float = 0.0, bytes_out: int = 0, now_s: float) -> None:
         """Take what a peer has cost us from its budgets: time of ours, and bytes sent because it asked."""
-        budgets = self._of(peer, now_s).budgets(now_s)
+        budgets = self._account(peer, now_s).budgets(now_s)
         budgets.cpu.borrow(cpu_s, now_s)
         budgets.answers.borrow(bytes_out, now_s)
 
     def may_ask(self, peer: PublicKey, now_s: float) -> bool:
         """Whether a question of the peer's is to be answered: it owes us neither time nor bytes."""
-        budgets = self._of(peer, now_s).budgets(now_s)
+        budgets = self._account(peer, now_s).budgets(now_s)
         return budgets.cpu.borrow(0.0, now_s) == 0.0 and budgets.answers.borrow(0.0, now_s) == 0.0
 
     def pause_s(self, peer: PublicKey, size: int, now_s: float) -> float:
         """Take ``size`` bytes from the peer's budget; how long to wait before more of it is read, in seconds."""
         conduct = self._of(peer, now_s)
         slow_s, conduct.slow_s = conduct.slow_s, 0.0
-        budgets = conduct.budgets(now_s)
+        budgets = self._account(peer, now_s).budgets(now_s)
         return slow_s + max(budgets.bytes.borrow(size, now_s), budgets.cpu.borrow(0.0, now_s))
 
     # blame
@@ -186,6 +190,10 @@ class Gate:
         """The bans that hold now, the oldest first."""
         held = [ban for ban, end_s in self._bans.values() if now_s < end_s]
         return tuple(sorted(held, key=lambda ban: (ban.since_s, ban.peer)))
+
+    def _account(self, peer: PublicKey, now_s: float) -> _Conduct:
+        """The account from which a peer pays."""
+        return self._guests if peer in self.members.guests else self._of(peer, now_s)
 
     def _of(self, peer: PublicKey, now_s: float) -> _Conduct:
         return self._conduct.get(peer) or self._begin(peer, now_s)

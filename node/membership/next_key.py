@@ -43,6 +43,12 @@ class NextKey:
         """Whether this key took the place of another one."""
         return any(self._path.parent.glob(f"{glob.escape(self._path.name)}.former-*"))
 
+    def is_known_here(self, key: PublicKey) -> bool:
+        """Whether the files beside the key of a peer that is no founder are a member's: it took another key's place
+        here, or has signed on this chain, as its journal says, which moves with it. Raises JournalError."""
+        journal = journal_path(self._path, self._chain_id)
+        return self.has_former or (journal.exists() and read_identity(journal) == (self._chain_id, key))
+
     def read(self) -> PrivateKey | None:
         """The next key; None if there is none. Raises KeyFileError."""
         return PrivateKey.load(self._next, self._passphrase) if self.is_there else None

@@ -27,6 +27,7 @@ from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.config import NodeConfig, NodeConfigError, validate_wait
 from fedchain.node.membership.invitation import read_invitation
+from fedchain.node.membership.next_key import NextKey
 from fedchain.node.operating.preflight import (
     LIBP2P_VERSION,
     check_chain,
@@ -218,6 +219,9 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, h
     if place is None and genesis.version >= CHANGES_VERSION and (Path(config.data) / INVITATION_FILE).exists():
         read_invitation(Path(config.data) / INVITATION_FILE)
         return f"{address(key.public_key)} is no founder; it comes, or came, on the invitation in {config.data}"
+    files = NextKey(Path(config.key), genesis.chain_id, None)
+    if place is None and genesis.version >= CHANGES_VERSION and files.is_known_here(key.public_key):
+        return f"{address(key.public_key)} is no founder; its files are those of a member that came, or changed its key"
     if place is None:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     return f"peer {place} of {len(genesis.members)}, counted from 0; {_part_text(genesis, head, place)}"

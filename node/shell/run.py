@@ -133,15 +133,17 @@ class Joining:
     next_key: NextKey
     """The one that its member may have after it."""
     invitation: Invitation | None
-    """The invitation on which it comes, or came; None for founders."""
+    """The invitation on which it comes, or came; None for founders, and for members whose folder is a new one."""
 
 
 def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next_key: NextKey) -> Invitation | None:
-    """The invitation in a newcomer's folder; None for founders. Raises NodeConfigError: it is no member's key."""
+    """The invitation in a newcomer's folder; None for members that need none. Raises NodeConfigError: it is no
+    member's key."""
     path = Path(config.data) / INVITATION_FILE
-    if member in genesis.index or (next_key.has_former and not path.exists()):
+    changes = genesis.version >= CHANGES_VERSION
+    if member in genesis.index or (changes and not path.exists() and next_key.is_known_here(member)):
         return None
-    if genesis.version < CHANGES_VERSION or not path.exists():
+    if not (changes and path.exists()):
         raise NodeConfigError(f"{config.key} is the key of {address(member)}, who is no member of the genesis")
     found = read_invitation(path)
     if found.genesis.chain_id != genesis.chain_id:

@@ -121,6 +121,26 @@ def test_nobody_within_four_times_its_budget_is_ever_blamed(offered: list[tuple[
     assert not door.blame(ONE, 9.99, "the first blame", now_s)
 
 
+def test_guests_have_one_budget_together_and_blame_of_their_own() -> None:
+    membership = Membership(MEMBERS)
+    membership.guests = frozenset((ONE, TWO))
+    door = Gate(membership, LIMITS, wall=Calendar())
+    assert [door.pays(guest, 0.0) for guest in (ONE, TWO, ONE, TWO, ONE, TWO)] == [True] * 4 + [False] * 2
+    door.charge(ONE, cpu_s=6.0, bytes_out=1_200, now_s=0.0)
+    assert not door.may_ask(TWO, 0.0), "a liar that vouches for many has no more than one"
+    assert door.pause_s(TWO, 0, 0.0) == pytest.approx(4.0 + 0.5)
+    assert door.pays(THREE, 0.0)
+    assert door.may_ask(THREE, 0.0)
+    assert door.pause_s(THREE, 0, 0.0) == 0.0, "members have theirs"
+    assert not door.blame(TWO, 9.95, "nothing was held against it before", 0.0)
+    for _ in range(200):
+        door.pays(ONE, 0.0)
+    assert [door.admits(guest, 0.0) for guest in (ONE, TWO)] == [False, True]
+    membership.guests = frozenset()
+    assert door.pays(TWO, 0.0), "it is a member now"
+    assert door.may_ask(TWO, 0.0)
+
+
 def test_a_pardon_forgets_blame(tmp_path: Path) -> None:
     door = gate()
     door.blame(ONE, 9.0, "almost", 0.0)

@@ -64,6 +64,14 @@ def test_former_keys_get_the_passphrase_too(tmp_path: Path) -> None:
     assert read_identity(journal_path(kept, CHAIN))[1] == former.public_key
 
 
+def test_a_member_is_known_by_its_journal_where_its_former_key_is_not(tmp_path: Path) -> None:
+    path, key = old_key(tmp_path)
+    stranger = PrivateKey.generate().public_key
+    assert NextKey(path, CHAIN, "secret").is_known_here(key.public_key)
+    assert not NextKey(path, CHAIN, "secret").is_known_here(stranger)
+    assert not NextKey(path, bytes(32), "secret").is_known_here(key.public_key), "it signed on another chain"
+
+
 def test_it_takes_the_place_and_the_former_key_keeps_its_journal(tmp_path: Path) -> None:
     path, old = old_key(tmp_path)
     files = NextKey(path, CHAIN, "secret")

@@ -9,11 +9,13 @@ import pytest
 
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT
 from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
+from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.shell.run import _inform
 from fedchain.node.workers.supervisor import Seat
 from tests.support.chain.builders import keys
-from tests.support.cli_node import done, start
+from tests.support.cli_node import ANYWHERE, done, run, start
 from tests.support.node.own_recipe import here as here
 from tests.support.node.shell import on_trio, until
 
@@ -92,6 +94,20 @@ def test_a_newcomer_and_a_node_that_goes_on_with_another_key_are_ready_at_once(
 
     wait()
     assert (peer.log, seat.number) == (log, 0 if place == 0 else 1)
+
+
+def test_a_member_that_came_later_is_known_by_its_journal_on_another_machine(here: Path) -> None:
+    done("genesis", "new", "own", "--task", "mytask:load", *MEMBERS)
+    key, chain_id = PrivateKey.generate(), read_genesis(here / "own").chain_id
+    key.save(here / "later.pem")
+    nobody = f"later.pem is the key of {address(key.public_key)}, who is no member of the genesis"
+    assert start(key="later.pem", genesis="own") == nobody
+    with JournalFile.open(journal_path(here / "later.pem", chain_id), chain_id, key.public_key, 2) as journal:
+        journal.write(b"moved here")
+    assert start(key="later.pem", genesis="own").startswith("the members train on data of their own")
+    assert "is no founder; its files are those of a member" in run(
+        *("node", "check", "--genesis", "own", "--key", "later.pem", "--data", "data", "--listen", ANYWHERE)
+    ).stdout.replace("\n", " ")
 
 
 def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> None:
