@@ -62,7 +62,7 @@ def sync_contents() -> None:
     """Make durable the files that were written without waiting for the disk, and their names.
 
     The system does that at once for all files that any program has written: one by one, three hundred took 15 times as
-    long. What the disk refuses so late it does not say.
+    long. It does not say what the disk refuses so late.
     """
     os.sync()
 
