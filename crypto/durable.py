@@ -1,5 +1,6 @@
 """Files that are on the disk when a function returns, their names included."""
 
+import ctypes
 import glob
 import os
 from collections.abc import Callable
@@ -74,6 +75,22 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file_system(folder: Path) -> None:
+    """Make durable all that anybody has written to the file system of a folder. Raises OSError.
+
+    One by one, three hundred small files take 15 times as long.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "syncfs"):  # macOS
+            os.sync()
+        elif library.syncfs(descriptor):
+            raise OSError(number := ctypes.get_errno(), os.strerror(number), str(folder))
     finally:
         os.close(descriptor)
 

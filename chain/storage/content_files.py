@@ -58,15 +58,6 @@ def write_content(folder: Path, content: Content, *, is_durable: bool = True) ->
         sync_folder(path.parent)
 
 
-def sync_contents() -> None:
-    """Make durable the files that were written without waiting for the disk, and their names.
-
-    The system does that at once for all files that any program has written: one by one, three hundred took 15 times as
-    long. It does not say what the disk refuses so late.
-    """
-    os.sync()
-
-
 def read_content(folder: Path, content_hash: Hash, size: int, *, is_verified: bool = False) -> bytes | None:
     """The ``size`` bytes that hash to ``content_hash``; None without a file. Raises StoreCorrupt if they do not.
 

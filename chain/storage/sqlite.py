@@ -23,7 +23,7 @@ from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
-from fedchain.chain.storage.content_files import make_folder, spool_path, sync_contents, take_lock
+from fedchain.chain.storage.content_files import make_folder, spool_path, take_lock
 from fedchain.chain.storage.contents import Contents
 from fedchain.chain.storage.database import (
     PAGE_SIZE,
@@ -39,7 +39,7 @@ from fedchain.chain.storage.recovery import STATE_INTERVAL, find_base, head_heig
 from fedchain.chain.storage.rows import FINALS, STATES, RowRecord, to_row
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.vote import Vote
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import sync_file_system, sync_folder
 from fedchain.crypto.hashing import Hash
 from fedchain.files.layout import DATABASE
 from fedchain.files.spool import SpoolFolder, Spools
@@ -207,7 +207,7 @@ class Store(Records):
     def _sync(self) -> None:
         """Bring all to the disk for which nothing waited while it was written."""
         with disk_errors(self.folder):
-            sync_contents()
+            sync_file_system(self.folder)
             self._writer.execute("PRAGMA synchronous = FULL")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

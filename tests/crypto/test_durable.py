@@ -1,5 +1,6 @@
 """A file that is replaced is there whole, its owner's alone, and after a crash there is the old one or the new one."""
 
+import ctypes
 import errno
 import os
 import stat
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.crypto.durable import create_file, set_aside_damaged, write_file
+from fedchain.crypto.durable import create_file, set_aside_damaged, sync_file_system, write_file
 
 
 @pytest.fixture
@@ -84,6 +85,33 @@ def test_file_and_name_are_on_the_disk_when_it_returns(path: Path, monkeypatch: 
     assert (file_is_folder, folder_is_folder) == (False, True)
     assert len(before) == 2, "the bytes are there before the name is"
     assert after == ["state"]
+
+
+class _Library:
+    """A C library whose syncfs answers with an error, or that has none."""
+
+    def __init__(self, *, has_syncfs: bool) -> None:
+        self.asked: list[int] = []
+        if has_syncfs:
+            self.syncfs = self._refuse
+
+    def _refuse(self, descriptor: int) -> int:
+        self.asked.append(os.stat(descriptor).st_ino)
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+
+def test_a_file_system_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync_file_system(tmp_path)
+    library, calls = _Library(has_syncfs=True), list[str]()
+    monkeypatch.setattr("ctypes.CDLL", lambda name, use_errno: library)
+    monkeypatch.setattr("os.sync", lambda: calls.append("sync"))
+    with pytest.raises(OSError, match="Input/output error"):
+        sync_file_system(tmp_path)
+    assert (library.asked, calls) == ([tmp_path.stat().st_ino], [])
+    library = _Library(has_syncfs=False)
+    sync_file_system(tmp_path)
+    assert calls == ["sync"]
 
 
 def test_what_is_damaged_is_set_aside_under_a_free_name(path: Path) -> None:
