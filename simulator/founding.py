@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
@@ -9,7 +10,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.node.founding import task
 from fedchain.simulator.engine.clock import EPOCH_MS
-from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 
 def found_federation(
@@ -22,13 +23,20 @@ def found_federation(
         rules: the same task's rules.
         keys: the keys of all that ever take part, founders first.
         config: the scenario's task with the keys that were dealt for it; None if none were.
+
+    Raises:
+        ScenarioError: the scenario's values contradict each other.
+        ConfigurationError: as of :func:`fedchain.node.founding.task.found_federation`.
     """
-    return task.found_federation(
-        config or scenario.learning_config(),
-        rules,
-        [key.public_key for key in keys[: scenario.members]],
-        **consensus_of(scenario),
-    )
+    try:
+        return task.found_federation(
+            config or scenario.learning_config(),
+            rules,
+            [key.public_key for key in keys[: scenario.members]],
+            **consensus_of(scenario),
+        )
+    except InvalidGenesis as error:
+        raise ScenarioError(str(error)) from None
 
 
 def consensus_of(scenario: Scenario) -> dict[str, Any]:

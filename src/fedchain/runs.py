@@ -330,6 +330,13 @@ class _Order:
         **others: Any,
     ) -> "_Order":
         """Combine the arguments of a call, and check them."""
+        if not isinstance(scenario, Scenario | str | os.PathLike | None):
+            raise ScenarioError(f"scenario is {scenario!r}, it must be a Scenario or a path")
+        if not isinstance(out, str | os.PathLike | None):
+            raise ScenarioError(f"out is {out!r}, it must be a path")
+        trackers = (track,) if isinstance(track, str) else track
+        if not isinstance(trackers, Sequence) or not all(isinstance(wanted, str) for wanted in trackers):
+            raise ScenarioError(f"track is {track!r}, it must be names of trackers")
         use_current_folder()
         values = {name: value for name, value in given.items() if value is not None}
         function = None
@@ -349,7 +356,6 @@ class _Order:
         _validate_names(values)
         chosen = scenario_from_dict(values)
         chosen.validate(function)
-        trackers = (track,) if isinstance(track, str) else track
         place = None if out is None else Path(out)
         order = cls(scenario=chosen, function=function, out=place, track=trackers, **others)
         order._validate_folder()

@@ -72,6 +72,8 @@ def test_what_is_right_is_taken_as_it_is() -> None:
             "it rows[0] names holds a NUL character",
         ),
         ({"colour": "red\0"}, "it colour holds a NUL character"),
+        ({"count": "\udcff"}, "it count holds what is no text in UTF-8"),
+        ({"settings": {"\udcff": 1}}, "it settings holds what is no text in UTF-8"),
         ({"colour": "gren"}, "it colour is 'gren'; did you mean 'green'?"),
         ({"colour": 3}, "it colour is 3, it must be of type str"),
         ({"colours": ["red", "blue"]}, "it colours is 'blue'; known are red, green"),

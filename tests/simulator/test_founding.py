@@ -42,6 +42,21 @@ def test_what_begins_with_version_3_is_refused_in_version_2(name: str, value: ob
         scenario_from_dict({"version": 2, name: value}).validate()
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"late_rounds": 3, "retention_blocks": 2}, "retention_blocks is 2, late_rounds = 3 needs at least 4, or 0"),
+        ({"sponsors": 2}, "sponsors is 2, it must be 0 unless admission is sponsors"),
+        ({"admission": "sponsors", "sponsors": 4}, "sponsors is 4, it must be between 1 and 3"),
+    ],
+)
+def test_values_that_contradict_each_other_are_a_fault_of_the_scenario(values: dict[str, Any], message: str) -> None:
+    scenario = Scenario(peers=3, **values)
+    scenario.validate()
+    with pytest.raises(ScenarioError, match=f"^{message}$"):
+        found_federation(scenario, Application(scenario.learning_config()), simulation_keys(scenario))
+
+
 def test_the_document_says_what_the_scenario_determines() -> None:
     scenario = Scenario(peers=3, mining_s=0.25, phase_timeout_s=7.5, rounds=5)
     keys = simulation_keys(scenario)

@@ -86,7 +86,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
     """Faults in a table and its inner tables that msgspec does not refuse, or not as clearly: unknown keys, integers of
-    too many bits, numbers out of range, NUL characters, and texts that are not among the allowed ones.
+    too many bits, numbers out of range, texts with NUL characters, outside UTF-8, and not among the allowed ones.
     """
     if is_dataclass(table):
         table = {item.name: getattr(table, item.name) for item in fields(table)}
@@ -99,15 +99,18 @@ def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
             continue
         if (bits := _bits(value)) > INTEGER_BITS:
             yield f"{name} {key}", f"holds an integer of {bits} bits, at most {INTEGER_BITS} are allowed"
-        if any("\0" in text for text in (value if isinstance(value, list | tuple) else [value]) if type(text) is str):
+        (inner, *_) = get_args(known[key].type) or (None,)
+        texts = [] if is_dataclass(inner) else [*_texts(value)]  # a table's own are told with their place
+        if any("\0" in text for text in texts):
             yield f"{name} {key}", "holds a NUL character"
+        if not all(map(_is_utf8, texts)):
+            yield f"{name} {key}", "holds what is no text in UTF-8"
         for limits in getattr(known[key].type, "__metadata__", ()):
             if type(value) in (int, float) and not limits.low <= value <= limits.high:
                 yield f"{name} {key}", f"is {value}, it must be {limits}"
-        (inner, *_) = get_args(known[key].type) or (None,)
-        for kinds, texts in ((known[key].type, [value]), (inner, value)):
-            if get_origin(kinds) is Literal and isinstance(texts, list | tuple):
-                wrong = (text for text in texts if isinstance(text, str) and text not in get_args(kinds))
+        for kinds, words in ((known[key].type, [value]), (inner, value)):
+            if get_origin(kinds) is Literal and isinstance(words, list | tuple):
+                wrong = (word for word in words if isinstance(word, str) and word not in get_args(kinds))
                 yield from ((f"{name} {key}", f"is {text!r}{nearest(text, get_args(kinds))}") for text in wrong)
         if is_dataclass(inner) and isinstance(value, Sequence):
             for place, row in enumerate(value):
@@ -121,6 +124,26 @@ def _bits(value: Any) -> int:
     if isinstance(value, list | tuple):
         return max(map(_bits, value), default=0)
     return value.bit_length() if isinstance(value, int) else 0
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a value."""
+    if isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    elif type(value) is str:
+        yield value
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a file can hold it: a command's argument may be any bytes, those outside UTF-8 as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _explain(error: str, table: Any, name: str) -> str:
