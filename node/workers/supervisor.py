@@ -29,6 +29,10 @@ from fedchain.node.workers.training_file import read_answer
 
 log = logging.getLogger("fedchain.worker")
 
+WITHOUT_INTERRUPTS = "/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"
+"""Has a command ignore Ctrl-C from its beginning on. A worker leaves the node's process group only when Python has
+started, after a tenth of a second, and was ended by a Ctrl-C before, with a traceback."""
+
 RESTART_PAUSE_S = 1.0
 """How long to wait before a worker that ended is started again."""
 
@@ -283,7 +287,7 @@ class WorkerProcess:
 
         Raises PipeBroken: the machine has no memory, process, thread or open file for it now.
         """
-        command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
+        command = [*WITHOUT_INTERRUPTS, sys.executable, "-m", "fedchain.node.workers.process", *arguments]
         # It stays in the node's session, where its niceness counts, and leaves the node's process group by itself.
         try:
             pipe, (reader, writer) = subprocess.PIPE, os.pipe()

@@ -591,6 +591,23 @@ def test_ctrl_c_in_the_terminal_is_not_for_the_workers() -> None:
         assert workers_of(process.pid, "mine") == [worker]
 
 
+def test_a_worker_ignores_ctrl_c_while_python_starts() -> None:
+    """From the beginning on: here before it has left the node's process group."""
+    with node("mine", "sha256d") as process:
+        found: list[int] = []
+
+        def is_python() -> bool:
+            found[:] = workers_of(process.pid, "mine")
+            return bool(found) and Path(f"/proc/{found[0]}/cmdline").read_bytes().startswith(sys.executable.encode())
+
+        wait_until(is_python, "a worker")
+        lines = Path(f"/proc/{found[0]}/status").read_text(encoding="utf-8").splitlines()
+        (ignored,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigIgn"))
+        assert ignored >> signal.SIGINT - 1 & 1
+        os.killpg(process.pid, signal.SIGINT)
+        assert line_of(process) == b"sealed\n"
+
+
 def test_a_worker_s_niceness_counts_because_it_is_in_its_node_s_session() -> None:
     with node("mine", "sha256d") as process:
         worker = worker_of(process, "mine")
