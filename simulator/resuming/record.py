@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import threading
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
+from weakref import WeakKeyDictionary
 
 import msgpack
 
@@ -43,12 +45,19 @@ SIZE_SIZE, CHECK_SIZE = 4, 8
 HEAD_SIZE = SIZE_SIZE + CHECK_SIZE
 
 
+_OPENED: WeakKeyDictionary[BinaryIO, tuple[int, os.stat_result]] = WeakKeyDictionary()
+"""The logs that were opened, each with the process that did, which may have forked this one, and what file it is."""
+
+_OPENING = threading.Lock()
+"""Held while one is opened."""
+
+
 class RecordError(ScenarioError):
     """A run cannot continue from its record; the message says why."""
 
 
 class RecordInUse(RecordError):
-    """Another process has the record open."""
+    """Another process has the record open, or another run of this one."""
 
 
 class Record:
@@ -330,27 +339,34 @@ def reading_timeline(folder: Path) -> Iterator[dict[tuple[int, int], Span]]:
 
 
 def _open_locked(folder: Path) -> BinaryIO:
-    """Open a record's log, which no other process can open so until it is closed.
+    """Open a record's log, which nobody else can open so until it is closed.
 
     The lock belongs to this process: its children do not inherit it, and it is gone when any descriptor of the file is
-    closed. So nothing else here may open the file.
+    closed. So a log that is open here is known before it is opened, and nothing else here may open the file.
 
     Raises:
-        RecordInUse: another process has it open.
+        RecordInUse: it is open already.
         FileNotFoundError: there is none, or it was deleted while this process waited for it.
     """
     path = folder / LOG
-    file = path.open("r+b", buffering=0)
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            raise FileNotFoundError(path)
-    except BlockingIOError:
-        file.close()
-        raise RecordInUse(f"{folder.parent} is in use by another process") from None
-    except BaseException:
-        file.close()
-        raise
+    with _OPENING:
+        this, found = os.getpid(), path.stat()
+        ours = [known for log, (process, known) in _OPENED.items() if process == this and not log.closed]
+        if any(os.path.samestat(known, found) for known in ours):
+            raise RecordInUse(f"{folder.parent} is in use by another run of this process")
+        file = path.open("r+b", buffering=0)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            opened = os.fstat(file.fileno())
+            if not os.path.samestat(opened, path.stat()):
+                raise FileNotFoundError(path)
+        except BlockingIOError:
+            file.close()
+            raise RecordInUse(f"{folder.parent} is in use by another process") from None
+        except BaseException:
+            file.close()
+            raise
+        _OPENED[file] = this, opened
     return file
 
 

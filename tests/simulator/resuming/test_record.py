@@ -113,16 +113,37 @@ def test_a_record_is_in_use_until_all_of_it_is_gone(
     assert deleted == [folder]
 
 
-def test_a_record_that_is_deleted_while_another_process_opens_it_is_gone(
-    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_is_deleted_while_another_process_opens_it_is_gone(record: Record, tmp_path: Path) -> None:
     """The second process has the file open already, and gets the lock of a file that has no name any more."""
-    lock = fcntl.lockf
+    lock, (opens, has_opened), (deletes, has_deleted) = fcntl.lockf, os.pipe(), os.pipe()
 
     def locking(file: BinaryIO, how: int) -> None:
-        record.delete()
+        os.write(has_opened, b"1")
+        os.read(deletes, 1)
         lock(file, how)
 
-    monkeypatch.setattr(fcntl, "lockf", locking)
-    with pytest.raises(RecordError, match="has no record of what was computed"):
-        Record.open(tmp_path / "record", IDENTITY)
+    if not (child := os.fork()):
+        try:
+            fcntl.lockf = locking  # type: ignore[assignment]
+            Record.open(tmp_path / "record", IDENTITY)
+        except RecordError as error:
+            os._exit("has no record of what was computed" not in str(error))
+        finally:
+            os._exit(2)
+    os.read(opens, 1)
+    record.delete()
+    os.write(has_deleted, b"1")
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    for end in (opens, has_opened, deletes, has_deleted):
+        os.close(end)
+
+
+def test_two_runs_of_a_process_do_not_share_a_record(record: Record, tmp_path: Path) -> None:
+    """The lock of files is a process's: a second one of the same process would be given, and end the first."""
+    for opened in (Record.open, lambda folder, _: reading_timeline(folder).__enter__()):
+        with pytest.raises(RecordError, match="is in use by another run of this process"):
+            opened(tmp_path / "record", IDENTITY)
+    expect_in_use(tmp_path / "record")
+    record.close()
+    Record.open(tmp_path / "record", IDENTITY).close()
