@@ -68,7 +68,12 @@ _FORMS = {
 def read(files: Files) -> Dataset:
     """Read whichever form is there; of CIFAR-100 the fine labels."""
     form, contents = _find(files)
-    parts = [_parse(form, path, content) for path, content in contents]
+    sizes = [files.info.train_size // len(form.train)] * len(form.train) + [files.info.test_size]
+    parts = []
+    for (path, content), size in zip(contents, sizes, strict=True):
+        images, labels = _parse(form, path, content)
+        files.validate_count(path, len(labels), size)
+        parts.append((images, labels))
     *train, (test_images, test_labels) = parts
     return Dataset(
         info=files.info,

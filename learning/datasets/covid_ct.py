@@ -39,7 +39,7 @@ def read(files: Files) -> Dataset:
         raise DatasetError(f"{path} cannot be read: {error}") from error
     if images.dtype != np.uint8 or not len(images) == len(labels) == len(split) == len(sources):
         raise DatasetError(f"{path}: x must hold bytes, and x, y, split and patient must be of one length")
-    return _choose(files, images, labels, split, sources.astype(np.int64))
+    return _choose(files, path, images, labels, split, sources.astype(np.int64))
 
 
 def _read_pictures(files: Files, pictures: Path) -> Dataset:
@@ -54,7 +54,7 @@ def _read_pictures(files: Files, pictures: Path) -> Dataset:
                     labels.append(label)
                     split.append(number)
     sources = np.arange(len(images), dtype=np.int64)
-    return _choose(files, np.stack(images), np.array(labels, dtype=np.int64), np.array(split), sources)
+    return _choose(files, pictures, np.stack(images), np.array(labels, dtype=np.int64), np.array(split), sources)
 
 
 def _read_picture(path: Path, named_in: Path) -> NDArray[np.uint8]:
@@ -70,12 +70,14 @@ def _read_picture(path: Path, named_in: Path) -> NDArray[np.uint8]:
 
 def _choose(
     files: Files,
+    path: Path,
     images: NDArray[np.uint8],
     labels: NDArray[np.int64],
     split: NDArray[np.int64],
     sources: NDArray[np.int64],
 ) -> Dataset:
     train, test = split == 0, split == 2
+    files.validate_count(path, int(train.sum() + test.sum()), files.info.train_size + files.info.test_size)
     return Dataset(
         info=files.info,
         train_images=images[train],

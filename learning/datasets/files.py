@@ -102,6 +102,14 @@ class Files:
         if found != expected:
             raise DatasetError(f"{path} is damaged: MD5 {expected} expected, found {found}")
 
+    def validate_count(self, path: Path, found: int, expected: int) -> None:
+        """Raise `DatasetError` unless a file holds as many examples as were published.
+
+        A file that somebody unpacked or made has no checksum, and one without its last rows would be taken for whole.
+        """
+        if found != expected:
+            raise DatasetError(f"{path} holds {found:,} examples, {expected:,} were published")
+
     def missing(self, name: str) -> DatasetError:
         """Build the error for a file that is nowhere: where it was looked for, and how to come by it."""
         file = f"{name}{self._checksum_of(name, ' (MD5 {})')}"

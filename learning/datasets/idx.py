@@ -17,13 +17,15 @@ EMNIST_ARCHIVE = "gzip.zip"
 def read(files: Files) -> Dataset:
     """Read the four files of the catalogue, compressed or not: images and labels for training, and for the test."""
     names = [file.name for file in files.info.files]
-    return _build(files, [parse(*files.read(name, name.removesuffix(".gz"))) for name in names])
+    return _build(files, [_parse_whole(files, name, *files.read(name, name.removesuffix(".gz"))) for name in names])
 
 
 def read_emnist(files: Files) -> Dataset:
     """Read one of EMNIST's splits, whose images lie on their side, and whose letters are numbered from 1."""
     kinds = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
-    arrays = [parse(*file) for file in _emnist_files(files, [f"{files.info.name}-{kind}-ubyte.gz" for kind in kinds])]
+    names = [f"{files.info.name}-{kind}-ubyte.gz" for kind in kinds]
+    found = zip(names, _emnist_files(files, names), strict=True)
+    arrays = [_parse_whole(files, name, *file) for name, file in found]
     upright = [array.transpose(0, 2, 1) if array.ndim == 3 else array for array in arrays]
     if files.info.name == "emnist-letters":
         upright = [array - 1 if array.ndim == 1 else array for array in upright]
@@ -43,6 +45,13 @@ def _emnist_files(files: Files, names: list[str]) -> list[tuple[Path, bytes]]:
         return [(archive / member, gzip.decompress(members[member])) for member in (f"gzip/{name}" for name in names)]
     except DAMAGED as error:
         raise DatasetError(f"{archive} cannot be read ({error})") from error
+
+
+def _parse_whole(files: Files, name: str, path: Path, content: bytes) -> NDArray[np.uint8]:
+    """Read one file of training or of test examples."""
+    array = parse(path, content)
+    files.validate_count(path, len(array), files.info.train_size if "train" in name else files.info.test_size)
+    return array
 
 
 def parse(path: Path, content: bytes) -> NDArray[np.uint8]:

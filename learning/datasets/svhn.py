@@ -12,8 +12,8 @@ from fedchain.learning.exceptions import DatasetError
 
 def read(files: Files) -> Dataset:
     """Read the training and the test file; the 531,131 extra images are left alone."""
-    train_images, train_labels = _read_part(files, "train_32x32.mat")
-    test_images, test_labels = _read_part(files, "test_32x32.mat")
+    train_images, train_labels = _read_part(files, "train_32x32.mat", files.info.train_size)
+    test_images, test_labels = _read_part(files, "test_32x32.mat", files.info.test_size)
     return Dataset(
         info=files.info,
         train_images=train_images,
@@ -23,7 +23,7 @@ def read(files: Files) -> Dataset:
     )
 
 
-def _read_part(files: Files, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read_part(files: Files, name: str, size: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return images (n, 3, 32, 32) and labels (n,). The file has them as (32, 32, 3, n), and calls the zero ten."""
     from scipy.io import loadmat
 
@@ -37,5 +37,6 @@ def _read_part(files: Files, name: str) -> tuple[NDArray[np.uint8], NDArray[np.i
         raise DatasetError(f"{path}: X must be an array (32, 32, 3, n) of bytes")
     if labels is None or not np.issubdtype(labels.dtype, np.number) or labels.size != images.shape[3]:
         raise DatasetError(f"{path}: y must hold {images.shape[3]} labels")
+    files.validate_count(path, labels.size, size)
     labels = labels.reshape(-1).astype(np.int64)
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), np.where(labels == 10, 0, labels)

@@ -40,6 +40,7 @@ def read(files: Files) -> Dataset:
     test = _every_fifth(labels + len(CLASSES) * users)
     if not rows or test.all() or not test.any():
         raise DatasetError(f"{path}: {len(rows)} windows are too few for a training and a test set")
+    files.validate_count(path, len(rows), files.info.train_size + files.info.test_size)
     scaled = _standardise(features, ~test)
     return Dataset(
         info=files.info,

@@ -16,11 +16,13 @@ from tests.learning.datasets.official import (
     tar_gz,
     write,
 )
+from tests.support.learning.unchecked import few_rows as few_rows
 from tests.support.learning.unchecked import unchecked as unchecked
 
 CIFAR10_LABELS = [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("place", ["archive", "folder", "in the folder", "sub-folder"])
 def test_cifar10_s_binary_form_is_read(tmp_path: Path, place: str) -> None:
@@ -37,6 +39,7 @@ def test_cifar10_s_binary_form_is_read(tmp_path: Path, place: str) -> None:
     assert data.normalise(data.train_images).shape == (10, 3, 32, 32)
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     "pack", [dict, lambda files: {"cifar-10-python.tar.gz": tar_gz(files)}], ids=["folder", "archive"]
@@ -50,6 +53,7 @@ def test_cifar10_s_python_form_is_read(tmp_path: Path, pack: Callable[[dict[str,
     assert np.array_equal(data.test_images, pictures(2, 3, 32, 32))
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_cifar100_s_forms_are_read_with_the_fine_labels(tmp_path: Path) -> None:
     binary = {"train.bin": cifar_binary([(3, 99), (19, 0)]), "test.bin": cifar_binary([(1, 42)])}
     write(tmp_path / "b" / "cifar-100-binary", binary)
@@ -70,9 +74,16 @@ def test_a_missing_batch_is_named(tmp_path: Path) -> None:
         load_dataset("cifar10", str(tmp_path))
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_a_batch_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     files = cifar10_binary_files()
     files["cifar-10-batches-bin/data_batch_3.bin"] = files["cifar-10-batches-bin/data_batch_3.bin"][:-1]
     write(tmp_path, files)
     with pytest.raises(DatasetError, match=r"data_batch_3.bin: 6145 bytes are no whole number of images of 3073 bytes"):
+        load_dataset("cifar10", str(tmp_path))
+
+
+def test_a_batch_without_its_last_images_is_named(tmp_path: Path) -> None:
+    write(tmp_path, cifar10_binary_files())
+    with pytest.raises(DatasetError, match=r"data_batch_1.bin holds 2 examples, 10,000 were published$"):
         load_dataset("cifar10", str(tmp_path))

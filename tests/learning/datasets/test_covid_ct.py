@@ -13,7 +13,7 @@ from tests.learning.datasets.official import (
     pictures,
     write,
 )
-from tests.support.learning.unchecked import unchecked as unchecked
+from tests.support.learning.unchecked import few_rows as few_rows
 
 
 def _npz(**changes: object) -> bytes:
@@ -28,6 +28,7 @@ def _npz(**changes: object) -> bytes:
     return target.getvalue()
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_covid_ct_keeps_to_the_official_split_and_knows_the_patients(tmp_path: Path) -> None:
     write(tmp_path, {"covid-ct/covidct_gray224.npz": _npz()})
     data = load_dataset("covid-ct", str(tmp_path))
@@ -50,6 +51,7 @@ def test_another_archive_than_covid_ct_s_is_refused(tmp_path: Path, content: byt
         load_dataset("covid-ct", str(tmp_path))
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_covid_ct_s_folder_of_pictures_is_read(tmp_path: Path) -> None:
     for kind in ("COVID", "NonCOVID"):
         lists = {part: f"{part}.png\n".encode() for part in ("train", "val", "test")}
@@ -66,3 +68,9 @@ def test_covid_ct_s_folder_of_pictures_is_read(tmp_path: Path) -> None:
     write(tmp_path / "x", {"Data-split/NonCOVID/trainCT_NonCOVID.txt": b"none.png"})
     with pytest.raises(DatasetError, match=r"none.png, which .*trainCT_NonCOVID.txt names, cannot be read"):
         load_dataset("covid-ct", str(tmp_path / "x"))
+
+
+def test_an_archive_without_its_last_images_is_named(tmp_path: Path) -> None:
+    write(tmp_path, {"covidct_gray224.npz": _npz()})
+    with pytest.raises(DatasetError, match=r"covidct_gray224.npz holds 5 examples, 628 were published$"):
+        load_dataset("covid-ct", str(tmp_path))

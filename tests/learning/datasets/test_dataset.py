@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedchain.learning.datasets import catalogue
 from fedchain.learning.datasets.load import load_dataset
@@ -10,9 +11,10 @@ from tests.learning.datasets.official import (
     cifar10_binary_files,
     write,
 )
-from tests.support.learning.unchecked import unchecked as unchecked
+from tests.support.learning.unchecked import few_rows as few_rows
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_each_channel_has_its_own_scale(tmp_path: Path) -> None:
     write(tmp_path, cifar10_binary_files())
     data = load_dataset("cifar10", str(tmp_path))

@@ -56,7 +56,7 @@ def published_by(server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, p
     """MNIST as this server publishes it, in the catalogue."""
     address = f"http://127.0.0.1:{server.server_port}{path}"
     files = [PublishedFile(name, address + name, hashlib.md5(CONTENTS[name]).hexdigest()) for name in NAMES]
-    info = replace(DATASETS["mnist"], files=tuple(files))
+    info = replace(DATASETS["mnist"], files=tuple(files), train_size=6, test_size=4)
     for module in ("load", "catalogue"):
         monkeypatch.setattr(f"fedchain.learning.datasets.{module}.DATASETS", {**DATASETS, "mnist": info})
     return info

@@ -10,12 +10,14 @@ from fedchain.learning.datasets.files import DATA_DIR_VARIABLE
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import DatasetError
 from tests.learning.datasets.official import idx, pictures, write_idx_files
+from tests.support.learning.unchecked import few_rows as few_rows
 
 FASHION = "fashion-mnist"
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 TRAIN_IMAGES_MD5 = "8d4fb7e6c68d591d4c3dfef9ec88bf0d"
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_plain_files_are_read_from_the_folder_its_parent_or_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,6 +31,7 @@ def test_plain_files_are_read_from_the_folder_its_parent_or_the_variable(
     assert len(load_dataset(FASHION).train_labels) == 6
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_the_sub_folder_wins_because_both_data_sets_name_their_files_alike(tmp_path: Path) -> None:
     write_idx_files(tmp_path / FASHION)
     (tmp_path / TRAIN_IMAGES).write_bytes(b"those of another data set")
@@ -49,6 +52,7 @@ def test_a_missing_file_is_named_with_its_checksum_and_where_it_was_looked_for(
         load_dataset(FASHION)
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize(
     ("suffix", "content", "message"),
     [

@@ -8,6 +8,7 @@ import pytest
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import ConfigurationError, DatasetError
 from tests.learning.datasets.official import idx, write_idx_files
+from tests.support.learning.unchecked import few_rows as few_rows
 
 
 def test_images_are_normalised() -> None:
@@ -32,6 +33,7 @@ def test_a_data_set_is_read_once() -> None:
     assert load_dataset("digits") is load_dataset("digits", "anywhere")
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_a_label_without_a_class_is_refused(tmp_path: Path) -> None:
     write_idx_files(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(np.array([0, 3, 10, 2])))

@@ -12,6 +12,7 @@ from tests.learning.datasets.official import (
     pictures,
     write,
 )
+from tests.support.learning.unchecked import few_rows as few_rows
 from tests.support.learning.unchecked import unchecked as unchecked
 
 
@@ -21,6 +22,7 @@ def test_an_svhn_file_with_another_checksum_is_refused(tmp_path: Path) -> None:
         load_dataset("svhn", str(tmp_path))
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.usefixtures("unchecked")
 def test_svhn_s_files_are_read_and_ten_is_zero(tmp_path: Path) -> None:
     write(tmp_path, {"train_32x32.mat": mat([1, 10, 9]), "test_32x32.mat": mat([10, 2])})
@@ -30,3 +32,10 @@ def test_svhn_s_files_are_read_and_ten_is_zero(tmp_path: Path) -> None:
     write(tmp_path / "other", {"train_32x32.mat": b"not this" * 40})
     with pytest.raises(DatasetError, match="is no MATLAB file that can be read"):
         load_dataset("svhn", str(tmp_path / "other"))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_svhn_file_without_its_last_images_is_named(tmp_path: Path) -> None:
+    write(tmp_path, {"train_32x32.mat": mat([1, 10, 9])})
+    with pytest.raises(DatasetError, match=r"train_32x32.mat holds 3 examples, 73,257 were published$"):
+        load_dataset("svhn", str(tmp_path))

@@ -14,7 +14,7 @@ from fedchain.learning.exceptions import DatasetError
 from tests.learning.datasets.official import (
     write,
 )
-from tests.support.learning.unchecked import unchecked as unchecked
+from tests.support.learning.unchecked import few_rows as few_rows
 
 
 def _table(rows: list[dict[str, object]]) -> bytes:
@@ -43,6 +43,7 @@ def _windows(count: int) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_tmd_is_standardised_and_what_is_missing_becomes_the_mean(tmp_path: Path) -> None:
     write(tmp_path, {"tmd/dataset_5secondWindow.csv.gz": _table(_windows(60))})
     data = load_dataset("tmd", str(tmp_path))
@@ -61,11 +62,12 @@ def test_tmd_is_standardised_and_what_is_missing_becomes_the_mean(tmp_path: Path
     ("content", "message"),
     [
         (_table(_windows(3)), "3 windows are too few"),
+        (_table(_windows(60)), r"dataset_5secondWindow.csv.gz holds 60 examples, 5,893 were published$"),
         (_table([{"target": "Flying", "user": "u01", "a": 1.0}]), "is no table of windows"),
         (_table([{"user": "u01", "a": "x"}]), "is no table of windows"),
         (b"not this", "cannot be read"),
     ],
-    ids=["too few", "unknown class", "no number", "not compressed"],
+    ids=["too few", "rows missing", "unknown class", "no number", "not compressed"],
 )
 def test_another_table_than_tmd_s_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     write(tmp_path, {"dataset_5secondWindow.csv.gz": content})
