@@ -23,13 +23,14 @@ PARAMETERS_MAX = 7
 
 LONG_SIGNATURES = {
     "network/libp2p/network.py open_network": "what an operator chooses of a network",
+    "src/fedchain/cli/model.py _shared": "options of several commands",
     "src/fedchain/cli/simulate.py reproduce": "options of a command",
     "src/fedchain/runs.py simulate": "the Python interface, with defaults",
     "src/fedchain/runs.py simulate_async": "the same",
 }
 """Functions with more parameters, each with its reason."""
 
-OPTIONS_MAX = 163
+OPTIONS_MAX = 164
 """Options and arguments of all commands together; ``--set`` takes what is not named daily.
 
 Three of them are ``--executor`` of simulate, compare and reproduce: it is of the machine, and no setting of a run."""

@@ -8,7 +8,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,12 @@ from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.model_file import ModelState, state_of_checkpoint, state_of_knowledge
 from fedchain.learning.worker.model_origin import Origin, validate_shared, write_origin
-from fedchain.node.founding.task import learning_from_genesis, use_method_file
+from fedchain.node.founding.task import (
+    DERIVED_FIELDS,
+    LOCAL_FIELDS,
+    learning_from_genesis,
+    use_method_file,
+)
 from fedchain.node.workers.frames import PipeBroken
 from fedchain.node.workers.training_file import read_training
 from fedchain.simulator.run import load_learner, model_path
@@ -42,12 +47,13 @@ from fedchain.simulator.trained.origins import origin_of, read_file
 from fedchain.simulator.trained.passport import write_passport
 from fedchain.wording import printable
 
-DATA_FIELDS = (
-    *("dataset", "model", "weights_hash", "weights_head", "classes", "clients", "partition", "classes_avg"),
-    *("classes_std", "shots", "test_shots", "dirichlet_alpha", "classes_per_client", "train_examples", "scaling"),
-    *("augmentation", "feature_shift", "seed"),
+_OTHER_FIELDS = frozenset({"hyperparameters", "material", "method", "more_shapes"})
+"""Fields of a task that say how members learn, or that follow from their models."""
+
+DATA_FIELDS = tuple(
+    sorted({item.name for item in fields(LearningConfig)} - LOCAL_FIELDS - DERIVED_FIELDS - _OTHER_FIELDS)
 )
-"""Fields of a task that say which examples each member has, and what its model is."""
+"""Fields of a task that say which examples each member has, and what its model is: a new one, unless said otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +196,9 @@ class RunFolderModels(ModelFolder):
     that with it, and otherwise only if it is given.
     """
 
-    def __init__(self, folder: Path, data_dir: str, task: str, method: str, *, measures: bool) -> None:
+    def __init__(self, folder: Path, data_dir: str, task: str, method: str, weights: str, *, measures: bool) -> None:
         super().__init__(folder, folder / CHAIN_FOLDER, data_dir, task)
-        given = {"data_dir": data_dir, "task": task, "method": method}
+        given = {"data_dir": data_dir, "task": task, "method": method, "weights": weights}
         overrides = {name: value for name, value in given.items() if value}
         self._models, self._given, self._measures = folder / MODELS_FOLDER, overrides.keys(), measures
         self._scenario: Scenario = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError) | overrides)
@@ -274,11 +280,16 @@ class NodeModels(ModelFolder):
         nodes: the nodes' data folders, with their own models.
         data_dir: folder of the data set.
         task: the function that loads own data.
+        weights: the file of the weights that models begin with.
+
+    Raises `ConfigurationError` for weights where models begin with no file.
     """
 
-    def __init__(self, folder: Path, nodes: Sequence[Path], data_dir: str, task: str) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[Path], data_dir: str, task: str, weights: str) -> None:
         super().__init__(folder, chain_folder(nodes[0]), data_dir, task)
-        self._is_one = len(nodes) == 1
+        self._is_one, self._weights = len(nodes) == 1, weights
+        if weights and not self.config.weights_hash:
+            raise ConfigurationError(f"weights {weights}: the models of this federation begin with no file")
         self._files = {}
         for path in (node / TRAINING_FILE for node in nodes):
             if path.exists():
@@ -292,7 +303,7 @@ class NodeModels(ModelFolder):
     @property
     def config(self) -> LearningConfig:
         """As the chain states it."""
-        return learning_from_genesis(self.genesis, self._data_dir, self._task)
+        return learning_from_genesis(self.genesis, self._data_dir, self._task, self._weights)
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -344,7 +355,7 @@ def few_in_memory(learner: Learner) -> Learner:
 
 
 def open_models(
-    folder: Path, data_dir: str = "", task: str = "", method: str = "", *, measures: bool = False
+    folder: Path, data_dir: str = "", task: str = "", method: str = "", *, weights: str = "", measures: bool = False
 ) -> ModelFolder:
     """Open a folder by its kind.
 
@@ -353,12 +364,13 @@ def open_models(
         data_dir: folder of the data set; empty: the run's own, or the environment's.
         task: the function that loads own data, as module:function.
         method: the file of the learning method, as FILE.py:Class, if Python does not find it by itself.
+        weights: the file of the weights that models begin with; empty: the one that a run's scenario names.
         measures: whether its models are to be measured, as a run did with the code that its scenario names.
 
     Raises:
         NotFound: it is none of these.
         ChainError: its chain cannot be read.
-        ConfigurationError: the method's file cannot be used.
+        ConfigurationError: the method's file cannot be used, or weights are named that no model begins with.
     """
     if not folder.is_dir():
         raise NotFound(f"{folder} is not a folder")
@@ -368,5 +380,5 @@ def open_models(
     if place is None:
         raise NotFound(f"{folder} is no folder of a run, a node or a test network: it holds no chain")
     if place.kind == "simulation":
-        return RunFolderModels(folder, data_dir, task, method, measures=measures)
-    return NodeModels(folder, place.nodes, data_dir, task)
+        return RunFolderModels(folder, data_dir, task, method, weights, measures=measures)
+    return NodeModels(folder, place.nodes, data_dir, task, weights)

@@ -36,6 +36,12 @@ def _shared(
     ] = None,
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: the run's, or FEDCHAIN_DATA.")] = "",
     task: Annotated[str, typer.Option(help="Members train on own data: the MODULE:FUNCTION that loads it.")] = "",
+    weights: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Models begin with the weights of a file: your copy of it; default: the run's."
+        ),
+    ] = "",
     method: Annotated[
         str,
         typer.Option(
@@ -60,10 +66,11 @@ class Which:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The shared options that say where data and code are."""
+    """The shared options that say where data, weights and code are."""
 
     data_dir: str
     task: str
+    weights: str
     method: str
 
 
@@ -87,14 +94,13 @@ def export(
     """
     with clear_errors(ScenarioError):
         from fedchain.files.spool import read_in_place, unfinished, write_file_of
-        from fedchain.simulator.trained.folders import open_models
         from fedchain.simulator.trained.passport import SUFFIX
 
         proof = out.with_name(out.name + SUFFIX)
         for path in (out, proof) if passport else (out,):
             if path.exists():
                 raise ScenarioError(f"{path} exists already; nothing is overwritten")
-        models = open_models(folder, own.data_dir, own.task, own.method)
+        models = _open(folder, own)
         model = choose(models, which)
         if passport and model.origin.member is not None:
             raise ScenarioError("--passport proves what is on the chain, and only the --aggregate is")
@@ -124,11 +130,10 @@ def evaluate(
     Exit code 1: the run had measured something else.
     """
     with clear_errors(ScenarioError):
-        from fedchain.simulator.trained.folders import open_models
         from fedchain.simulator.trained.measure import measure, measure_trained
         from fedchain.simulator.trained.origins import read_file
 
-        models = open_models(folder, own.data_dir, own.task, own.method, measures=True)
+        models = _open(folder, own, measures=True)
         if file is None:
             model = choose(models, which)
             origin, measured = model.origin, measure_trained(models, models.learner(), model)
@@ -171,10 +176,9 @@ def cross_site(
     with clear_errors(ScenarioError):
         from fedchain.chain.exceptions import NotFound
         from fedchain.learning.exceptions import ConfigurationError
-        from fedchain.simulator.trained.folders import open_models
         from fedchain.simulator.trained.measure import measure_cross_site
 
-        models = open_models(folder, own.data_dir, own.task, own.method, measures=True)
+        models = _open(folder, own, measures=True)
         chosen = [models.member(member) for member in models.kept]
         try:
             chosen.append(models.aggregate())
@@ -193,6 +197,13 @@ def cross_site(
         config = models.config
         title = f"{config.method} on {config.dataset}: accuracy in %, models down, test sets across"
         Console().print(Fitted(cross_site_table(matrix, title)))
+
+
+def _open(folder: Path, own: Own, *, measures: bool = False) -> "ModelFolder":
+    """Open a folder; see :func:`fedchain.simulator.trained.folders.open_models`."""
+    from fedchain.simulator.trained.folders import open_models
+
+    return open_models(folder, own.data_dir, own.task, own.method, weights=own.weights, measures=measures)
 
 
 def choose(models: "ModelFolder", which: Which) -> "TrainedModel":

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
-from fedchain.files.layout import CHAIN_FOLDER, SCENARIO_FILE, read_metrics
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, SCENARIO_FILE, read_metrics
 from fedchain.files.spool import write_file_of
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.worker.checkpoint import state_pieces
@@ -133,6 +133,39 @@ def test_the_common_model_has_what_members_add_to_frozen_weights(tmp_path: Path)
     assert proven.exit_code == 2
     assert "no passport proves this model: the chain holds what is added to first.base_layer.weight" in proven.output
     assert not [*tmp_path.glob("proven*")]
+
+
+def test_a_node_s_folder_is_told_the_weights_with_which_models_began(tmp_path: Path) -> None:
+    """Its genesis document has their hash alone, and what is frozen is on no chain and in no file of the node."""
+    run, net, path = tmp_path / "run", tmp_path / "net", tmp_path / "begun.safetensors"
+    safetensors.torch.save_file({name: value.clone() for name, value in LoraNet().state_dict().items()}, path)
+    scenario = Scenario(
+        method="fedavg",
+        peers=PEERS,
+        rounds=1,
+        dataset="own",
+        task="tests.support.learning.lora_task:load",
+        weights=str(path),
+        hyperparameters={"local_steps": 3},
+        mining_attempts=4,
+        workers=1,
+    )
+    assert not run_scenario(scenario, run, RunOptions())
+    for member in range(2):
+        shutil.copytree(run / CHAIN_FOLDER, net / f"node-{member}" / "chain")
+    with Store.open(run / CHAIN_FOLDER, read_only=True) as store:
+        (net / GENESIS_FILE).write_bytes(store.genesis.encode())
+    asked = ["evaluate", net, "--aggregate", "--task", scenario.task]
+    refused = CliRunner().invoke(app, ["model", *map(str, asked)])
+    assert refused.exit_code == 2
+    assert "frozen parameters are those of a file" in refused.stderr
+    assert ask(*asked, "--weights", path)["accuracy"] == ask("evaluate", run, "--aggregate")["accuracy"]
+
+
+def test_weights_are_refused_where_no_model_begins_with_any(runs: Runs) -> None:
+    result = CliRunner().invoke(app, ["model", "evaluate", str(runs / "net"), "--weights", "some.safetensors"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "weights some.safetensors: the models of this federation begin with no file" in result.stderr
 
 
 @pytest.mark.parametrize("option", ["method", "task"])
