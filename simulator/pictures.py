@@ -76,18 +76,18 @@ def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[s
 
 
 def not_held(histogram: NDArray[np.int64]) -> str:
-    """Says which classes no peer has training images of; empty if there are none. ``histogram`` is (K, C)."""
+    """Says which classes no peer has training examples of; empty if there are none. ``histogram`` is (K, C)."""
     missing = [str(label) for label in np.flatnonzero(histogram.sum(axis=0) == 0)]
     return f"no peer holds class{'es' if len(missing) > 1 else ''} {some_of(missing)}" if missing else ""
 
 
 def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
-    """Draw the number of training images of each class at each peer, as in DFPL Fig. 3."""
+    """Draw the number of training examples of each class at each peer, as in DFPL Fig. 3."""
     peers, classes = histogram.shape
     absent = not_held(histogram)
     figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.2), title)
     image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
-    axes.set(xlabel="peer", ylabel="class", title=f"training images{absent and f' ({absent})'}")
+    axes.set(xlabel="peer", ylabel="class", title=f"training examples{absent and f' ({absent})'}")
     if peers <= 40:
         axes.set_xticks(range(peers))
         for peer in range(peers):

@@ -135,4 +135,4 @@ def test_a_class_that_no_peer_holds_is_said(figures: list[Any]) -> None:
     assert not_held(held) == "no peer holds class 7"
     held[:, 2] = 0
     draw_heat_map(held, "a title", Path("classes.png"))
-    assert figures[0].axes[0].get_title() == "training images (no peer holds classes 2, 7)"
+    assert figures[0].axes[0].get_title() == "training examples (no peer holds classes 2, 7)"
