@@ -162,6 +162,8 @@ def _texts(name: str, value: Any, unit: str) -> list[str]:
             return [str(value + 1)]
         case float() if name == "accuracy":
             return [percent(value)]
+        case float() if name == "epsilon":
+            return [f"{value:.4f}"]
         case _:
             return [f"{value} {unit}".rstrip()]
 

@@ -36,6 +36,9 @@ NEW_SOCKET = "status.next"
 TRIES = 3
 """How often a question is put to a node that closes the connection unanswered: a crowd may have come with it."""
 
+WATCH_S = 10.0
+"""Seconds between two looks whether the socket is still there."""
+
 SOCKET_PATH_MAX = 107
 """Most bytes of a local socket's path."""
 
@@ -67,7 +70,11 @@ class Desk(Protocol):
 async def answer_status(
     folder: Path, service: Reporting, doorkeeper: Doorkeeper | None = None, desk: Desk | None = None
 ) -> None:
-    """Answer every question on the socket in ``folder`` until cancelled; raises NodeConfigError."""
+    """Answer every question on the socket in ``folder`` until cancelled.
+
+    Raises NodeConfigError, and NodeFailed if the socket is gone: nobody can reach the node any more, and what it stores
+    in a folder that was removed is lost.
+    """
     path = _socket_path(folder)
 
     def answer(request: bytes) -> bytes:
@@ -75,7 +82,9 @@ async def answer_status(
 
     listener = await _listen(path)
     try:
-        await answer_clients([listener], b"\n", answer)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, path)
+            await answer_clients([listener], b"\n", answer)
     finally:
         with suppress(OSError):  # as a disk that takes nothing any more: what is left answers nobody
             path.unlink()
@@ -95,6 +104,13 @@ async def _listen(path: Path) -> Listener[SocketStream]:
     except OSError as error:
         raise NodeFailed(f"{path}: the node's local socket cannot be made: {error.strerror or error}") from None
     return listener
+
+
+async def _watch(path: Path) -> None:
+    """Look from time to time whether the socket is still there; raises NodeFailed."""
+    while path.exists():
+        await anyio.sleep(WATCH_S)
+    raise NodeFailed(f"{path} is gone: the node's folder was removed or emptied while the node ran")
 
 
 def answer_request(

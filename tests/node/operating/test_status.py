@@ -98,7 +98,7 @@ def test_members_are_shown_with_their_numbers() -> None:
         "catching_up_to": 0,
         "attempt": 0,
         "accuracy": 0.9876,
-        "epsilon": None,
+        "epsilon": 1.23456789,
         "convicted": [[other, "two different votes"]],
         "clocks_off": {other: -1500},
         "refused": {"late": 2},
@@ -125,7 +125,7 @@ def test_members_are_shown_with_their_numbers() -> None:
         "catching up to    -",
         "attempt           1",
         "accuracy          98.8 %",
-        "epsilon           -",
+        "epsilon           1.2346",
         "post              12D3KooWother (peer 0): 12,345 bytes",
         "candidate         9f176f37… of 12D3KooWone (peer 4), posts: 2",
         "prevotes          1 for 9f176f37…",
@@ -238,3 +238,23 @@ def test_a_long_path_is_taken_from_where_one_stands(tmp_path: Path, monkeypatch:
             tasks.cancel_scope.cancel()
 
     ask()
+
+
+@on_trio
+async def test_a_node_whose_folder_is_removed_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would go on, without an answer to anybody, and store what is lost with the folder."""
+    monkeypatch.setattr("fedchain.node.operating.status.WATCH_S", 0.01)
+
+    async def run_and_remove() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_status, tmp_path, Talker())
+            await answered(tmp_path)
+            (tmp_path / SOCKET).unlink()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await run_and_remove()
+    error: BaseException = caught.value
+    while isinstance(error, ExceptionGroup):
+        (error,) = error.exceptions
+    assert isinstance(error, NodeFailed)
+    assert str(error) == f"{tmp_path / SOCKET} is gone: the node's folder was removed or emptied while the node ran"
