@@ -4,8 +4,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from fedchain.files.effects import Needs
 from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, POOLED_MODELS, SPLIT_MODELS, DatasetInfo
 from fedchain.learning.exceptions import ConfigurationError, UnknownName
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, load_method, locate_method
@@ -42,6 +43,10 @@ HEADS = ("file", "new")
 
 FEATURE_SHIFTS = ("none", "weather")
 """How one client's images can differ from another's."""
+
+_DIVIDED = Needs("is_divided", why="the members' own data are not divided")
+
+_N_WAY = Needs("partition", ("n-way", "n-way-exact"))
 
 _MODELS = ("auto", *sorted({model for info in DATASETS.values() for model in info.models}))
 
@@ -98,27 +103,27 @@ class LearningConfig:
     dataless: int = -1
     """Place of the founder without data, which follows from the founding document; -1: none, or behind all parts."""
 
-    partition: str = "n-way"
+    partition: Annotated[str, _DIVIDED] = "n-way"
     """Spread of the data: n-way (few classes each), n-way-exact (normally distributed), dirichlet (each class in
     proportions), dirichlet-hsu (each client a mixture of classes), by-class (one or two classes, log-normal
     sizes), by-class-equal (equal sizes), by-source (whole users or patients) or iid."""
 
-    classes_avg: int = CLASSES_AVG
+    classes_avg: Annotated[int, _DIVIDED, _N_WAY] = CLASSES_AVG
     """n-way: nominal mean number of classes of a client (DFPL: Avg); all of them where the data set has fewer."""
 
-    classes_std: int = 1
+    classes_std: Annotated[int, _DIVIDED, _N_WAY] = 1
     """n-way: nominal spread of that number (DFPL: Std)."""
 
-    shots: int = 100
+    shots: Annotated[int, _DIVIDED, _N_WAY] = 100
     """n-way: training examples of each class of a client; fewer where the data set is too small."""
 
-    test_shots: int = 40
+    test_shots: Annotated[int, _DIVIDED, _N_WAY] = 40
     """n-way: test examples of each class of a client; fewer where the data set is too small."""
 
-    dirichlet_alpha: float = 0.5
+    dirichlet_alpha: Annotated[float, _DIVIDED, Needs("partition", ("dirichlet", "dirichlet-hsu"))] = 0.5
     """dirichlet: concentration; the smaller, the more clients differ."""
 
-    classes_per_client: int = 1
+    classes_per_client: Annotated[int, _DIVIDED, Needs("partition", ("by-class", "by-class-equal"))] = 1
     """by-class: number of classes of a client."""
 
     train_examples: int = 0
@@ -273,6 +278,11 @@ class LearningConfig:
     def _train_examples_max(self) -> int:
         """How many training examples the data set has; for own data sets 0, which means all that they have."""
         return 0 if self.dataset == OWN else DATASETS[self.dataset].train_size
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether a built-in data set is divided among the clients."""
+        return self.dataset != OWN
 
     @property
     def dataset_info(self) -> DatasetInfo:

@@ -215,7 +215,7 @@ class Method(ABC):
         return ()
 
     def derived(self, members: int) -> Mapping[str, int | float | str | bool]:
-        """Return the hyper-parameters that follow from the number of members where nobody states them.
+        """Return the hyper-parameters that follow from the number of members where nobody states them, or states 0.
 
         The founder of a federation writes them into its document, so that nobody else derives anything.
         """

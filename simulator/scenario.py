@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fedchain.chain.membership.amendment import AMENDABLE
 from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.files.effects import Needs
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
 from fedchain.learning.config import OWN, LearningConfig
@@ -20,6 +21,7 @@ from fedchain.learning.registry import FILE_SUFFIX, agreed_name, load_method
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.founding.aggregator import choose_aggregator, count_members
 from fedchain.node.founding.consensus import Blocks, Consensus, Timeout
+from fedchain.node.founding.effects import validate_effects
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
 from fedchain.simulator.disturbances import Clock, Fault, MemberChange, Traitors
 
@@ -106,7 +108,7 @@ class Scenario(Consensus):
     the whole test set includes one. 0: none but those."""
     test_every: Annotated[int, Range(0, 1_000_000)] = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""
-    test_local: bool = True
+    test_local: Annotated[bool, Needs("test_every")] = True
     """Whether such a measurement includes every local model, besides the shared model."""
 
     iteration_s: Annotated[float, Range(0, 1e6)] = 0.05
@@ -156,11 +158,12 @@ class Scenario(Consensus):
     """Share of the peers with data that leave in each round from the second on, drawn by the seed; as many join. Peer
     0, those that crash and adversaries stay. Beside it, changes may only amend."""
 
-    def validate(self, task: TaskFunction | None = None) -> None:
+    def validate(self, task: TaskFunction | None = None, *, is_begun: bool = False) -> None:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value.
 
         Args:
             task: for own data, the function itself, if the scenario names none.
+            is_begun: whether a run has it already, which may state what has no effect.
         """
         if not re.fullmatch(NAME, self.name):
             raise ScenarioError(f"name is {self.name!r}, it must be up to 64 letters, digits, spaces, -, _, . or +")
@@ -192,6 +195,8 @@ class Scenario(Consensus):
             raise ScenarioError(f"adversaries names {len(named)} of {members} peers; each once, and not all")
         self._validate_version()
         self._validate_changes()
+        if not is_begun:
+            validate_effects(config, self)
 
     def _validate_version(self) -> None:
         if self.version >= CHANGES_VERSION:

@@ -7,8 +7,9 @@ is.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from fedchain.files.effects import Needs
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.robust import RobustMethod
 from fedchain.learning.method import validate_range
@@ -21,11 +22,11 @@ UNSTATED = "it does not say how they count (`beyond_late`)"
 class LateMethod(RobustMethod):
     """A method in whose plain mean posts of earlier rounds may count, where the federation lets them."""
 
-    late_weighting: Literal["polynomial", "constant"] = "polynomial"
+    late_weighting: Annotated[Literal["polynomial", "constant"], Needs("late_rounds")] = "polynomial"
     """How much a post counts that comes some rounds late: polynomial, (1 + rounds)^-late_exponent, or constant, as much
     as one in time."""
 
-    late_exponent: float = 0.5
+    late_exponent: Annotated[float, Needs("late_rounds"), Needs("late_weighting", ("polynomial",))] = 0.5
     """polynomial: the exponent, a multiple of 0.5."""
 
     beyond_late: ClassVar[str] = UNSTATED

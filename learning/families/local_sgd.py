@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from fedchain.files.effects import Needs
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Method, Phase, validate_range
 from fedchain.learning.training.schedule import OptimizerName, RateCurve, Schedule, count_steps, rate_factor
@@ -34,6 +35,9 @@ NO_EPSILON = (
 )
 """Why no epsilon is stated for a method's noise."""
 
+NO_NOISE = "no epsilon is stated or bounded: gradient_noise is 0"
+"""Why a delta is of no use."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSgdMethod(Method):
@@ -45,7 +49,7 @@ class LocalSgdMethod(Method):
     batch_size: int = 32
     """Examples per minibatch, B."""
 
-    local_steps: int = 20
+    local_steps: Annotated[int, Needs("local_epochs", (0,))] = 20
     """Minibatch steps of a client per round, E."""
 
     local_epochs: int = 0
@@ -60,13 +64,13 @@ class LocalSgdMethod(Method):
     optimizer: OptimizerName = "sgd"
     """Optimizer of local training: sgd, or momentum, adam or adamw, whose memory stays with the client."""
 
-    adam_beta1: float = 0.9
+    adam_beta1: Annotated[float, Needs("optimizer", ("adam", "adamw"))] = 0.9
     """adam and adamw: decay of the running mean of gradients."""
 
-    adam_beta2: float = 0.999
+    adam_beta2: Annotated[float, Needs("optimizer", ("adam", "adamw"))] = 0.999
     """adam and adamw: decay of the running mean of squared gradients."""
 
-    adam_epsilon: float = 1e-8
+    adam_epsilon: Annotated[float, Needs("optimizer", ("adam", "adamw"))] = 1e-8
     """adam and adamw: added to the root of that mean."""
 
     schedule: RateCurve = "constant"
@@ -76,7 +80,7 @@ class LocalSgdMethod(Method):
     schedule_rounds: int = 0
     """Rounds of the schedule, after those of the warm-up."""
 
-    schedule_decay: float = 0.1
+    schedule_decay: Annotated[float, Needs("schedule", ("step",))] = 0.1
     """step: factor of each fall."""
 
     warmup_rounds: int = 0
@@ -89,10 +93,10 @@ class LocalSgdMethod(Method):
     """DP-SGD: standard deviation of the noise on each step's sum of clipped gradients, in units of gradient_clip;
     0: plain SGD."""
 
-    gradient_clip: float = 1.0
+    gradient_clip: Annotated[float, Needs("gradient_noise")] = 1.0
     """DP-SGD: largest L2 norm of one example's gradient, C."""
 
-    batch_sampling: Literal["shuffled", "poisson"] = "shuffled"
+    batch_sampling: Annotated[Literal["shuffled", "poisson"], Needs("gradient_noise")] = "shuffled"
     """DP-SGD: shuffled (batches of shuffled passes, in an order that everybody can repeat; epsilon has no benefit from
     it) or poisson (each example joins each batch with probability B / n, in private; epsilon is amplified)."""
 
@@ -100,7 +104,7 @@ class LocalSgdMethod(Method):
     """Most that a member spends over all rounds, as a total epsilon; it posts nothing that would exceed it. It needs
     gradient_noise: without, no epsilon holds. 0: no bound."""
 
-    privacy_delta: float = 1e-5
+    privacy_delta: Annotated[float, Needs("states_epsilon", why=NO_NOISE)] = 1e-5
     """The delta of every epsilon that is stated or bounded; well below 1 / n."""
 
     beyond_dp_sgd: ClassVar[str] = UNSTATED
@@ -147,8 +151,6 @@ class LocalSgdMethod(Method):
         if self.gradient_noise > 0 and self.beyond_dp_sgd:
             found = f"DP-SGD does not cover all that {type(self).__name__} posts: {self.beyond_dp_sgd}"
             raise ConfigurationError(f"{found}; use no gradient_noise")
-        if self.batch_sampling == "poisson" and self.gradient_noise == 0:
-            raise ConfigurationError("batch_sampling poisson is of DP-SGD; it needs gradient_noise, which is 0")
         if self.epsilon_budget > 0 and not self.adds_noise:
             raise ConfigurationError("epsilon_budget bounds nothing: the method adds no noise as it is set")
         if self.epsilon_budget > 0 and not self.states_epsilon:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
+from fedchain.files.effects import Needs
 from fedchain.learning.compression.compressor import Compressor
 from fedchain.learning.compression.int8 import Int8
 from fedchain.learning.compression.top_k import CHUNK, TopK
@@ -33,10 +34,10 @@ class ParametersMethod(AdapterMethod):
     """Form of posts from the first common model on: none (whole models), or by how much they change it: int8 (a byte
     a number), topk (the compression_k largest of each 4,096 changes) or sparse (those, with 2 bits each)."""
 
-    compression_k: int = 256
+    compression_k: Annotated[int, Needs("compression", ("topk", "sparse"))] = 256
     """topk and sparse: changes that are posted of each 4,096."""
 
-    error_decay: float = 1.0
+    error_decay: Annotated[float, Needs("compression", ("topk", "sparse"))] = 1.0
     """topk and sparse: factor, each round, of the changes that a client still has to post; SparseLoCo takes 0.95."""
 
     uses_embedding: ClassVar[bool] = False
@@ -53,9 +54,6 @@ class ParametersMethod(AdapterMethod):
                 f"{rule} of {self.compression} posts stands still: most of them change a coordinate not at all; set "
                 "neighbour_mixing, or take another aggregation_rule or compression int8"
             )
-        for name in ("compression_k", "error_decay"):
-            if getattr(self, name) != getattr(type(self), name) and not is_sparse:
-                raise ConfigurationError(f"{name} is of topk and sparse, not of compression {self.compression}")
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally, and post the model."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fedchain.crypto.randomness import RandomBytes
 from fedchain.crypto.signatures import PublicKey
 from fedchain.crypto.threshold import KEY_BITS, Dealing
 from fedchain.crypto.threshold.public_key import MEMBERS_MAX
+from fedchain.files.effects import Needs
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.late import LateMethod
 from fedchain.learning.method import Phase, validate_range
@@ -49,6 +50,10 @@ class Known(NamedTuple):
     """(C,), bool."""
 
 
+ENCRYPTING = Needs("encrypts", why="nothing is encrypted")
+"""Settings of encryption need it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrototypeMethod(LateMethod):
     """Clients exchange class prototypes, and nothing else."""
@@ -61,18 +66,18 @@ class PrototypeMethod(LateMethod):
     encryption: Literal["none", "threshold"] = "none"
     """Whether prototypes are posted in clear (none), or encrypted so that nobody sees but their sums (threshold)."""
 
-    decryption_threshold: int = 0
+    decryption_threshold: Annotated[int, ENCRYPTING] = 0
     """threshold: how many members open sums together; one fewer open nothing. More than a third of the members, so that
     the liars that a federation bears are too few; 0: as the number of members has it, 3 or the least allowed."""
 
-    contributors_min: int = 0
+    contributors_min: Annotated[int, ENCRYPTING] = 0
     """threshold: fewest holders of a class whose sum is opened; classes with fewer have no prototype. Above
     decryption_threshold, so that two holders at least conspire with nobody; 0: one above it."""
 
-    key_bits: int = KEY_BITS[0]
+    key_bits: Annotated[int, ENCRYPTING] = KEY_BITS[0]
     """threshold: bits of the key, 2048 or 3072."""
 
-    magnitude_max: float = 1024.0
+    magnitude_max: Annotated[float, ENCRYPTING] = 1024.0
     """threshold: largest magnitude of a number that can be encrypted; smaller ones need less room."""
 
     mixes_models: ClassVar[bool] = True
@@ -110,6 +115,11 @@ class PrototypeMethod(LateMethod):
             over_all=self.aggregation == "all",
             key_bits_allowed=self.key_bits_allowed,
         )
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether nobody sees what one member posts."""
+        return self.sums.hides
 
     @property
     def hides_prototypes(self) -> bool:

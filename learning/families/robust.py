@@ -1,8 +1,9 @@
 """The hyper-parameters with which a method lets its user choose how posts become one; see `aggregation/robust.py`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.robust import RobustRule
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.exceptions import ConfigurationError
@@ -20,26 +21,29 @@ class RobustMethod(LocalSgdMethod):
     """How posts become one: mean, or what a minority of liars cannot move far: median, trimmed_mean, clipping,
     krum, multi_krum, geometric_median."""
 
-    byzantine: int = 0
+    byzantine: Annotated[int, Needs("counts_liars", why="no rule that is set reckons with it")] = 0
     """Number of posts that may be lies (of a class's posts, where prototypes are posted); trimmed_mean, krum,
     multi_krum and neighbour_mixing reckon with it."""
 
     neighbour_mixing: bool = False
     """Whether each post is first replaced by the mean of those nearest to it (NNM), for data that differ much."""
 
-    clipping_norm: float = 0.0
+    clipping_norm: Annotated[float, Needs("aggregation_rule", ("clipping",))] = 0.0
     """clipping: largest L2 norm of a post's distance to what was known before; 0: the median of the posts'."""
 
     def validate(self) -> None:
-        """Raise `ConfigurationError` for a hyper-parameter outside its range, or one that does nothing."""
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("byzantine", self.byzantine, 0, CLIENTS_MAX)
         validate_range("clipping_norm", self.clipping_norm, 0.0, 1e12)
-        if self.clipping_norm > 0 and self.aggregation_rule != "clipping":
-            raise ConfigurationError(f"clipping_norm is of the rule clipping, not of {self.aggregation_rule}")
-        if self.byzantine == 0 and (self.aggregation_rule in _COUNTING or self.neighbour_mixing):
+        if self.byzantine == 0 and self.counts_liars:
             what = "neighbour_mixing" if self.neighbour_mixing else f"aggregation_rule {self.aggregation_rule}"
             raise ConfigurationError(f"{what} needs byzantine, the number of posts that may be lies; it is 0")
+
+    @property
+    def counts_liars(self) -> bool:
+        """Whether a rule reckons with `byzantine`."""
+        return self.aggregation_rule in _COUNTING or self.neighbour_mixing
 
     @property
     def robust_rule(self) -> RobustRule | None:

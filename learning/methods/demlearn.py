@@ -13,11 +13,12 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.mean import round_once
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.exceptions import ConfigurationError
@@ -77,7 +78,7 @@ class DemLearn(FedAvg):
     """Number of first rounds in which every group's model is multiplied by `amplification`; 5 in the published code
     (3 for CIFAR-10), which the paper does not mention."""
 
-    amplification: float = 1.15
+    amplification: Annotated[float, Needs("amplified_rounds")] = 1.15
     """Factor of the amplified rounds."""
 
     weighting: Literal["clients"] = "clients"

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.local_sgd import Auxiliary
@@ -40,7 +41,7 @@ class Dfpl(PrototypeMethod):
     regularizer_weight: float = 1.0
     """Weight lambda of the pull towards the global prototypes."""
 
-    regularizer: Literal["mse", "norm"] = "mse"
+    regularizer: Annotated[Literal["mse", "norm"], Needs("regularizer_weight")] = "mse"
     """The pull: mse (each example's squared distance, mean over examples and dimensions; FedProto's code) or norm
     (each class's mean embedding, L2 norm, mean over the classes of the batch; the paper's Eq. 4 as printed)."""
 
@@ -53,10 +54,10 @@ class Dfpl(PrototypeMethod):
     given model, 2 prototype_clip / n_c; 0: none. By itself it has no epsilon: what the example did to the model is
     hidden by gradient_noise."""
 
-    prototype_clip: float = 1.0
+    prototype_clip: Annotated[float, Needs("prototype_noise")] = 1.0
     """Largest L2 norm of an embedding in a noised prototype; longer ones are scaled down before they are averaged."""
 
-    examples_min: int = 1
+    examples_min: Annotated[int, Needs("prototype_noise")] = 1
     """Fewest examples of a class whose noised prototype is posted."""
 
     beyond_dp_sgd: ClassVar[str] = ""

@@ -9,11 +9,12 @@ over the round's posts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.families.parameters import ParametersMethod
 from fedchain.learning.method import Phase
@@ -34,7 +35,9 @@ post the same; a client that posts another one shifts the plain mean, as in any 
 class FedAvg(ParametersMethod):
     """Clients train the common model; the next one is the mean of theirs, weighted by their examples."""
 
-    weighting: Literal["examples", "clients"] = "examples"
+    weighting: Annotated[
+        Literal["examples", "clients"], Needs("weighs_posts", why="what is set makes no weighted mean")
+    ] = "examples"
     """How much a client's model counts: as its examples (n_k / n), or as every other client's (1 / K).
     Clients state n_k themselves; no aggregation rule but the plain mean looks at it."""
 
@@ -53,6 +56,11 @@ class FedAvg(ParametersMethod):
     def post_model(self, client: Client) -> dict[str, NDArray[Any]]:
         """Return the client's parameters and n_k."""
         return super().post_model(client) | {"examples": np.array([len(client.train_labels)], dtype=np.int64)}
+
+    @property
+    def weighs_posts(self) -> bool:
+        """Whether the aggregate is a weighted mean."""
+        return self.robust_rule is None
 
     def weights(self, round: Round) -> list[int]:
         """Return the weight of each post, (K,)."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from fedchain.files.effects import Needs
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedgkt import FedGkt
@@ -30,13 +31,13 @@ class FedDkc(FedGkt):
     """The property that is made equal in all knowledge: its largest probability (kkr, by a linear map) or its entropy
     (skr, by the scale of the logits)."""
 
-    peak: float = 0.12
+    peak: Annotated[float, Needs("refinement", ("kkr",))] = 0.12
     """kkr: the largest probability, T; more than 1 / C."""
 
-    sharpness: float = 0.05
+    sharpness: Annotated[float, Needs("refinement", ("kkr",))] = 0.05
     """kkr: logits are divided by it, and by the temperature, before they are mapped."""
 
-    entropy_bits: float = 3.2
+    entropy_bits: Annotated[float, Needs("refinement", ("skr",))] = 3.2
     """skr: the entropy, in bits; less than log2 C."""
 
     def validate(self) -> None:

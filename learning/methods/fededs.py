@@ -18,11 +18,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
 from fedchain.learning.families.encrypted_data import Draws, encrypted_spec
@@ -75,7 +76,7 @@ class FedEds(FedAvg):
     base: Literal["fedavg", "fedprox", "fednova"] = "fedavg"
     """The method that clients' posts and their aggregation follow; fedprox also keeps clients near the common model."""
 
-    proximal_weight: float = 0.1
+    proximal_weight: Annotated[float, Needs("base", ("fedprox",))] = 0.1
     """fedprox: weight mu of the squared distance to the common model."""
 
     nova_step: Literal["correct", "printed"] = "correct"
@@ -100,44 +101,44 @@ class FedEds(FedAvg):
     annealing: bool = True
     """S1: whether local training is longer in the first rounds (Eq. 5); otherwise E_t is epochs_min."""
 
-    epochs_max: int = 5
+    epochs_max: Annotated[int, Needs("annealing")] = 5
     """E_max: E_t up to round annealing_start."""
 
     epochs_min: int = 1
     """E_min: E_t after round annealing_end."""
 
-    annealing_start: int = 1
+    annealing_start: Annotated[int, Needs("annealing")] = 1
     """T_alpha: last round of E_max."""
 
-    annealing_end: int = 3
+    annealing_end: Annotated[int, Needs("annealing")] = 3
     """T_beta: last round in which E_t falls."""
 
     sharing: bool = True
     """S2: whether encrypted data are shared and learned from."""
 
-    weight_slope: float = 3.0
+    weight_slope: Annotated[float, Needs("sharing")] = 3.0
     """m: how fast lambda_dis falls from round to round (Eqs. 9 and 10)."""
 
-    weight_floor: float = 0.01
+    weight_floor: Annotated[float, Needs("sharing")] = 0.01
     """epsilon: a lambda_dis below it is 0."""
 
-    extractor_epochs: int = 5
+    extractor_epochs: Annotated[int, Needs("sharing")] = 5
     """E_c: passes of the setup in which a client trains its model; the paper does not say."""
 
-    encryptor_epochs: int = 20
+    encryptor_epochs: Annotated[int, Needs("sharing")] = 20
     """E_g: passes of the setup in which it trains its encryptor."""
 
-    encryptor_rate: float = 0.001
+    encryptor_rate: Annotated[float, Needs("sharing")] = 0.001
     """Learning rate of the encryptor's AdamW."""
 
-    encryptor_width: int = 32
+    encryptor_width: Annotated[int, Needs("sharing")] = 32
     """Channels of the encryptor's first level; the paper does not say."""
 
-    stochastic_layer: Literal["conv", "linear"] = "conv"
+    stochastic_layer: Annotated[Literal["conv", "linear"], Needs("sharing")] = "conv"
     """Each client's frozen random layer: a 3x3 convolution before the pooling or a matrix behind it; the paper does not
     say."""
 
-    pixel_type: Literal["uint8", "float16"] = "uint8"
+    pixel_type: Annotated[Literal["uint8", "float16"], Needs("sharing")] = "uint8"
     """How encrypted pixels are sent."""
 
     needs_pooling: ClassVar[bool] = True
@@ -166,9 +167,12 @@ class FedEds(FedAvg):
                 f"nova_step printed divides by the learning rate, which a {self.schedule} schedule rounds otherwise on "
                 "another machine; take constant or linear"
             )
-        if self.base != "fedprox" and self.proximal_weight != type(self).proximal_weight:
-            raise ConfigurationError(f"proximal_weight is of the base fedprox, not of {self.base}")
         _ = self.rule
+
+    @property
+    def weighs_posts(self) -> bool:
+        """Algorithm 4's step counts all clients alike."""
+        return super().weighs_posts and self.nova_step != "printed"
 
     @cached_property
     def rule(self) -> FedAvg:

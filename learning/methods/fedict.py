@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
+from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.families.distillation import Choose, Given
@@ -44,6 +45,10 @@ class Stated:
     """d^k, (C,)."""
 
 
+AS_PRINTED = Needs("compat", ("none",))
+"""Settings need it that the published code does without."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FedIct(FedGkt):
     """Distillation in both directions that knows how each client's classes are distributed."""
@@ -52,19 +57,19 @@ class FedIct(FedGkt):
     """LKA: balance (classes that a client has little of count more, Eq. 13), sim (clients count as their classes are
     distributed like everybody's, Eq. 12) or none."""
 
-    prior_weight: float = 1.5
+    prior_weight: Annotated[float, AS_PRINTED] = 1.5
     """Weight lambda of FPKD in the clients' objective."""
 
-    adjustment_weight: float = 1.5
+    adjustment_weight: Annotated[float, AS_PRINTED, Needs("adjustment", ("balance", "sim"))] = 1.5
     """Weight mu of LKA in the aggregator's objective."""
 
     prior_temperature: float = 3.0
     """T: the smaller, the more FPKD prefers frequent classes."""
 
-    residual_temperature: float = 7.0
+    residual_temperature: Annotated[float, Needs("adjustment", ("balance",))] = 7.0
     """U: the smaller, the more balance prefers rare classes."""
 
-    weight_scale: float = 1.0
+    weight_scale: Annotated[float, AS_PRINTED] = 1.0
     """Factor of the weights w and v. Ours: they sum to 1, so that both terms are 1/C of a divergence and hardly matter;
     the number of classes gives them mean 1."""
 
@@ -78,7 +83,7 @@ class FedIct(FedGkt):
     that meet other examples than those that they are about; prior_weight, adjustment_weight, weight_scale and
     initial_logits then mean nothing."""
 
-    initial_logits: Literal["none", "zeros"] = "zeros"
+    initial_logits: Annotated[Literal["none", "zeros"], AS_PRINTED] = "zeros"
     """The aggregator's logits for a client that it has not answered in the last round: none (the client minimises
     cross-entropy alone, as the published code in round 1) or zeros (a uniform teacher: Algorithm 2, line 10)."""
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 
+from fedchain.files.effects import Needs
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.families.local_sgd import Auxiliary
 from fedchain.learning.families.prototypes import NEVER, Known, PrototypeMethod, known_prototypes
@@ -59,7 +60,7 @@ class FedPh(PrototypeMethod):
     contrast_weight: float = 1.0
     """Weight lambda of the contrast with the global embeddings; 1 in the published code, the paper does not say."""
 
-    temperature: float = 1.0
+    temperature: Annotated[float, Needs("contrast_weight")] = 1.0
     """Temperature t, by which similarities are divided."""
 
     magnitude_max: float = 16.0
@@ -69,7 +70,7 @@ class FedPh(PrototypeMethod):
     """Gaussian noise on what is posted: none, local (each post is private by itself) or split (the sum is, towards all
     that cannot open less than it: each client adds a part). split needs encryption."""
 
-    noise_multiplier: float = 1.0
+    noise_multiplier: Annotated[float, Needs("noise")] = 1.0
     """Standard deviation of the noise, where there is any, in units of what replacing one example can do to a mean
     under a given model, 2/n. By itself it has no epsilon: what the example did to the model is hidden by
     gradient_noise."""

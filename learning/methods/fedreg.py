@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
+from fedchain.files.effects import Needs
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
@@ -68,10 +69,10 @@ class FedReg(FedAvg):
     pseudo_rate: float = 0.1
     """Step size eta_s that makes pseudo data, in units of the normalised pixels."""
 
-    perturbed_ratio: float = 0.01
+    perturbed_ratio: Annotated[float, Needs("pseudo_rate")] = 0.01
     """eta_p / eta_s, the step size of perturbed data relative to that of pseudo data."""
 
-    generation_steps: int = 10
+    generation_steps: Annotated[int, Needs("pseudo_rate")] = 10
     """Steps that make pseudo and perturbed data, E."""
 
     modified_gradient: bool = False

@@ -9,8 +9,9 @@ last model with it: nobody else has that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
+from fedchain.files.effects import Needs
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round, Tensors
@@ -52,7 +53,7 @@ class Moon(FedAvg):
     contrast_weight: float = 1.0
     """Weight mu of the contrastive term."""
 
-    temperature: float = 0.5
+    temperature: Annotated[float, Needs("contrast_weight")] = 0.5
     """Temperature tau of the similarities."""
 
     beyond_dp_sgd: ClassVar[str] = ""

@@ -25,6 +25,7 @@ from fedchain.crypto.threshold import (
 )
 from fedchain.crypto.threshold.sealing import DEALING_SIZE_MAX
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.registry import build_method
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.threshold import PUBLIC_KEY
@@ -51,10 +52,15 @@ def deal_keys(
         shares, or None if it needs no keys.
 
     Raises:
-        ConfigurationError: the task's thresholds do not protect so many members.
+        ConfigurationError: the task's thresholds do not protect so many members, or a setting that is derived is
+            stated otherwise.
     """
     stated = dict(config.hyperparameters)
     derived = build_method(config.method, stated).derived(len(members))
+    for name, value in derived.items():
+        asked = stated.get(name, value)
+        if asked != value and (isinstance(asked, bool) or asked != 0):
+            raise ConfigurationError(f"{name} is {asked}, but a new federation of {config.method} has {value}")
     if derived:
         config = replace(config, hyperparameters=stated | dict(derived))
     dealing = build_method(config.method, dict(config.hyperparameters)).deal(members, random_bytes)

@@ -37,9 +37,9 @@ def choose_aggregator(config: LearningConfig, consensus: Consensus) -> "Aggregat
     if rule is AggregatorRule.NONE and (phases or centralized):
         needs = f"phase '{phases[0]}' of {config.method}" if phases else "centralized"
         raise ConfigurationError(f"aggregator is none, but {needs} needs one; use fixed, rotating or dedicated")
-    if rule is AggregatorRule.DEDICATED and not phases and not centralized:
+    if rule is not AggregatorRule.NONE and not phases and not centralized:
         raise ConfigurationError(
-            f"aggregator is dedicated, but {config.method} has no phase of the aggregator; use none, or centralized"
+            f"aggregator is {rule.value}, but {config.method} has no phase of the aggregator; use none, or centralized"
         )
     return rule
 

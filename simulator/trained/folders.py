@@ -203,7 +203,7 @@ class RunFolderModels(ModelFolder):
         self._models, self._given, self._measures = folder / MODELS_FOLDER, overrides.keys(), measures
         self._scenario: Scenario = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError) | overrides)
         if measures:
-            self._scenario.validate()  # which imports the code
+            self._scenario.validate(is_begun=True)  # which imports the code
 
     @property
     def config(self) -> LearningConfig:
@@ -237,7 +237,7 @@ class RunFolderModels(ModelFolder):
                 if option not in self._given and is_file_path(name):
                     named = f"--{option} {printable(name)} runs it"
                     raise ConfigurationError(f"the run's own code builds this model: {named}")
-            self._scenario.validate()
+            self._scenario.validate(is_begun=True)
         learner = load_learner(self._scenario)
         self._require_same_data(learner.config)
         return few_in_memory(learner)

@@ -197,8 +197,6 @@ def test_documents_of_federations_that_do_not_compress_say_nothing_of_it() -> No
     [
         ("fedavg", {"compression": "topk", "compression_k": 0}, "compression_k must lie in"),
         ("fedavg", {"compression": "topk", "compression_k": 4097}, "compression_k must lie in"),
-        ("fedavg", {"compression": "int8", "compression_k": 9}, "compression_k is of topk and sparse"),
-        ("fedavg", {"compression": "int8", "error_decay": 0.5}, "error_decay is of topk and sparse"),
         ("fedavg", {"compression": "topk", "error_decay": 1.5}, "error_decay must lie in"),
         ("fedavg", {"compression": "sparse", "aggregation_rule": "median"}, "median of sparse posts stands still"),
         (

@@ -75,7 +75,7 @@ def test_models_are_compared_round_by_round(models: ChainBuilder, tmp_path: Path
 
 @pytest.mark.slow
 def test_of_a_method_that_lists_parts_no_model_is_spoken_of(tmp_path: Path) -> None:
-    scenario = Scenario(method="fedict", peers=2, rounds=2, hyperparameters={"local_steps": 1})
+    scenario = Scenario(method="fedict", peers=2, rounds=2)
     fedchain.simulate(scenario=scenario, out=tmp_path / "run", keep_models=False)
     chain = opened(tmp_path / "run")
     drift = drift_of(chain, KnowledgeReader(), 2)

@@ -10,6 +10,7 @@ from fedchain.cli.common.command import GroupedCommand, clear_errors
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.consensus import Founding
+from fedchain.node.founding.effects import validate_effects
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
@@ -65,6 +66,7 @@ def new_genesis(
         if config.task:
             use_current_folder()
         rule = choose_aggregator(config, consensus)
+        validate_effects(config, consensus)
         if rule is AggregatorRule.DEDICATED and len(member) == 1:
             raise NodeConfigError(
                 f"{config.method} has a dedicated aggregator, the last member: name those with data, too"

@@ -22,6 +22,7 @@ from fedchain.cli.privacy import privacy
 from fedchain.files.layout import free_folder
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.consensus import Attempts, Blocks, Founding, MiningTime, Timeout
+from fedchain.node.founding.effects import validate_effects
 from fedchain.wording import counted
 
 
@@ -147,6 +148,7 @@ def run_local(
         config = with_shapes(LearningConfig(clients=peers, data_dir=settings.data_dir, **words))
         rule = choose_aggregator(config, settings)
         config.validate()
+        validate_effects(config, settings)
         nodes = found_testnet(
             out or free_folder("testnet"),
             config,

@@ -72,6 +72,11 @@ def validate(kind: type, table: Any, name: str, refuse: Callable[[str], Exceptio
         raise refuse(f"{place} {text}".strip())
 
 
+def ranges_of(annotation: Any) -> list[Range]:
+    """The ranges in the type of a field."""
+    return [extra for extra in getattr(annotation, "__metadata__", ()) if isinstance(extra, Range)]
+
+
 def type_of(annotation: Any) -> Any:
     """The type of a field, without its range."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
@@ -105,7 +110,7 @@ def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
             yield f"{name} {key}", "holds a NUL character"
         if not all(map(_is_utf8, texts)):
             yield f"{name} {key}", "holds what is no text in UTF-8"
-        for limits in getattr(known[key].type, "__metadata__", ()):
+        for limits in ranges_of(known[key].type):
             if type(value) in (int, float) and not limits.low <= value <= limits.high:
                 yield f"{name} {key}", f"is {value}, it must be {limits}"
         for kinds, words in ((known[key].type, [value]), (inner, value)):

@@ -270,7 +270,6 @@ def test_clients_are_not_trained_together_where_that_would_leave_the_noise_out()
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("fedavg", {"batch_sampling": "poisson"}, "batch_sampling poisson is of DP-SGD; it needs gradient_noise"),
         ("fedavg", {"epsilon_budget": 1.0}, "epsilon_budget bounds nothing"),
         ("fedavg", {"gradient_noise": -1.0}, "gradient_noise must lie in"),
         ("fedavg", {"gradient_clip": 0.0}, "gradient_clip must lie in"),

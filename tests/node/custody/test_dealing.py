@@ -1,5 +1,6 @@
 """Keys of a federation that encrypts: dealt once, installed by each member, and missed with a clear word."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from fedchain.crypto.exceptions import ShareFileError
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import ThresholdPublicKey
 from fedchain.crypto.threshold.share_file import share_file_path
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.node.config import NodeConfig, NodeConfigError
-from fedchain.node.custody.dealing import dealing_path, dealt_key, read_dealing, read_share
+from fedchain.node.custody.dealing import deal_keys, dealing_path, dealt_key, read_dealing, read_share
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
 from fedchain.node.shell.run import run_node
@@ -150,7 +153,7 @@ def test_who_is_no_member_and_what_holds_no_shares_is_refused(tmp_path: Path, ge
 
 
 def test_a_federation_that_encrypts_nothing_has_no_dealing(tmp_path: Path) -> None:
-    plain = found(tmp_path / "genesis", "--set", "local_steps=3")
+    plain = found(tmp_path / "genesis", "--set", "local_epochs=3")
     assert not dealing_path(tmp_path / "genesis").exists()
     assert PUBLIC_KEY not in dict(learning_from_genesis(plain).material)
     assert read_share(tmp_path / "key.pem", plain, MEMBERS[0].public_key, None) == {}
@@ -200,3 +203,10 @@ def test_ten_members_are_dealt_no_key_that_three_traitors_open_with(tmp_path: Pa
     said = refused("genesis", "new", tmp_path / "genesis", *words, *settings)
     assert said.startswith("decryption_threshold is 3 of 10 members, it must be from 4 to 10")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_setting_that_every_new_federation_has_otherwise_is_refused() -> None:
+    """It was overridden without a word."""
+    config = LearningConfig(method="scaffold", hyperparameters={"acknowledged": False})
+    with pytest.raises(ConfigurationError, match="acknowledged is False, but a new federation of scaffold has True"):
+        deal_keys(config, [key.public_key for key in MEMBERS], os.urandom)

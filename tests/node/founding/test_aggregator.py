@@ -48,7 +48,7 @@ def test_every_rule_can_be_asked_for() -> None:
         (TALLY, "fixed", False, "fixed"),
         (TALLY, "rotating", True, "rotating"),
         (FEDAVG, "auto", False, "none"),
-        (FEDAVG, "fixed", False, "fixed"),
+        (FEDAVG, "fixed", True, "fixed"),
         (FEDAVG, "dedicated", True, "dedicated"),
     ],
 )
@@ -70,6 +70,7 @@ def test_the_method_s_own_rule_is_taken_unless_another_is_asked_for(
         (FEDAVG, "none", True, "aggregator is none, but centralized needs one; use fixed, rotating or dedicated"),
         (FEDAVG, "auto", True, "aggregator is none, but centralized needs one"),
         (FEDAVG, "dedicated", False, "aggregator is dedicated, but fedavg has no phase of the aggregator"),
+        (FEDAVG, "fixed", False, "aggregator is fixed, but fedavg has no phase of the aggregator"),
         (FEDAVG, "dedicatd", False, "unknown aggregator 'dedicatd'; did you mean 'dedicated'?"),
         (FEDAVG, "ded", False, "unknown aggregator 'ded'; did you mean 'dedicated'?"),
     ],

@@ -41,7 +41,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "noise": {"hyperparameters": NOISE | {"local_steps": 2, "epsilon_budget": 50.0}},
     "encrypted": {
         "method": "tests.support.learning.small_keys:SmallKeyFedPh",
-        "hyperparameters": {"local_steps": 2, "encryption": "threshold", "key_bits": KEY_BITS_MIN_TESTING},
+        "hyperparameters": {"encryption": "threshold", "key_bits": KEY_BITS_MIN_TESTING},
         "partition": "iid",
     },
     "distilled from mixed models": {"method": "fedict", "model": "split-mlp-1+split-mlp-2", "partition": "iid"},

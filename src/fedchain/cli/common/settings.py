@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import typer
 
 from fedchain.files.field_texts import field_texts
+from fedchain.files.tables import ranges_of
 
 
 class Row(NamedTuple):
@@ -94,7 +95,7 @@ def rows_of(kind: type, names: Container[str] | None = None, texts: Mapping[str,
     for item in fields(kind):
         if names is None or item.name in names:
             choices = get_args(item.type) if get_origin(item.type) is Literal else ()
-            ranges = [f" [{limits}]" for limits in getattr(item.type, "__metadata__", ())]
+            ranges = [f" [{limits}]" for limits in ranges_of(item.type)]
             yield Row(item.name, item.default, "".join([texts[item.name], *ranges]), choices)
 
 
