@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.support.orphans import end_with_this_process
@@ -25,6 +26,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+# An example has 200 ms of the clock by default, which a busy machine takes for what is quick.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 _LEFT_OUT = pytest.StashKey[int]()
 """How many tests a `-m` or `-k` leaves out, as one of the processes that collect them counts."""

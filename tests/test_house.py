@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import typer
 
@@ -165,6 +166,10 @@ def test_an_imported_test_would_be_noticed() -> None:
     assert (
         imported_tests("from tests.support.chain.builders import post\n\n\ndef test_block(): ...\n", modules) == set()
     )
+
+
+def test_examples_that_are_drawn_have_no_deadline() -> None:
+    assert hypothesis.settings().deadline is None
 
 
 def test_no_folder_is_a_hall() -> None:
