@@ -15,9 +15,9 @@ from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.choices import NO_OPTIONS, RunOptions
 from fedchain.simulator.display import Display, round_table, summary
-from fedchain.simulator.resuming.no_record import NO_RECORD
 from fedchain.simulator.pictures import not_held
 from fedchain.simulator.report import RunFolder, require_unfinished
+from fedchain.simulator.resuming.no_record import NO_RECORD
 from fedchain.simulator.resuming.record import reading_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import Audience, load_learner, run_in_folder

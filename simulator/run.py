@@ -38,13 +38,13 @@ from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.choices import HERE, NO_OPTIONS, RunOptions, Training
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import OnRound, Progress, Simulation, Supervision
 from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.executors import open_backend
 from fedchain.simulator.founding import found_federation, simulation_keys
 from fedchain.simulator.report import RunFolder
+from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.resuming.recorded_answers import RecordedAnswers
 from fedchain.simulator.scenario import Scenario, ScenarioError

@@ -1,8 +1,9 @@
 """The trainer's file: its last answer and its client's state after it, in one file, so that they never disagree.
 
 Large bytes lie beside it, in files that it names by their hash. They are written first, and those that it names no more
-go last, or at the next start if the process ended in between, as on a full disk. The file ends with its own hash: a model of other bits trains on, and nothing would tell. One that is damaged
-is its operator's to set aside, since the model that is in it may have a backup.
+go last, or at the next start if the process ended in between, as on a full disk. The file ends with its own hash: a
+model of other bits trains on, and nothing would tell. One that is damaged is its operator's to set aside, since the
+model that is in it may have a backup.
 
 The first answer to a question is the answer, also after a restart. A refusal is not kept: once its reason is put right,
 such as a ledger that was gone, the client contributes.

@@ -7,7 +7,7 @@ processes; ``Outcome.trace_hash`` proves it.
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,6 @@ from fedchain.simulator.engine.faults import Faults
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.membership import MembershipChanges
 from fedchain.simulator.engine.network import NetworkWatch
-from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.recorder import Recorder
@@ -46,6 +45,7 @@ from fedchain.simulator.engine.shortfalls import Shortfalls
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.trace import Trace
 from fedchain.simulator.engine.witness import Witness
+from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import CHAIN_KEEPER, Scenario, ScenarioError
 
@@ -376,5 +376,3 @@ class Simulation:
                 "bans": sorted(self.network.bans),
             },
         )
-
-

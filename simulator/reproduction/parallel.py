@@ -16,8 +16,8 @@ from fedchain.learning.device import DEVICE, find_device
 from fedchain.learning.executors.workers import Gone, WorkerDiedError, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.resuming.no_record import NO_RECORD
 from fedchain.simulator.reproduction.run_workers import Begin, Closed, Finished, OnRound, Runner, open_run_workers
+from fedchain.simulator.resuming.no_record import NO_RECORD
 from fedchain.simulator.resuming.resume import continued
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
