@@ -3,11 +3,14 @@
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+import sphinx.util.inspect
+import sphinx.util.typing
 from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.util.typing import stringify_annotation
 
 import fedchain
 
@@ -71,6 +74,17 @@ def write_fields(app: "Sphinx", what: str, name: str, obj: Any, options: Any, li
 def write_signature(app: "Sphinx", what: str, name: str, obj: Any, options: Any, signature: str, result: str) -> Any:
     """Write the default of a field that Python can only describe so that Sphinx can read the whole."""
     return (re.sub(r"<(factory|function \w+)>", "...", signature), result) if signature else None
+
+
+def write_type(kind: Any, *given: Any, **options: Any) -> str:
+    """Write a type without what a field's type says beyond it, such as the setting that the field needs."""
+    while get_origin(kind) is Annotated:
+        kind = kind.__origin__
+    return stringify_annotation(kind, *given, **options)
+
+
+# No event asks how a type is written, and the extensions, which are imported next, take the function by its name.
+sphinx.util.typing.stringify_annotation = sphinx.util.inspect.stringify_annotation = write_type
 
 
 def mend_page(app: "Sphinx", page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

@@ -13,6 +13,12 @@ import pytest
 from tests.support.node.shell import wait_until
 
 
+def page(address: str) -> str:
+    """A page's text."""
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
 def test_a_run_is_opened_in_the_browser_and_stays_there_until_it_is_interrupted(tmp_path: Path) -> None:
     browser, opened, held, closed = (tmp_path / name for name in ("browser", "opened", "held", "closed"))
     os.mkfifo(held)
@@ -24,7 +30,7 @@ def test_a_run_is_opened_in_the_browser_and_stays_there_until_it_is_interrupted(
     env = os.environ | {"BROWSER": f"{browser} %s"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        said = []
+        said = list[str]()
         for line in process.stdout:
             said.append(line.strip())
             if line.startswith("shown until Ctrl-C at "):
@@ -35,8 +41,7 @@ def test_a_run_is_opened_in_the_browser_and_stays_there_until_it_is_interrupted(
         wait_until(lambda: opened.exists() and opened.read_text().strip() == address, "the browser has the address")
         held.write_text("left\n")
         wait_until(closed.exists, "the browser is closed")
-        with urllib.request.urlopen(address, timeout=60) as answer:
-            assert 'data-events="/run/events"' in answer.read().decode()
+        wait_until(lambda: 'data-events="/run/events"' in page(address), "the run is there, and its news")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         with pytest.raises(urllib.error.URLError):

@@ -9,6 +9,7 @@ from fedchain.cli.main import app
 from fedchain.learning.datasets import cifar
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.datasets.files import Files
+from tests.support.learning.unchecked import few_rows as few_rows
 
 
 def run(*arguments: str, folder: Path | None = None) -> Result:
@@ -30,6 +31,7 @@ def test_one_data_set_is_shown_with_its_files(tmp_path: Path) -> None:
     assert f"test_32x32.mat: {tmp_path / 'test_32x32.mat'}" in shown
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("folder", ["cifar10/cifar-10-batches-bin", "cifar-10-batches-bin", "cifar10", "."])
 def test_an_unpacked_form_is_found_wherever_experiments_read_it(tmp_path: Path, folder: str) -> None:
     names = [f"data_batch_{number}.bin" for number in range(1, 6)]

@@ -29,6 +29,9 @@ def changes(newcomer: int) -> tuple[MemberChange, ...]:
     return MemberChange(round=2, kind="join", peers=(newcomer,)), MemberChange(round=4, kind="leave", peers=(LEAVER,))
 
 
+SAID = ("model", "shots", "test_shots", "train_examples")
+"""Fields of a task that are those of a scenario."""
+
 IN_CI = ("fedavg", "dfpl")
 
 
@@ -38,7 +41,7 @@ IN_CI = ("fedavg", "dfpl")
 )
 def test_a_chain_learns_what_a_plain_loop_over_its_members_does(method: str) -> None:
     task = config(method)
-    said: dict[str, Any] = {"model": task.model, "shots": task.shots, "test_shots": task.test_shots}
+    said: dict[str, Any] = {name: getattr(task, name) for name in SAID}
     places = {who: who + (method in SPLITTING and who >= FOUNDERS) for who in range(FOUNDERS + 1)}
     run = fedchain.simulate(
         method,
@@ -86,7 +89,7 @@ def test_tasks_of_the_loops_are_those_of_the_chains() -> None:
         for item in fields(LearningConfig)
         if getattr(config(method), item.name) != getattr(usual, item.name)
     }
-    assert changed <= {"method", "clients", "model", "shots", "test_shots", "hyperparameters"}
+    assert changed <= {"method", "clients", "hyperparameters", *SAID}
 
 
 @pytest.mark.long
