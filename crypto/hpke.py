@@ -60,10 +60,8 @@ def unseal(sealed: bytes, receiver: PrivateKey, info: bytes, sender: PublicKey |
         raise SealBroken("it is sealed to another key or damaged") from None
 
 
-# Pycryptodome compiles declarations in C as it is imported, and most processes never seal anything.
-
-
 def _cipher(receiver: "EccKey", sender: "EccKey | None", info: bytes, enc: bytes | None = None) -> "HPKE_Cipher":
+    # Pycryptodome is imported late, here and below: it compiles declarations in C, and most processes seal nothing.
     from Crypto.Protocol import HPKE
 
     aead = HPKE.AEAD.CHACHA20_POLY1305

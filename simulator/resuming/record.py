@@ -46,7 +46,8 @@ HEAD_SIZE = SIZE_SIZE + CHECK_SIZE
 
 
 _OPENED: WeakKeyDictionary[BinaryIO, tuple[int, os.stat_result]] = WeakKeyDictionary()
-"""The logs that were opened, each with the process that did, which may have forked this one, and what file it is."""
+"""Logs that were opened, each with the id of the process that opened it and the status of the file. A process that is
+forked inherits this table, and none of the locks."""
 
 _OPENING = threading.Lock()
 """Held while one is opened."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 def importing(*, keeps: bool = False) -> Iterator[None]:
     """Look through nothing while modules are imported; with ``keeps``, never through what is there afterwards.
 
-    A process keeps what is there the first time: later ones, garbage may be among it.
+    Only the first call in a process keeps anything: at a later one, garbage may be among what is there.
     """
     was_enabled = gc.isenabled()
     gc.disable()
