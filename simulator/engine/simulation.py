@@ -50,8 +50,8 @@ from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import CHAIN_KEEPER, Scenario, ScenarioError
 
 OBJECTS_PER_PEER = 20
-"""New objects per peer after which Python collects garbage; with few peers, its own threshold is higher. Many peers make
-many objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
+"""New objects per peer after which Python collects garbage; with few peers, its own threshold is higher. Many peers
+make many objects and keep most of them: with 150 peers, a twelfth of the time was spent on scanning those."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers have, after the last round, to agree on one head."""
