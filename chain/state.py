@@ -401,7 +401,8 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
 def patience_of(state: State) -> Mapping[PublicKey, int]:
     """How long to wait for each contributor, in milliseconds from when the posts required are in; only where it is any.
 
-    An aggregator's phase waits for its one post in any case. It is computed once for a state: a peer asks at each post.
+    The longest comes first: a peer asks at each post how long the missing ones are worth. It is computed once for a
+    state. An aggregator's phase waits for its one post in any case.
     """
     if state._patience_ms is not None:
         return state._patience_ms
@@ -413,8 +414,9 @@ def patience_of(state: State) -> Mapping[PublicKey, int]:
         patience_ms = grant_ms(state.rules, state.records[seat], is_punctual=is_punctual)
         if by_aggregator or patience_ms:
             granted[member] = patience_ms
-    object.__setattr__(state, "_patience_ms", granted)
-    return granted
+    longest_first = dict(sorted(granted.items(), key=lambda item: item[1], reverse=True))
+    object.__setattr__(state, "_patience_ms", longest_first)
+    return longest_first
 
 
 def complete_state(rules: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:

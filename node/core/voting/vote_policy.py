@@ -147,8 +147,8 @@ def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
     head, clock = context.head, context.clock
     if clock.quorum_ms is None:
         return clock.since_ms + opens_after_ms(head) + head.rules.phase_timeout_ms
-    granted = patience_of(head)
-    return clock.quorum_ms + max(map(granted.__getitem__, granted.keys() - counted), default=0)
+    longest_ms = next((granted_ms for member, granted_ms in patience_of(head).items() if member not in counted), 0)
+    return clock.quorum_ms + longest_ms
 
 
 def turnout(context: Context, entry: Entry) -> Turnout | None:

@@ -230,7 +230,10 @@ def test_waiting_is_charged_on_the_chain_and_shortens_the_next_wait() -> None:
         chain.extend(certificate=_seen(chain, Turnout(1_000, 29_000, mark_seats(range(5)), mark_seats([LATE]))))
     owed_ms = chain.state.records[LATE].owed_ms
     assert owed_ms == 7_000 - 2 * (1_000 + MINING_MS) + 2 * 29_000
-    assert patience_of(chain.state)[chain.genesis.members[LATE]] == timeout_ms - owed_ms
+    granted = patience_of(chain.state)
+    assert granted[chain.genesis.members[LATE]] == timeout_ms - owed_ms
+    assert [*granted.values()] == sorted(granted.values(), reverse=True), "peers read the longest off its front"
+    assert len({*granted.values()}) > 1
 
 
 def test_a_liar_that_says_nothing_silences_nobody() -> None:
