@@ -1,4 +1,4 @@
-"""All test vectors: those of chain and network, and a node's own: journal, deadlines, timeouts, ids of gossip.
+"""All test vectors: those of chain, network and packed posts, and a node's own: journal, deadlines, timeouts, gossip.
 
 ``docs/vectors.json`` is what ``python -m tests.vectors`` prints. The journal's form, deadlines and timeouts are
 a node's own business: no other peer notices if a program does them differently.
@@ -33,6 +33,7 @@ from fedchain.node.core.voting.agreement import Agreement
 from fedchain.node.core.voting.journal import Journal
 from tests.vectors import chain as chain_vectors
 from tests.vectors import network as network_vectors
+from tests.vectors import packed as packed_vectors
 from tests.vectors.chain import plain
 from tests.vectors.small_chain import KEYS, precommit, small_genesis, vector_chain
 
@@ -61,6 +62,7 @@ def vectors() -> dict[str, Any]:
         "journals": [plain({"fields": item, "bytes": item.encode()}) for item in _journals()],
         "deadlines": [_deadline(small_genesis(), delays_ms) for delays_ms in DELAYS_MS],
         "patience": [_patience(small_genesis(), after_ms) for after_ms in QUORUM_AFTER_MS],
+        **packed_vectors.vectors(),
         "encrypted_rounds": [_encrypted_round()],
         "timeouts": [_timeout(base_ms, attempt) for base_ms in (500, 1_000) for attempt in (0, 1, 2, 59, 60, 500)],
     }
