@@ -18,7 +18,7 @@ from fedchain.simulator.engine.simulation import Progress
 from fedchain.simulator.palette import title_of
 from fedchain.simulator.scenario import Scenario
 from fedchain.terminal import Facts, Fitted
-from fedchain.wording import counted
+from fedchain.wording import counted, shown_epsilon
 
 LEGEND = {
     "TAA": "TAA: mean accuracy in % on the peers' own test sets",
@@ -103,7 +103,7 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
         ("TAA\naggr.", lambda row: percent(row.taa_received)),
         ("test\nset", lambda row: percent(row.test_accuracy)),
         ("test\naggr.", lambda row: percent(row.test_accuracy_received)),
-        ("epsilon\nin all", lambda row: "-" if row.epsilon is None else f"{row.epsilon:.3g}"),
+        ("epsilon\nin all", lambda row: "-" if row.epsilon is None else shown_epsilon(row.epsilon)),
         ("sent\nkB", lambda row: f"{row.bytes_sent_per_peer / 1000:.0f}"),
         ("of:\nquorum", lambda row: f"{row.members}: {row.quorum}" if scenario.all_changes else "-"),
         ("posts", lambda row: str(row.posts)),

@@ -1,6 +1,6 @@
 """Words for people."""
 
-from fedchain.wording import bearable, counted, nearest_name, printable, some_of
+from fedchain.wording import bearable, counted, nearest_name, printable, shown_epsilon, some_of
 
 
 def test_one_thing_is_told_without_a_plural() -> None:
@@ -23,6 +23,11 @@ def test_the_only_name_that_begins_so_is_meant_or_the_one_most_like_it() -> None
     assert nearest_name("feda", names) == "fedavg"
     assert nearest_name("fedprx", names) == "fedprox"
     assert [nearest_name(word, names) for word in ("", "zzzz")] == [None, None]
+
+
+def test_an_epsilon_is_never_told_to_be_smaller_than_it_is() -> None:
+    shown = [shown_epsilon(value) for value in (1.00001, 0.92626, 8.0, 1234.5, 0.1)]
+    assert shown == ["1.001", "0.9263", "8.0", "1235", "0.1"]
 
 
 def test_a_line_names_some_and_counts_the_others() -> None:

@@ -27,6 +27,7 @@ import msgspec
 
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
+from fedchain.wording import shown_epsilon
 
 COPY_SIZE = 4_096
 """Bytes of a copy of a record: a sector of today's disks."""
@@ -181,8 +182,8 @@ class PrivacyLedger:
         epsilon = total_epsilon((entry.release for entry in entries), budget.delta)
         if epsilon > budget.epsilon:
             raise ReleaseRefused(
-                f"member {self._member}, round {round_number}: its total epsilon would be {epsilon:.4g}, the budget is "
-                f"{budget.epsilon:g} (delta {budget.delta:g}); nothing is posted"
+                f"member {self._member}, round {round_number}: its total epsilon would be {shown_epsilon(epsilon)}, "
+                f"the budget is {budget.epsilon:g} (delta {budget.delta:g}); nothing is posted"
             )
 
     def _entries(self) -> list[Entry]:

@@ -17,6 +17,7 @@ from fedchain.chain.vote import NIL
 from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.operating.standing import standstill_text
 from fedchain.terminal import Console
+from fedchain.wording import shown_epsilon
 
 if TYPE_CHECKING:
     from fedchain.node.shell.service import Service
@@ -68,7 +69,7 @@ def _panel(service: "Service") -> Panel:
         facts.add_row("stands still", Text(standstill_line(now), style="bold red"))
     facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
     if now["epsilon"] is not None:
-        facts.add_row("epsilon", f"{now['epsilon']:.3f} in all rounds so far")
+        facts.add_row("epsilon", f"{shown_epsilon(now['epsilon'])} in all rounds so far")
     facts.add_row("waiting for", now["waiting_for"])
     if now["not_counted"]:
         facts.add_row("not counted", Text(now["not_counted"], style="yellow"))
@@ -163,7 +164,7 @@ def _texts(name: str, value: Any, unit: str) -> list[str]:
         case float() if name == "accuracy":
             return [percent(value)]
         case float() if name == "epsilon":
-            return [f"{value:.4f}"]
+            return [shown_epsilon(value)]
         case _:
             return [f"{value} {unit}".rstrip()]
 

@@ -2,11 +2,19 @@
 
 import difflib
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context
+
+_UPWARDS = Context(prec=4, rounding=ROUND_CEILING)
 
 
 def counted(count: int, what: str) -> str:
     """A number of things: "1 post", "3 posts"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def shown_epsilon(epsilon: float) -> str:
+    """An epsilon in four digits, rounded up: a promise of privacy is never told as a better one than it is."""
+    return f"{_UPWARDS.create_decimal(repr(epsilon)):f}"
 
 
 def some_of(names: Sequence[str], most: int = 8) -> str:

@@ -10,6 +10,7 @@ import typer
 from fedchain.cli.common.command import clear_errors
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.wording import shown_epsilon
 
 
 def privacy(
@@ -31,13 +32,13 @@ def privacy(
             typer.echo(
                 f"round {row['round']:<5} {row['phase']}  {row['mechanism']} of {row['sampling']} examples, "
                 f"{row['count']} x noise {row['sigma']:g} for sensitivity {row['sensitivity']:g}"
-                + ("" if row["epsilon"] is None else f"  epsilon {row['epsilon']:.4f}")
+                + ("" if row["epsilon"] is None else f"  epsilon {shown_epsilon(row['epsilon'])}")
             )
         if found["epsilon"] is None:
             typer.echo(f"total         {NO_EPSILON}")
             return
         budget = f" of {found['budget']:g}" if found["budget"] else ""
-        typer.echo(f"total         epsilon {found['epsilon']:.4f}{budget} at delta {found['delta']:g}")
+        typer.echo(f"total         epsilon {shown_epsilon(found['epsilon'])}{budget} at delta {found['delta']:g}")
 
 
 def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:

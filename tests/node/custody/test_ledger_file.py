@@ -156,9 +156,9 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
         open_ledger(secrets, 1).charge(Entry(number, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
     assert run.stdout.splitlines() == [
-        "round 1     update  prototypes of all examples, 1 x noise 8 for sensitivity 2  epsilon 0.9263",
-        "round 2     update  prototypes of all examples, 1 x noise 8 for sensitivity 2  epsilon 1.3565",
-        "total         epsilon 1.3565 of 3 at delta 1e-05",
+        "round 1     update  prototypes of all examples, 1 x noise 8 for sensitivity 2  epsilon 0.9264",
+        "round 2     update  prototypes of all examples, 1 x noise 8 for sensitivity 2  epsilon 1.357",
+        "total         epsilon 1.357 of 3 at delta 1e-05",
     ]
     found = json.loads(CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path), "--json"]).stdout)
     assert [row["epsilon"] for row in found["releases"]] == pytest.approx([0.926341504, 1.356467364])

@@ -125,7 +125,7 @@ def test_members_are_shown_with_their_numbers() -> None:
         "catching up to    -",
         "attempt           1",
         "accuracy          98.8 %",
-        "epsilon           1.2346",
+        "epsilon           1.235",
         "post              12D3KooWother (peer 0): 12,345 bytes",
         "candidate         9f176f37… of 12D3KooWone (peer 4), posts: 2",
         "prevotes          1 for 9f176f37…",
