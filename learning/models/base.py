@@ -103,8 +103,16 @@ def frozen_names(model: nn.Module) -> frozenset[str]:
     return frozenset(key for key, value in model.named_parameters(remove_duplicate=False) if not value.requires_grad)
 
 
+def tied_names(model: nn.Module) -> tuple[tuple[str, str], ...]:
+    """Return the other names in the model's state of parameters that training moves: each, and the name under which
+    :func:`trainable_names` has it."""
+    first = {id(value): name for name, value in model.named_parameters() if value.requires_grad}
+    named = model.named_parameters(remove_duplicate=False)
+    return tuple(sorted((name, first[id(value)]) for name, value in named if first.get(id(value), name) != name))
+
+
 def hold_back(model: nn.Module, names: frozenset[str]) -> None:
-    """Have these tensors be in no post: every member has the same ones, and nobody trains them."""
+    """Have these tensors be in no post: every member has the same ones, or has them under other names, too."""
     vars(model)["held_back"] = names
 
 

@@ -30,7 +30,7 @@ NAME_SETS = ("trainable", "normalization", "frozen")
 
 OPTIONAL: Mapping[str, Any] = MappingProxyType(
     {"feature_shape": None, "input_type": "float32", "input_fields": ()}
-    | {"frozen": frozenset(), "frozen_hash": "", "low_rank": ()}
+    | {"frozen": frozenset(), "frozen_hash": "", "low_rank": (), "tied": ()}
 )
 """Fields that a document holds only where they say something else than this."""
 
@@ -111,6 +111,16 @@ class ModelInfo:
     low_rank: tuple[LowRank, ...] = ()
     """The layers with adapters, where more is done with these than to average them (`families/adapters.py`)."""
 
+    tied: tuple[tuple[str, str], ...] = ()
+    """Other names of trained parameters, by which no post holds them: each, and the name under which it is trained.
+    Empty in documents of methods that exchange no parameters, and in older ones, whose members post them by these names
+    as buffers."""
+
+    @property
+    def unposted(self) -> frozenset[str]:
+        """Names of the tensors that no post of a method that averages models holds."""
+        return self.frozen | {name for name, _ in self.tied}
+
     @property
     def stored(self) -> frozenset[str]:
         """Names of the tensors that a member's own model differs in: all but the frozen ones, of which those of
@@ -151,6 +161,8 @@ def read_model_info(value: Any) -> ModelInfo:
         shapes["input_fields"] = tuple(
             InputField(name, tuple(shape), kind) for name, shape, kind in value["input_fields"]
         )
+    if "tied" in value:
+        shapes["tied"] = tuple((name, first) for name, first in value["tied"])
     if "low_rank" in value:
         shapes["low_rank"] = tuple(LowRank(*layer) for layer in value["low_rank"])
     info = ModelInfo(**(value | names | shapes))
@@ -174,6 +186,9 @@ def validate_same(info: ModelInfo, agreed: ModelInfo) -> None:
             f"but in the genesis it is {agreed.frozen_hash or '(that of weights)'}: nobody posts them, so all members "
             "need the same; load them from one file"
         )
+    if agreed.tied and info.tied != agreed.tied:  # an older document has them posted
+        found, expected = (", ".join(map(" is ".join, tied)) or "nothing" for tied in (info.tied, agreed.tied))
+        raise ConfigurationError(f"in the model {found}, but in the genesis {expected}")
     for name in ("embedding_size", "classes", "input_shape", "feature_shape", "input_type", "input_fields", "low_rank"):
         found, expected = getattr(info, name), getattr(agreed, name)
         if found != expected:
@@ -195,7 +210,7 @@ def validate_bounds(info: ModelInfo) -> None:
     if not all(type(size) is int and 0 <= size <= PARAMETERS_MAX for size in sizes):
         raise ConfigurationError(f"a tensor's sizes must be integers from 0 to {PARAMETERS_MAX}")
     bases = {layer.base for layer in info.low_rank}  # a federation may keep what is added to them
-    total = sum(math.prod(shape) for name, shape in info.parameters if name not in info.frozen or name in bases)
+    total = sum(math.prod(shape) for name, shape in info.parameters if name not in info.unposted or name in bases)
     largest = max(total, info.embedding_size * info.classes, math.prod(info.feature_shape or ()))
     if largest > PARAMETERS_MAX:
         raise ConfigurationError(f"the model has {largest:,} scalars, at most {PARAMETERS_MAX:,} can be exchanged")
@@ -210,8 +225,21 @@ def validate_bounds(info: ModelInfo) -> None:
         raise ConfigurationError(f"frozen_hash must be the SHA-256 of frozen tensors, not {info.frozen_hash!r}")
     for layer in info.low_rank:
         _validate_low_rank(layer, info)
+    _validate_tied(info)
     if len(bases) < len(info.low_rank):
         raise ConfigurationError(f"{len(info.low_rank)} adapters are of {len(bases)} layers")
+
+
+def _validate_tied(info: ModelInfo) -> None:
+    shapes, others = dict(info.parameters), [name for name, _ in info.tied]
+    if others != sorted(set(others)):
+        raise ConfigurationError("tied must be sorted and without repetition")
+    for name, first in info.tied:
+        is_other = name in shapes and name not in info.trainable | info.frozen
+        if not is_other or first not in info.trainable or shapes[name] != shapes[first]:
+            raise ConfigurationError(
+                f"{name} is tied to {first}, but is no other name of a trained tensor of its shape"
+            )
 
 
 def _validate_low_rank(layer: LowRank, info: ModelInfo) -> None:

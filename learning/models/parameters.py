@@ -40,8 +40,8 @@ _POSITIVE = ("running_var", "num_batches_tracked")
 
 
 def parameter_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
-    """State the tensors of the model's state, but for the frozen ones that every member has."""
-    return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters if name not in info.frozen)
+    """State the tensors of the model's state, but for the frozen ones that every member has, each by one name."""
+    return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters if name not in info.unposted)
 
 
 def places_in_vector(info: ModelInfo) -> dict[str, slice]:
@@ -62,7 +62,8 @@ def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
 def load_parameters(model: Model, tensors: Tensors) -> None:
     """Overwrite those of the model's tensors that are given, and add residuals to frozen ones.
 
-    A parameter that has two names is what its first says, under which it is trained, combined and packed.
+    A parameter that has two names is what the one says under which it is trained, combined and packed, also where the
+    other is given, too, as older federations do.
     """
     from fedchain.learning.models.low_rank import add_residuals
 
@@ -78,10 +79,13 @@ def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[
     """Return the model that the knowledge is, float32, under the names that the module itself gives its tensors.
 
     They are all tensors of the module's state, in its order, but for the frozen ones that members have, to which
-    residuals may have to be added (`find_residual`); their memory is the knowledge's. Raises `ConfigurationError` where
-    the knowledge is no whole model: prototypes, or parameters of which some are every member's own.
+    residuals may have to be added (`find_residual`); a tensor of several names is one. Their memory is the knowledge's.
+    Raises `ConfigurationError` where the knowledge is no whole model: prototypes, or parameters of which some are every
+    member's own.
     """
-    wire = {name: wire_name(name, name in info.trainable) for name, _ in info.parameters if name not in info.frozen}
+    first = dict(info.tied)
+    names = {name: first.get(name, name) for name, _ in info.parameters if name not in info.frozen}
+    wire = {name: wire_name(posted, posted in info.trainable) for name, posted in names.items()}
     missing = [name for name in wire if wire[name] not in knowledge]
     if missing:
         found = f"{len(wire) - len(missing)} of the model's {len(wire)} tensors, without {missing[0]}"

@@ -25,7 +25,14 @@ from torch import nn
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.device import DEVICE
 from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line
-from fedchain.learning.models.base import Model, frozen_names, hold_back, normalization_names, trainable_names
+from fedchain.learning.models.base import (
+    Model,
+    frozen_names,
+    hold_back,
+    normalization_names,
+    tied_names,
+    trainable_names,
+)
 from fedchain.learning.models.low_rank import find_low_rank, freeze_down
 from fedchain.learning.models.model_info import InputField, LowRank, ModelInfo, validate_bounds, validate_same
 from fedchain.learning.models.shapes import infos_of
@@ -72,7 +79,7 @@ class CustomDataSource:
         made = call_task(config, self._task, client, seed, like, self._read.get((client, seed)))
         with _named(self._task):
             validate_same(made.info, agreed)
-        hold_back(made.module, agreed.frozen)
+        hold_back(made.module, agreed.unposted)
         self._read[client, seed] = made.sets
         return made.share()
 
@@ -322,7 +329,8 @@ def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tu
 
 
 def _freeze(module: nn.Module, info: ModelInfo, config: LearningConfig) -> ModelInfo:
-    """Add what a method that exchanges parameters has to know of those that it does not: frozen ones, and adapters.
+    """Add what a method that exchanges parameters has to know of those that it does not, frozen and tied ones, and of
+    adapters.
 
     Under FFA-LoRA each adapter's A is frozen here.
     """
@@ -334,9 +342,9 @@ def _freeze(module: nn.Module, info: ModelInfo, config: LearningConfig) -> Model
         low_rank = find_low_rank(module)
         if adapters == "ffa":
             freeze_down(module)
-    frozen = frozen_names(module)
+    frozen, tied = frozen_names(module), tied_names(module)
     if not frozen:
-        return info
+        return replace(info, tied=tied)
     if config.weights_head == "new" and not frozen.isdisjoint(head_names(module)):
         raise ConfigurationError(
             "weights_head is new, but the last layer is frozen: it would never be more than random"
@@ -344,7 +352,9 @@ def _freeze(module: nn.Module, info: ModelInfo, config: LearningConfig) -> Model
     of_file = bool(config.weights or config.weights_hash)
     values = {} if of_file else {name: value for name, value in module.state_dict().items() if name in frozen}
     found = hash_tensors(values) if values else ""
-    info = replace(info, trainable=info.trainable - frozen, frozen=frozen, frozen_hash=found, low_rank=low_rank)
+    info = replace(
+        info, trainable=info.trainable - frozen, frozen=frozen, frozen_hash=found, low_rank=low_rank, tied=tied
+    )
     validate_bounds(info)
     return info
 

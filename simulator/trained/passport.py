@@ -32,7 +32,8 @@ from fedchain.chain.state import votes_required
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.files.spool import read_in_place
-from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
+from fedchain.learning.models.model_info import read_model_info
 from fedchain.learning.models.parameters import BUFFER_PREFIX, PREFIX
 from fedchain.learning.payload.document import Buffer, Entry, read_entry, read_number, read_text
 from fedchain.learning.payload.tensor_file import DTYPES, FileTensor, data_begin, read_tensors
@@ -234,7 +235,7 @@ def check_passport(data: bytes, name: str, file: bytes) -> PassportReport:
     trusted, light = _check_block(genesis, block)
     knowledge, tensors = _check_knowledge(light, left, file)
     entries = [entry for entry, _ in _model_entries(knowledge)]
-    _check_tensors(entries, tensors)
+    _check_tensors(entries, tensors, _tied(genesis))
     phase, made_in, _ = next(_parts(knowledge))
     says_more = _check_origin(genesis, light.header.round, file)
     version = _part(tool, "version", str)
@@ -371,9 +372,19 @@ def _piece(pieces: Sequence[Any], place: int, tensors: Mapping[str, FileTensor])
     raise InvalidPassport("knowledge", f"piece {place} is neither bytes nor a tensor")
 
 
-def _check_tensors(entries: Sequence[Entry], tensors: Mapping[str, FileTensor]) -> None:
+def _tied(genesis: Genesis) -> Mapping[str, str]:
+    """Further names of the model's tensors, each with the name that the knowledge has."""
+    shapes = dict(genesis.learning).get("shapes")
+    try:
+        return {} if shapes is None else dict(read_model_info(json.loads(shapes)).tied)
+    except (ConfigurationError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidPassport("founding document", f"its shapes cannot be read: {printable(str(error))}") from None
+
+
+def _check_tensors(entries: Sequence[Entry], tensors: Mapping[str, FileTensor], tied: Mapping[str, str]) -> None:
     """Check that the file holds the model that the knowledge holds, under the same names, and nothing else."""
     named = {_own_name(entry.name): entry for entry in entries}
+    named |= {name: named[first] for name, first in tied.items() if first in named}
     for name in sorted({*named, *tensors}):
         if name not in named or name not in tensors:
             where = "the knowledge" if name not in named else "the file"

@@ -10,6 +10,7 @@ from fedchain.learning.models.base import (
     frozen_names,
     hold_back,
     normalization_names,
+    tied_names,
     trainable_names,
     twin_of,
 )
@@ -88,3 +89,9 @@ def test_a_twin_ties_what_is_tied_in_the_first() -> None:
     assert twin.head is not model.head
     assert twin.convolution.tied is twin.head.bias
     assert not twin.head.weight.requires_grad
+    trained = {"convolution.tied", "head.bias", "again.bias"} & trainable_names(twin)
+    assert len(trained) == 1
+    assert tied_names(twin) == tuple(
+        (name, *trained) for name in ("again.bias", "convolution.tied", "head.bias") if name not in trained
+    ), "and no frozen weight"
+    assert tied_names(Two()) == ()

@@ -91,6 +91,56 @@ def test_the_first_difference_is_named(other: ModelInfo, message: str) -> None:
         validate_same(other, INFO)
 
 
+# --- parameters of several names
+
+TIED = ModelInfo(
+    (("read", (4, 2)), ("norm", (4, 2)), ("write", (4, 2)), ("head", (3, 2))),
+    embedding_size=2,
+    classes=3,
+    trainable=frozenset({"head", "read"}),
+    normalization=frozenset(),
+    input_shape=(2,),
+    tied=(("write", "read"),),
+)
+
+
+def test_other_names_stand_in_a_document_where_there_are_any_and_in_no_post() -> None:
+    assert "tied" not in write_model_info(INFO)
+    assert read_model_info(json.loads(json.dumps(write_model_info(TIED)))) == TIED
+    assert TIED.unposted == {"write"}
+    assert TIED.stored == {"read", "norm", "write", "head"}, "a file of the model has it by all names"
+
+
+@pytest.mark.parametrize(
+    "tied",
+    [
+        [["write", "norm"]],
+        [["read", "read"]],
+        [["head", "read"]],
+        [["norm", "head"]],
+        [["nowhere", "read"]],
+        [["write", "nowhere"]],
+    ],
+    ids=str,
+)
+def test_other_names_that_cannot_be_are_refused(tied: list[list[str]]) -> None:
+    with pytest.raises(ConfigurationError, match="is no other name of a trained tensor of its shape"):
+        read_model_info(write_model_info(TIED) | {"tied": tied})
+
+
+def test_other_names_stand_once_and_in_order() -> None:
+    for tied in ([["write", "read"], ["norm", "read"]], [["write", "read"]] * 2):
+        with pytest.raises(ConfigurationError, match="tied must be sorted and without repetition"):
+            read_model_info(write_model_info(TIED) | {"tied": tied})
+
+
+def test_members_tie_what_the_document_says_but_for_an_older_one() -> None:
+    validate_same(TIED, TIED)
+    validate_same(TIED, replace(TIED, tied=()))
+    with pytest.raises(ConfigurationError, match="in the model nothing, but in the genesis write is read"):
+        validate_same(replace(TIED, tied=()), TIED)
+
+
 # --- frozen weights and adapters
 
 LAYER = LowRank("fc.base", "fc.A", "fc.B", 2.0, False)

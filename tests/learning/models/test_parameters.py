@@ -1,5 +1,6 @@
 """A model's parameters as a payload: names on the wire, and the common model under its own names again."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from fedchain.learning.models.parameters import (
     read_parameters,
 )
 from fedchain.learning.models.registry import build_model, describe_model
+from fedchain.learning.worker.model_file import load_model, state_of_knowledge
+from fedchain.node.founding.task import with_shapes
 from tests.support.learning.federation import Federation, posts
 from tests.support.learning.own_task import config
 
@@ -93,18 +96,31 @@ class TwoNames(OneName):
     [("fedavg", {}), ("fedavg", {"compression": "sparse"}), ("fedavg", {"compression": "int8"}), ("fedadam", {})],
     ids=str,
 )
-def test_a_parameter_of_two_names_is_what_the_one_says_under_which_it_is_trained(
+def test_a_parameter_of_two_names_is_posted_by_the_one_under_which_it_is_trained(
     method: str, settings: dict[str, str]
 ) -> None:
-    def known(model: type[nn.Module]) -> Any:
+    def play(model: type[nn.Module], *, is_older: bool = False) -> Federation:
         def load(member: int) -> Any:
             tokens = torch.randint(8, (40, 3), generator=torch.Generator().manual_seed(member))
             examples = tokens, tokens[:, 0]
             return model, examples, examples
 
-        hyperparameters = {"local_steps": 3, "learning_rate": 0.5, **settings}
-        federation = Federation(config(method, hyperparameters=hyperparameters), task=load)
+        task = config(method, hyperparameters={"local_steps": 3, "learning_rate": 0.5, **settings})
+        if is_older:
+            task = with_shapes(task, load)
+            assert task.shapes is not None
+            task = replace(task, shapes=replace(task.shapes, tied=()))
+        federation = Federation(task, task=load)
         federation.play(4)
-        return federation.known()
+        return federation
 
-    assert np.array_equal(known(TwoNames)["model.read.weight"], known(OneName)["model.read.weight"])
+    one, two, older = play(OneName), play(TwoNames), play(TwoNames, is_older=True)
+    expected = one.known()["model.read.weight"]
+    for federation in (two, older):
+        assert np.array_equal(federation.known()["model.read.weight"], expected)
+    assert two.known().keys() == one.known().keys()
+    assert older.known().keys() - one.known().keys() == {"buffer.write.weight"}
+    common = common_parameters(two.known(), two.rules.info)
+    assert list(common) == ["read.weight", "write.weight"]
+    assert common["read.weight"] is common["write.weight"] is two.known()["model.read.weight"]
+    load_model(TwoNames(), state_of_knowledge(two.known(), two.rules.info), "the common")

@@ -26,6 +26,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.files.spool import read_in_place
 from fedchain.learning.knowledge import write_knowledge
+from fedchain.learning.models.model_info import ModelInfo, write_model_info
 from fedchain.learning.payload.codec import document
 from fedchain.learning.worker.model_origin import Origin, read_metadata, write_origin
 from fedchain.simulator.trained.passport import (
@@ -255,6 +256,27 @@ def test_twins_cannot_change_places_even_if_all_hashes_are_made_anew(passport: W
     file = file_of(passport.document, swapped)
     assert str(resealed(passport, swap, file)) == "tensors: fc.twin is not the knowledge's"
     assert resealed(passport, lambda predicate: None, file).part == "knowledge"
+
+
+def test_a_tensor_of_two_names_is_proven_by_both(tmp_path: Path) -> None:
+    info = ModelInfo(
+        (*((name, value.shape) for name, value in STATE.items()), ("tied", (2, 3))),
+        embedding_size=3,
+        classes=2,
+        trainable=frozenset({"fc.bias", "fc.twin", "fc.weight"}),
+        normalization=frozenset(),
+        tied=(("tied", "fc.weight"),),
+    )
+    document = genesis(4, learning=(("shapes", json.dumps(write_model_info(info))),))
+    passport = written(tmp_path, document, STATE | {"tied": STATE["fc.weight"]})
+    assert check_passport(passport.data, NAME, passport.file).tensors == 5
+    other = file_of(document, STATE | {"tied": STATE["fc.twin"]})
+    assert str(refusal(rewritten(passport, other), other)) == "tensors: tied is not the knowledge's"
+    without = file_of(document, STATE)
+    assert str(refusal(rewritten(passport, without), without)) == "tensors: tied is not in the file"
+    unreadable = genesis(4, learning=(("shapes", "[]"),))
+    with pytest.raises(InvalidPassport, match="founding document: its shapes cannot be read: shapes must hold"):
+        written(tmp_path / "other", unreadable)
 
 
 def test_a_changed_number_is_refused_even_if_all_hashes_are_made_anew(passport: Written) -> None:
