@@ -37,6 +37,7 @@ from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
+from tests.support.campaigns import some
 from tests.support.chain.builders import (
     CREATED_MS,
     GLOBAL,
@@ -118,7 +119,7 @@ RULES: list[dict[str, Any]] = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some(range(10), chosen={0, 3, 7}))  # 3 and 7 convict enough to change who decides
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: ",".join(rules))
 def test_whoever_follows_reads_or_joins_knows_the_same(rules: dict[str, Any], seed: int) -> None:
     """Random chains: any posts that suffice, any voters, any clocks, crimes in between, and three ways to the end."""

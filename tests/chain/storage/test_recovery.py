@@ -21,6 +21,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_stored
 from fedchain.crypto.keys import is_valid_signature
+from tests.support.campaigns import some
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import joining, living
 from tests.support.chain.stored import (
@@ -241,7 +242,7 @@ def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", some(range(40), first=8))
 def test_whatever_rows_are_lost_a_start_ends_with_a_whole_chain(tmp_path: Path, chain: ChainBuilder, seed: int) -> None:
     rng, records = Random(seed), finals_of(chain)
     first = rng.choice((0, 0, 3))
