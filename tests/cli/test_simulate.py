@@ -21,6 +21,7 @@ from fedchain.cli.main import app
 from fedchain.cli.simulate import IN_FILE, PANELS, SETTABLE
 from fedchain.learning.registry import METHODS, build_method
 from fedchain.simulator.scenario import Scenario
+from tests.support.campaigns import some
 
 QUICK = ("--peers", "4", "--rounds", "2", "--set", "mining_attempts=8")
 FILES = "train-images-idx3-ubyte"
@@ -254,7 +255,7 @@ def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM], first=1))
 def test_ctrl_c_and_sigterm_end_the_run_and_its_processes(number: signal.Signals, tmp_path: Path) -> None:
     words = ["simulate", *QUICK, "--rounds", "100000", "--out", str(tmp_path / "run")]
     with _started([sys.executable, "-u", "-m", "fedchain", *words]) as process:
@@ -282,7 +283,9 @@ scenario = { rounds = 100000, peers = 3, workers = 1, proof_function = "sha256d"
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGKILL, -9)]
+)
 def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
@@ -300,6 +303,7 @@ def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
     assert left == [".record"]  # the same command goes on from it
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_run_that_fails_ends_the_experiment_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "endless.toml").write_text(
