@@ -21,6 +21,7 @@ def test_forged_shares_are_refused_and_blamed() -> None:
     assert refusals(small_key(), 1_000) == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_forged_shares_of_the_default_length_are_refused_and_blamed() -> None:
     assert refusals(full_key(), 20) == 20
