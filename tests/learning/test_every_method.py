@@ -12,9 +12,11 @@ from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS, load_method
 from fedchain.learning.round import OffChain
+from tests.support.campaigns import some
 from tests.support.learning.federation import (
     CLIENTS,
     SPLITTING,
+    VARIED,
     Federation,
     check,
     common_model,
@@ -37,7 +39,7 @@ EQUAL_TO_FEDAVG = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("method", some(EVERY, chosen=VARIED))
 def test_two_rounds_repeat_to_the_byte_whatever_else_the_process_does(method: str) -> None:
     with played(method) as first:
         torch.rand(5)
@@ -61,7 +63,7 @@ def test_a_client_goes_on_from_a_checkpoint(method: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("method", some(EVERY, chosen=VARIED))
 def test_clients_may_skip_rounds(method: str) -> None:
     federation = Federation(config(method))
     for participants in ([0, 1], [2], [0, 2], [1]):
@@ -151,7 +153,10 @@ def test_models_with_buffers_are_averaged_whole() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "method",
-    [method for method in EVERY if not load_method(method).needs_pooling and method not in SPLITTING - {"fedict"}],
+    some(
+        (method for method in EVERY if not load_method(method).needs_pooling and method not in SPLITTING - {"fedict"}),
+        chosen=VARIED,
+    ),
 )
 def test_every_method_takes_batch_normalization(method: str) -> None:
     with played(method, has_norm=True) as first:

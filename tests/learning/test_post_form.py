@@ -20,7 +20,8 @@ from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, hyperparameter_names, load_method
 from fedchain.learning.round import OffChain
 from fedchain.node.founding.task import learning_to_genesis
-from tests.support.learning.federation import Federation, config
+from tests.support.campaigns import some
+from tests.support.learning.federation import VARIED, Federation, config
 
 KINDS = ("int8", "topk", "sparse")
 PACKING = [name for name in sorted(METHODS) if "compression" in hyperparameter_names(load_method(name))]
@@ -54,7 +55,7 @@ def test_posts_are_whole_first_and_packed_from_then_on(kind: str, factor: float)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", [name for name in PACKING if name != "demlearn"])
+@pytest.mark.parametrize("method", some((name for name in PACKING if name != "demlearn"), chosen=VARIED))
 def test_every_method_that_posts_parameters_learns_from_packed_posts(method: str) -> None:
     federation = Federation(config(method, compression="sparse"))
     sizes = [sum(len(item.payload) for item in federation.play(1)) for _ in range(2)]

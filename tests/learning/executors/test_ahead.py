@@ -15,7 +15,8 @@ from fedchain.learning.registry import METHODS
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.stores import Stores
-from tests.support.learning.federation import SPLITTING, Federation, config, secrets_of
+from tests.support.campaigns import some
+from tests.support.learning.federation import SPLITTING, VARIED, Federation, config, secrets_of
 
 ROUNDS = 3
 PARTS = SPLITTING | {"fededs"}
@@ -63,7 +64,7 @@ def play(chosen: LearningConfig) -> tuple[Foreseeing, Federation]:
     return foreseeing, plain
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", some(sorted(METHODS), chosen=VARIED))
 def test_forecasts_change_neither_answers_nor_clients(method: str) -> None:
     found, _ = play(config(method))
     outcomes = {outcome for _, outcome in found.ended}

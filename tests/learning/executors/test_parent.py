@@ -15,12 +15,12 @@ from tests.support.paths import ROOT
     ("kind", "sent"),
     [
         ("train", signal.SIGKILL),
-        pytest.param("run", signal.SIGINT, marks=pytest.mark.long),
         *(
             pytest.param(kind, sent, marks=pytest.mark.slow)
             for kind, sent in (
                 ("train", signal.SIGINT),
                 ("train", signal.SIGTERM),
+                ("run", signal.SIGINT),
                 ("run", signal.SIGTERM),
                 ("run", signal.SIGKILL),
             )

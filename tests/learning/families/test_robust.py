@@ -20,7 +20,6 @@ from tests.support.learning.played import played
 WITHOUT = {"demlearn", "feddkc", "fedgkt", "fedict", "fednova", "solo"}
 TAKING = sorted(METHODS.keys() - WITHOUT)
 ALL_RULES = {"dfpl", "fedavg", "fedproc", "scaffold"}
-COSTLY = {"fedcurv", "fededs", "fedreg"}
 """Models, prototypes, both of them and a model's control variate: the rule itself is the same for all methods."""
 
 SETTINGS: dict[str, dict[str, HyperparameterValue]] = {
@@ -35,7 +34,7 @@ SETTINGS: dict[str, dict[str, HyperparameterValue]] = {
 @pytest.mark.parametrize(
     ("method", "case"),
     [
-        pytest.param(method, case, marks=pytest.mark.slow if method in COSTLY else ())
+        pytest.param(method, case, marks=() if method in ALL_RULES else pytest.mark.slow)
         for method in TAKING
         for case in SETTINGS
         if case == "median" or method in ALL_RULES

@@ -17,14 +17,13 @@ from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS
 from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.worker.contribution import Contribution
-from tests.support.learning.federation import SPLITTING, Federation, config, read_payload
+from tests.support.campaigns import some
+from tests.support.learning.federation import SPLITTING, VARIED, Federation, config, read_payload
 from tests.support.learning.played import played
-
-EVERY = sorted(METHODS)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", [method for method in EVERY if method not in SPLITTING - {"fedict"}])
+@pytest.mark.parametrize("method", some(sorted(METHODS.keys() - SPLITTING | {"fedict"}), chosen=VARIED))
 def test_after_a_divergence_every_method_goes_on_as_if_nothing_had_been(method: str) -> None:
     with played(method, has_norm=True) as first:
         learner, knowledge = first.federation.learner, first.federation.knowledge
@@ -44,7 +43,7 @@ def test_after_a_divergence_every_method_goes_on_as_if_nothing_had_been(method: 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", [method for method in EVERY if method not in {"solo", *SPLITTING}])
+@pytest.mark.parametrize("method", some(sorted(METHODS.keys() - SPLITTING - {"solo"}), chosen=VARIED))
 def test_knowledge_of_the_largest_numbers_does_no_lasting_harm(method: str) -> None:
     """It is valid, so a client has to take it; most methods diverge from it."""
     with played(method, has_norm=True) as first:

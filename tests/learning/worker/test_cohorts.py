@@ -24,7 +24,9 @@ from fedchain.learning.worker import learner as learner_module
 from fedchain.learning.worker.cohorts import work_side_by_side
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
+from tests.support.campaigns import some
 from tests.support.learning.devices import CARD, CPU, DEVICES, needs_card
+from tests.support.learning.federation import VARIED
 
 ALONE = {"fededs", "fedreg", "pfedme"}
 DISTILLED = {"feddkc", "fedgkt", "fedict"}
@@ -73,7 +75,7 @@ def two_rounds(chosen: LearningConfig, *, together: bool, device: torch.device =
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("method", TOGETHER)
+@pytest.mark.parametrize("method", some(TOGETHER, chosen=VARIED | {"fedph"}))
 def test_a_method_learns_in_cohorts_what_it_learns_one_by_one(
     method: str, device: torch.device, sizes: list[int]
 ) -> None:
@@ -97,7 +99,7 @@ def test_a_card_repeats_what_it_did_to_the_bit(method: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("method", sorted(DISTILLED))
+@pytest.mark.parametrize("method", some(sorted(DISTILLED), chosen=VARIED))
 def test_clients_of_distillation_learn_in_cohorts_what_they_learn_one_by_one(
     method: str, device: torch.device, sizes: list[int]
 ) -> None:

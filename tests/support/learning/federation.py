@@ -28,6 +28,10 @@ CLIENTS = 3
 SPLITTING = frozenset({"feddkc", "fedgkt", "fedict"})
 """Methods that need a model that can be split, and post by reference."""
 
+VARIED = frozenset({"demlearn", "dfpl", "fedavg", "fedict", "moon", "mtfl", "scaffold"})
+"""Methods of which no two post the same kind of thing, or remember it: where a test goes through all of them and takes
+long, CI has these."""
+
 
 def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
     """A small task: three clients, few steps."""
