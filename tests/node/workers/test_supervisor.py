@@ -50,6 +50,7 @@ from fedchain.node.workers.supervisor import (
     WorkerFailed,
 )
 from fedchain.node.workers.training_file import read_answer, write_answer
+from tests.support.campaigns import some
 from tests.support.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.support.node.shell import (
     DIGITS,
@@ -186,6 +187,7 @@ def test_what_a_trainer_foresees_is_its_answer_or_leaves_no_trace(tmp_path: Path
     assert (ahead / TRAINING_FILE).read_bytes() == (plain / TRAINING_FILE).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @on_trio
 async def test_a_process_that_dies_ahead_of_a_question_answers_it_all_the_same(tmp_path: Path) -> None:
@@ -572,7 +574,7 @@ def worker_of(process: "subprocess.Popen[bytes]", kind: str) -> int:
     return found[0]
 
 
-@pytest.mark.parametrize("kind", ["mine", "train", "verify"])
+@pytest.mark.parametrize("kind", some(["train", "mine", "verify"], first=1))
 def test_a_node_that_is_killed_leaves_no_worker(tmp_path: Path, kind: str) -> None:
     path = write_genesis(tmp_path / "genesis")
     arguments = {"mine": ["sha256d"], "train": [str(path), str(tmp_path), "0", ""], "verify": []}[kind]

@@ -131,8 +131,13 @@ KINDS: dict[str, tuple[Callable[[int, int], bytes], bytes | None]] = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("are_mute", [False, True], ids=["", "mute"])
+@pytest.mark.parametrize(
+    ("kind", "are_mute"),
+    [
+        *((kind, False) for kind in KINDS),
+        *(pytest.param(kind, True, marks=() if kind == "none of few" else pytest.mark.slow) for kind in KINDS),
+    ],
+)
 def test_parts_that_are_claimed_and_not_given_cost_some_heights_and_not_all_of_them(kind: str, are_mute: bool) -> None:
     """Without liars a height takes 1.4 s; with members that are silent altogether, the first one takes 61 s."""
     federation = Claimants(*KINDS[kind], are_mute=are_mute)

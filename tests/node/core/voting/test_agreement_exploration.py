@@ -10,6 +10,7 @@ from fedchain.node.core.voting.agreement import Agreement
 from tests.support.node.exploration import Explorer
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_four_members_and_a_traitor_agree_in_every_course_of_two_attempts() -> None:
     found = Explorer(members=4, traitors=1, attempt_max=1).explore()
@@ -19,7 +20,7 @@ def test_four_members_and_a_traitor_agree_in_every_course_of_two_attempts() -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("members", "traitors"), [(3, 0), (5, 1)])
+@pytest.mark.parametrize(("members", "traitors"), [(3, 0), (4, 1), pytest.param(5, 1, marks=pytest.mark.slow)])
 def test_other_federations_agree_in_every_course_of_one_attempt(members: int, traitors: int) -> None:
     found = Explorer(members, traitors, attempt_max=0).explore()
     assert found.disagreement == ()
@@ -40,6 +41,7 @@ class _Unlocked(Agreement):
         return self._candidates.preferred()
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_without_locks_one_traitor_is_enough() -> None:
     with pytest.raises(AssertionError, match="a lock was given up without a newer quorum"):

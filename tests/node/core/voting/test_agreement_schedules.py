@@ -12,7 +12,10 @@ COUNT = 60
 
 @pytest.mark.long
 @pytest.mark.parametrize("two_faced", [False, True])
-@pytest.mark.parametrize(("members", "traitors"), [(4, 1), (5, 1), (7, 2), (10, 3)])
+@pytest.mark.parametrize(
+    ("members", "traitors"),
+    [(4, 1), (7, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((5, 1), (10, 3)))],
+)
 def test_with_few_traitors_all_decide_the_same_soon_after_it_is_calm(
     members: int, traitors: int, two_faced: bool
 ) -> None:

@@ -23,6 +23,7 @@ from fedchain.node.core.voting.twins import (
     SILENT_TIMEOUTS,
 )
 from fedchain.node.shell.run import limits_of
+from tests.support.campaigns import some
 from tests.support.chain.builders import UPDATE, SumRules, genesis, keys, payload, post
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, asked_to_mine, published, refused, votes
 from tests.support.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
@@ -399,7 +400,7 @@ def test_of_two_nodes_with_one_key_both_stop(kind: str) -> None:
     assert outcome.height >= 12, "the others go on"
 
 
-SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 6 else []) for seed in range(10)]
+SEEDS = some(range(10), first=4)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
