@@ -14,11 +14,12 @@ from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
+from tests.support.campaigns import some
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 25
-QUICK, LONG = 4, 9
-"""So many of them `make test` plays, and `.ci/run`; all of them `make test-all`."""
+IN_CI = 5
+"""So many of them `.ci/run` plays; all of them `make test-all`."""
 ROUNDS = 8
 SPLIT_S, HEAL_S = 12.0, 42.0
 SETTLED_S = SPLIT_S + 4.0
@@ -97,13 +98,7 @@ class Watched:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=pytest.mark.slow if seed >= LONG else pytest.mark.long if seed >= QUICK else ())
-        for seed in range(SEEDS)
-    ],
-)
+@pytest.mark.parametrize("seed", some(range(SEEDS), first=IN_CI))
 def test_the_federation_survives(seed: int) -> None:
     scenario = draw_scenario(seed)
     watched = Watched(scenario)

@@ -5,7 +5,7 @@ import pytest
 from tests.support.simulator.schedules import NOBODY, Schedule, behaviours, play
 
 SIZES = (4, 7, 10, 5, 13)
-PLAYED, QUICK, LONG = 100, 20, 60
+PLAYED, QUICK, LONG = 100, 20, 40
 """The first 40 have nearly every behaviour once, 100 each of them with one traitor and with two."""
 
 AT_ONCE = 10

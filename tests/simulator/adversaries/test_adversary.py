@@ -9,6 +9,7 @@ from fedchain.simulator.disturbances import Clock, Fault
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
+from tests.support.campaigns import some
 from tests.support.simulator.attacks import attacked, miners
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
@@ -26,7 +27,7 @@ def play(scenario: Scenario) -> tuple[Simulation, Outcome]:
 @pytest.mark.long
 def test_one_member_of_ten_does_not_capture_the_federation() -> None:
     """It used to be the only elector after some 150 seconds, and all later blocks its own."""
-    rounds = 60
+    rounds = 40
     simulation, outcome = play(attacked("capture-attacker", (9,), peers=10, rounds=rounds, seed=0))
     own = miners(simulation).count(9)
     assert own <= rounds * 0.1 + 4 * (rounds * 0.1 * 0.9) ** 0.5, "its share of the hash power, within four deviations"
@@ -59,18 +60,21 @@ def test_liars_among_a_divided_federation_do_not_divide_its_chain(behaviour: str
 @pytest.mark.long
 @pytest.mark.parametrize(
     "behaviour",
-    [
-        "invalid-poster",
-        "poison-poster",
-        "post-equivocator",
-        "payload-withholder",
-        "slow-provider",
-        "junk-flooder",
-        "replay-flooder",
-        "sibling-miner",
-        "difficulty-liar",
-        "censor",
-    ],
+    some(
+        [
+            "poison-poster",
+            "payload-withholder",
+            "slow-provider",
+            "sibling-miner",
+            "invalid-poster",
+            "post-equivocator",
+            "junk-flooder",
+            "replay-flooder",
+            "difficulty-liar",
+            "censor",
+        ],
+        first=4,
+    ),
 )
 def test_rounds_go_on_and_nobody_honest_is_banned(behaviour: str) -> None:
     """Each of them used to stall learning, fill disks, or have honest members ban each other."""

@@ -65,7 +65,9 @@ def test_a_head_start_wins_far_more_blocks_than_its_power_and_makes_rounds_last_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("behaviour", "power"), [("head-start", 1.0), ("follower", 300.0)])
+@pytest.mark.parametrize(
+    ("behaviour", "power"), [("head-start", 1.0), pytest.param("follower", 300.0, marks=pytest.mark.slow)]
+)
 def test_with_a_difficulty_of_its_own_each_member_wins_its_share_of_the_blocks(behaviour: str, power: float) -> None:
     simulation, _ = play(behaviour, power, rounds=40, **OWN_DIFFICULTY)
     won = [number == ATTACKER for number in miners(simulation)]
@@ -73,6 +75,7 @@ def test_with_a_difficulty_of_its_own_each_member_wins_its_share_of_the_blocks(b
     assert sum(won[20:]) <= 5, "after the burst it has its share, which is 2, and luck"
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_head_start_ends_with_the_patience_that_it_costs() -> None:
     _, outcome = play("head-start", **OWN_DIFFICULTY)
@@ -88,6 +91,7 @@ def test_a_slow_walk_makes_every_round_last_the_timeout() -> None:
     assert [row.posts for row in outcome.rows] == [PEERS] * 30, "it is counted all the same"
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_slow_walk_adds_no_more_than_its_budget() -> None:
     rounds, timeout_s = 40, 30
@@ -121,6 +125,7 @@ def test_a_graphics_card_leaves_a_punctual_member_out_of_most_rounds() -> None:
     assert all(counted(simulation, VICTIM)), "power alone leaves nobody out"
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_with_a_difficulty_of_its_own_a_graphics_card_censors_its_own_blocks_alone() -> None:
     simulation, outcome = play("hash-censor", 300.0, rounds=40, **OWN_DIFFICULTY)
@@ -163,12 +168,14 @@ def test_a_slow_member_is_counted_as_often_as_its_budget_lasts_whatever_happened
     assert max(often) - min(often) < 8, often
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_ever_better_candidates_end_with_an_honest_leader() -> None:
     _, outcome = play("late-better", 30.0)
     assert 2 <= outcome.totals["attempts_max"] <= 4, "attempts are split, and none after an honest leader's"
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_power_that_leaves_takes_the_next_blocks_with_it() -> None:
     simulation, outcome = play("hash-leaver", 50.0)

@@ -1,6 +1,7 @@
 """The recombining adversary is busy: what its schedules show means nothing if it hands out little."""
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -37,6 +38,7 @@ KINDS = (
 )
 
 
+@cache
 def play() -> tuple[list[Recombiner], Counter[type[Message]]]:
     """Two recombiners of seven, and how much of what they sent to honest members."""
     liars = Traitors(behaviour="recombiner", peers=TRAITORS)

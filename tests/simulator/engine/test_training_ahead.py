@@ -52,7 +52,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
 }
 """Runs of some seconds, each with something that a forecast may run into."""
 
-COSTLY = {"two phases", "momentum, three workers", "groups, one worker"}
+IN_CI = {"crashes", "withheld blocks", "sleepers", "noise", "an aggregator"}
+"""Peers that go back, candidates that lose, peers that are asleep, and forecasts that are refused."""
 
 
 class Eager(InlineExecutor):
@@ -85,7 +86,7 @@ def play(values: Mapping[str, Any], training: Training = HERE) -> tuple[dict[str
 @pytest.mark.parametrize(
     "values",
     [
-        pytest.param(values, id=name, marks=pytest.mark.slow if name in COSTLY else ())
+        pytest.param(values, id=name, marks=() if name in IN_CI else pytest.mark.slow)
         for name, values in SCENARIOS.items()
     ],
 )

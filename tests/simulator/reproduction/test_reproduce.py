@@ -162,6 +162,7 @@ def test_a_record_that_another_process_has_is_left_to_it(tmp_path: Path) -> None
         assert (folder / LOG).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_comparison_that_was_killed_goes_on_in_the_middle_of_a_run(tmp_path: Path) -> None:
     """From the outside: all its processes are killed, and the same command comes to what a whole run measures."""

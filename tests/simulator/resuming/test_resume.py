@@ -36,8 +36,11 @@ from tests.support.simulator.trivial import trivial_scenario
 @pytest.mark.parametrize(
     "kind",
     [
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("state", "liars", "asleep")),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("prototypes, restarted", "models", "together")),
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("state", "asleep")),
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("liars", "prototypes, restarted", "models", "together")
+        ),
     ],
 )
 def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, tmp_path: Path) -> None:
