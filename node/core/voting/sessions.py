@@ -141,11 +141,19 @@ class Sessions:
             self._context.emit(Publish(SessionMessage(self._sign(session.number))))
 
     def _part(self, other: bytes) -> None:
-        """Answer the process that named us, and stop once it has had time to receive the answer."""
+        """Answer the process that named us, and stop once it has had time to receive the answer.
+
+        Each peer that is connected to us lost the other process for us, hears from it again when we are gone, and hands
+        it our answer then. Gossip alone may not reach such a peer: the connection is new, and both ends have yet to
+        subscribe.
+        """
         context = self._context
         if self._farewells:
-            self._farewells -= 1
-            context.emit(Publish(SessionMessage(self._sign(other))))
+            if context.peers:  # otherwise nobody would hear it
+                self._farewells -= 1
+                message = SessionMessage(self._sign(other))
+                context.emit(Publish(message))
+                context.send((peer, message) for peer in context.peers)
             return
         context.emit(
             Stop(

@@ -121,6 +121,21 @@ def test_who_is_named_by_another_process_answers_and_stops() -> None:
     assert f"the process {ELSEWHERE.hex()} has it, too" in stop.reason
 
 
+def test_who_is_named_says_farewell_to_each_peer_that_its_twin_lost_to_it() -> None:
+    """Gossip does not reach a peer that was connected a moment ago, and nobody a process that has no peer."""
+    stage = _begun()
+    peers = list(stage.node._context.peers)
+    effects = stage.receive(_session(stage, stage.victim.key, ELSEWHERE, _own(stage)))
+    assert _told(stage, effects) == peers
+    assert {message.session.heard for message in sent(effects, SessionMessage)} == {ELSEWHERE}
+    stage.handle(PeersDisconnected(tuple(peers)))
+    assert not _stops(stage.tick(FAREWELLS + 1)), "nobody has heard it say so"
+    stage.handle(PeersConnected((peers[0],)))
+    effects = [effect for _ in range(FAREWELLS) for effect in stage.tick(1)]
+    assert peers[0] in _told(stage, effects)
+    assert len(_stops(effects)) == 1
+
+
 def test_an_earlier_selfs_words_are_answered_and_stop_nobody() -> None:
     stage = _begun()
     older = [_session(stage, stage.victim.key, OLD, heard) for heard in (NOBODY, ELSEWHERE)]
