@@ -146,7 +146,7 @@ class Simulation:
         construction = Construction(scenario, genesis, keys, rules, self.loop, self._contents, shared)
         self.network = construction.network(NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban))
         self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
-        self._shifts = Shifts(genesis, self.peers, self.network, self.loop) if scenario.idle_sleep else None
+        self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
         seal = self._record.remembering(sealing(genesis.proof_function))
         around = construction.surroundings(self.network, executor, seal, self)
         self.peers.extend(construction.peers(around, parts))

@@ -8,13 +8,11 @@ Sleeping peers follow the chain without messages: a waking peer starts at the he
 drawn.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, genesis_state
 from fedchain.node.core.events import PeersConnected, PeersDisconnected
-from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import SimulatedNetwork
 from fedchain.simulator.engine.peer import SimulatedPeer
 
@@ -26,14 +24,10 @@ class Shifts:
         genesis: the federation's founding document.
         peers: all of them, by number; the list may still be filled.
         network: connects the awake peers to each other.
-        loop: the clock.
     """
 
-    def __init__(
-        self, genesis: Genesis, peers: Sequence[SimulatedPeer], network: SimulatedNetwork, loop: VirtualTimeLoop
-    ) -> None:
-        self._genesis, self._peers, self._network, self._loop = genesis, peers, network, loop
-        self._rest: asyncio.TimerHandle | None = None
+    def __init__(self, genesis: Genesis, peers: Sequence[SimulatedPeer], network: SimulatedNetwork) -> None:
+        self._genesis, self._peers, self._network = genesis, peers, network
 
     def begin(self) -> None:
         """Wake peer 0 and those that the genesis document draws."""
@@ -41,25 +35,16 @@ class Shifts:
         self._wake([0, *self._drawn(genesis_state(self._genesis))])
 
     def change(self, first: SimulatedPeer) -> None:
-        """``first`` has a newest head: wake the peers that it draws, and let others sleep when all have followed.
-
-        All have followed when no head has moved for as long as a message takes at most: they sleep at one moment then.
-        """
-        if first.node is None or first.node.head.finished:
-            return
-        self._wake(self._drawn(first.node.head), first)
-        if self._rest is not None:
-            self._rest.cancel()
-        self._rest = self._loop.call_later(self._network.conditions.delay_max_ms / 1_000, self._let_undrawn_sleep)
-
-    def _let_undrawn_sleep(self) -> None:
-        """Let those sleep that peer 0's head does not draw.
+        """``first`` has a newest head: wake the peers that it draws; let others sleep that peer 0's head does not draw.
 
         No peer sleeps before peer 0 holds the current knowledge, as the knowledge is lost with its last holder. More
         peers stay awake at the newest head than may be faulty among its voters, so that others can follow it from them.
         """
+        if first.node is None or first.node.head.finished:
+            return
+        self._wake(self._drawn(first.node.head), first)
         keeper = self._peers[0].node
-        if keeper is None or keeper.head.finished or keeper.knowledge() is None:
+        if keeper is None or keeper.knowledge() is None:
             return
         at_work = {seat for item in keeper.head.owed for seat in item.seats}  # their posts may still count late
         stay, newest = {0, *self._drawn(keeper.head)} | at_work, keeper.head.block_hash
