@@ -18,7 +18,7 @@ from fedchain.crypto.threshold import open_share
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, describe_device
-from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.executors.executor import Foreseeing
 from fedchain.learning.executors.last_answers import LastAnswers
 from fedchain.learning.executors.outcomes import Counts
@@ -108,8 +108,9 @@ def run_in_folder(
                 if folder.keeps_models:
                     run.write_models(folder.models, outcome)
         except BaseException as error:
-            if not record.resumptions and not folder.chain.exists():  # nothing was run: the folder's name is free again
-                shutil.rmtree(folder.path)
+            is_refused = isinstance(error, ConfigurationError) and not rows  # a file of weights that does not fit, say
+            if not record.resumptions and (is_refused or not folder.chain.exists()):
+                shutil.rmtree(folder.path)  # nothing was run: the folder's name is free again
             elif isinstance(error, NothingToPost):
                 record.delete()  # a resumed run would end in the same way
             raise

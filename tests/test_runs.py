@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any, cast
@@ -68,6 +69,18 @@ def test_rounds_are_records_that_nobody_changes(run: fedchain.Run) -> None:
     assert table.mean()["taa"] == pytest.approx(np.mean([row.taa for row in run.rounds])), "no column is of objects"
     assert {str(kind) for kind in table.dtypes} == {"float64", "int64"}
     assert "dfpl on own, 3 peers × 2 rounds, seed 0, accuracy " in repr(run)
+
+
+def test_rounds_and_runs_go_to_other_processes(run: fedchain.Run, tmp_path: Path) -> None:
+    assert deepcopy(run.rounds) == run.rounds, "as pickle copies it"
+    with pytest.raises(FrozenInstanceError):
+        deepcopy(run.rounds[0]).taa = 1.0
+    with pytest.raises(TypeError, match=r"cannot be pickled: name its folder with out, or take run\.rounds"):
+        deepcopy(run)
+    kept = fedchain.simulate(method="solo", rounds=1, out=tmp_path / "run", **QUICK)
+    assert kept.chain.status().height == 1
+    copied = deepcopy(kept)
+    assert (copied.rounds, copied.chain.status()) == (kept.rounds, kept.chain.status())
 
 
 def test_without_pandas_the_table_says_what_it_needs(run: fedchain.Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +262,15 @@ def test_a_notebook_s_own_method_goes_on_there_and_nowhere_else(tmp_path: Path) 
     assert last.endswith(" True")
     with pytest.raises(ConfigurationError, match="__main__:Mine was defined in a notebook or a shell, and"):
         fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml")
+
+
+def test_weights_that_are_refused_leave_the_folder_s_name_free(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_text("no tensors")
+    again: dict[str, Any] = {"out": tmp_path / "run", "weights": str(tmp_path / "weights")} | QUICK
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="are no sound safetensors file"):
+            fedchain.simulate("fedavg", rounds=1, **again)
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_temporary_folder_goes_with_the_run() -> None:

@@ -44,6 +44,8 @@ from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share, WeightedDataSource
 from fedchain.learning.task.examples import Examples, name_of_type, read_examples, type_named, validate_labels
 
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -> DataSource:
     """Return where a validated configuration's models and examples come from; a given function needs no name.
@@ -262,6 +264,13 @@ def _name(task: TaskFunction) -> str:
 def _call(function: Callable[..., Any], offered: Mapping[str, int]) -> Any:
     try:
         wanted = inspect.signature(function).parameters if offered else {}
+    except (TypeError, ValueError) as error:  # of a function in C, say
+        raise ConfigurationError(f"its parameters are not known: {one_line(error)}") from error
+    for name, parameter in wanted.items():
+        is_lacking = parameter.default is parameter.empty and parameter.kind not in _ANY_NUMBER
+        if is_lacking and name not in offered:
+            raise ConfigurationError(f"it is given {', '.join(offered)}, by these names, and no {name!r}")
+    try:
         return function(**{name: value for name, value in offered.items() if name in wanted})
     except (Exception, SystemExit) as error:  # whatever a user's code raises
         raise ConfigurationError(f"it raised {one_line(error)}") from error

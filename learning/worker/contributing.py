@@ -13,7 +13,13 @@ from fedchain.files.spool import InMemory, Spools, write_pieces
 from fedchain.learning.bulk import PartAccess, address_bytes, kinds_of
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
+from fedchain.learning.exceptions import (
+    ConfigurationError,
+    InvalidPayload,
+    OwnCodeFailed,
+    TrainingDiverged,
+    UnsoundNumbers,
+)
 from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
@@ -164,7 +170,8 @@ class Contributing:
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> tuple[bytes, int]:
         """Encode a post, and count its floating-point numbers.
 
-        They show the last step's damage, which no later loss shows: peers would refuse it.
+        They show the last step's damage, which no later loss shows: peers would refuse it. Raises OwnCodeFailed for a
+        post of other tensors than its method states.
         """
         validate_arrays(f"the post of phase {phase.name}", posted)
         payload = write_pieces(pieces(canonical(posted)), self._spools)
@@ -173,6 +180,13 @@ class Contributing:
             tensors = decode(payload, form.specs[phase.name])
         except UnsoundNumbers as error:
             raise TrainingDiverged(client.index, round.number, client.steps, math.nan, str(error)) from None
+        except InvalidPayload as error:
+            stated = sorted(spec.name for spec in form.specs[phase.name])
+            if stated != sorted(posted):
+                raise OwnCodeFailed(
+                    f"the post of phase {phase.name} has {sorted(posted)}, but {stated} is stated"
+                ) from None
+            raise OwnCodeFailed(f"the post of phase {phase.name} is not what is stated: {error}") from None
         del posted  # which may be as large as the model, and lies in the payload now
         packing, scalars = form.packing(phase.name, round.knowledge), _count_scalars(tensors)
         if packing is None or round.knowledge is None:

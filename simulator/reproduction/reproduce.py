@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedchain.files.layout import RESULTS_FOLDER
 from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
@@ -59,7 +60,7 @@ def reproduce(
     runs = list(experiment.runs(overrides, only))
     if not runs:
         raise ScenarioError(f"no cell/variant of {experiment.name} fits {only!r}")
-    results = folder / "results"
+    results = folder / RESULTS_FOLDER
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console()

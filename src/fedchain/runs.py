@@ -85,6 +85,10 @@ class RoundRecord(RoundMetrics):
         for item in fields(row):
             object.__setattr__(self, item.name, getattr(row, item.name))
 
+    def __reduce__(self) -> tuple[type["RoundRecord"], tuple[RoundMetrics]]:
+        """Pickled and copied by way of the measurements, since its fields cannot be set."""
+        return RoundRecord, (RoundMetrics(**{item.name: getattr(self, item.name) for item in fields(self)}),)
+
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
@@ -125,6 +129,17 @@ class Run:
         accuracy = next((row.taa for row in reversed(self.rounds) if row.taa is not None), None)
         measured = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
         return f"<Run of {what}, seed {scenario.seed}{measured}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes to pickle; whoever reads them opens the chain anew.
+
+        Raises TypeError where the folder is a temporary one, which is deleted with this object.
+        """
+        if self._owner is not None:
+            raise TypeError(
+                "a run in a temporary folder cannot be pickled: name its folder with out, or take run.rounds"
+            )
+        return {name: value for name, value in vars(self).items() if name != "chain"}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The rounds as a table with one row each, indexed by round. Raises ImportError if pandas is missing."""

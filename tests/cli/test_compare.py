@@ -51,6 +51,23 @@ def test_a_table_of_runs_that_broke_a_promise_ends_with_exit_code_1(ran: list[Sc
     assert again.exit_code == 1, again.output
 
 
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ("experiment.toml", "experiment.toml is there, and no comparison wrote it; name another folder with --out"),
+        ("scenario.toml", "out is the folder of a simulated run; name another one with --out"),
+    ],
+)
+def test_what_lies_in_the_folder_is_not_written_over(ran: list[Scenario], tmp_path: Path, kept: str, said: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / kept).write_text("of the user")
+    result = CliRunner().invoke(app, ["compare", "--methods", "solo", "--out", str(tmp_path / "out")])
+    assert (result.exit_code, ran) == (2, [])
+    assert result.stderr.endswith(f"{said}\n")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [kept]
+    assert (tmp_path / "out" / kept).read_text() == "of the user"
+
+
 def test_a_single_seed_has_no_deviation(ran: list[Scenario], tmp_path: Path) -> None:
     shown = compare(tmp_path, "--methods", "solo", "--seeds", "1", "--rounds", "2").stdout
     assert "One seed." in shown
@@ -67,10 +84,9 @@ def test_what_is_finished_is_kept_and_a_longer_comparison_adds_to_it(ran: list[S
     shown = compare(tmp_path, "--methods", "solo,dfpl", "--seeds", "2", "--rounds", "2").stdout
     assert "4 runs, 1 of them done already" in shown
     assert len(ran) == 4
-    again = CliRunner().invoke(
-        app, ["reproduce", str(tmp_path / "out" / "experiment.toml"), "--out", str(tmp_path / "out")]
-    )
+    again = CliRunner().invoke(app, ["reproduce", str(tmp_path / "out" / "experiment.toml")])
     assert again.exit_code == 0, again.output
+    assert again.stdout.endswith(f"written to {tmp_path / 'out'}\n"), "not where another comparison may be"
     assert "4 runs, 4 of them done already" in again.stdout
     assert again.stdout.splitlines()[2:-1] == shown.splitlines()[2:-1]
 

@@ -12,16 +12,13 @@ from fedchain.cli.common.learning_options import optional
 from fedchain.cli.common.settings import divide
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.cli.simulate import SETTABLE, executor_option, exit_if_broken, scenario_options, under_headings
-from fedchain.files.layout import RUNS_FOLDER
+from fedchain.files.layout import EXPERIMENT_FILE, RESULTS_FOLDER, RUNS_FOLDER, SCENARIO_FILE
 from fedchain.files.tables import read_toml
 from fedchain.simulator.choices import JOBS_HELP, default_jobs, installed, validated
 from fedchain.simulator.scenario import ScenarioError, scenario_from_dict
 
 if TYPE_CHECKING:
     from fedchain.simulator.reproduction.experiment import Experiment
-
-EXPERIMENT_FILE = "experiment.toml"
-"""Name of the experiment's file in the folder of the results: `fedchain reproduce` takes it."""
 
 _SEEDS = 3
 
@@ -130,13 +127,24 @@ def _run(experiment: "Experiment", jobs: int, out: Path | None, executor: str, *
     from fedchain.simulator.reproduction.compare import write_experiment
     from fedchain.simulator.reproduction.reproduce import reproduce
 
+    folder = out or RUNS_FOLDER / experiment.name
+    _validate_folder(folder)
     if download:
         for dataset in sorted({run.scenario.dataset for run in experiment.runs({})}):
             download_files(dataset, experiment.scenario.get("data_dir", ""))
-    folder = out or RUNS_FOLDER / experiment.name
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESULTS_FOLDER).mkdir(parents=True, exist_ok=True)
     (folder / EXPERIMENT_FILE).write_text(write_experiment(experiment), encoding="utf-8")
     exit_if_broken(reproduce(experiment, folder, jobs, {}, executor=executor))
+
+
+def _validate_folder(folder: Path) -> None:
+    """Raise ScenarioError if files in the folder that no comparison wrote would be written over."""
+    if (folder / SCENARIO_FILE).exists():
+        raise ScenarioError(f"{folder} is the folder of a simulated run; name another one with --out")
+    if (folder / EXPERIMENT_FILE).exists() and not (folder / RESULTS_FOLDER).is_dir():
+        raise ScenarioError(
+            f"{folder / EXPERIMENT_FILE} is there, and no comparison wrote it; name another folder with --out"
+        )
 
 
 compare = compare_command()

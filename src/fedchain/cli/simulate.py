@@ -23,7 +23,7 @@ from fedchain.cli.common.settings import (
     settings_option,
 )
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
-from fedchain.files.layout import RUNS_FOLDER
+from fedchain.files.layout import EXPERIMENT_FILE, RESULTS_FOLDER, RUNS_FOLDER
 from fedchain.files.tables import build, type_of
 from fedchain.simulator.choices import (
     EXECUTOR_HELP,
@@ -45,6 +45,8 @@ KEEP_MODELS_HELP = "Keep every member's final model in the run folder, for fedch
 TRACK_HELP = "Write rounds for tensorboard or mlflow, by default in the run folder; repeat it for both."
 
 RESUME_HELP = "Go on with an interrupted run: the one in the folder that --out names, or the newest of the name."
+
+REPRODUCED_HELP = "Folder for results and table; default: runs/NAME, or that of a comparison whose file is named."
 
 OPEN_HELP = "Show the run in the browser while it runs, and then until Ctrl-C."
 
@@ -235,7 +237,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer or more seeds than the experiment has.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Other rounds than the experiment's.")] = None,
     only: Annotated[str, typer.Option(metavar="CELL/VARIANT", help="Pattern of what to run: '*/DFPL*'.")] = "*",
-    out: Annotated[Path | None, typer.Option(help="Folder for results and table; default: runs/NAME.")] = None,
+    out: Annotated[Path | None, typer.Option(help=REPRODUCED_HELP)] = None,
     download: Annotated[bool, typer.Option("--download", help=DOWNLOAD_HELP)] = False,
 ) -> None:
     """Run an experiment of a paper and print its table beside the paper's numbers.
@@ -268,7 +270,8 @@ def reproduce(
 
         from fedchain.simulator.reproduction.reproduce import reproduce as run_experiment
 
-        folder = out or RUNS_FOLDER / experiment.name
+        is_compared = path.name == EXPERIMENT_FILE and (path.parent / RESULTS_FOLDER).is_dir()
+        folder = out or (path.parent if is_compared else RUNS_FOLDER / experiment.name)
         exit_if_broken(run_experiment(experiment, folder, jobs or default_jobs(where), overrides, only, where))
 
 

@@ -52,6 +52,10 @@ LINKS_FILE = "links.csv"
 RECORD_FOLDER, MODELS_FOLDER = "record", "models"
 """In a run's folder: the record of computed answers, until it is finished; the final models, if they are kept."""
 
+EXPERIMENT_FILE, RESULTS_FOLDER = "experiment.toml", "results"
+"""In a comparison's folder: the comparison as an experiment; in an experiment's folder: a file for each finished run,
+and the records of those that were interrupted."""
+
 
 def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
     """The measurements of a run, a table for each closed round; lines that are not JSON objects are skipped.

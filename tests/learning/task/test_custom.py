@@ -494,7 +494,7 @@ GOOD = points(9)
 WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "raises": (lambda: 1 // 0, "it raised ZeroDivisionError: integer division or modulo by zero (" + __file__),
     "exits": (stops, "it raised SystemExit: not today ("),
-    "wants more": (lambda path: path, "missing 1 required positional argument: 'path'"),
+    "wants more": (lambda path: path, "it is given member, members, seed, by these names, and no 'path'"),
     "nothing": (lambda: None, "(model, train set, test set) must be returned, not NoneType"),
     "a coroutine": (later, "(model, train set, test set) must be returned, not a coroutine: leave out async"),
     "two": (returns((Net, GOOD)), "must be returned, not a tuple of 2"),

@@ -3,7 +3,7 @@
 import re
 import weakref
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
@@ -12,12 +12,14 @@ import safetensors.torch
 import torch
 
 from fedchain.learning.application import Application
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed, TrainingDiverged
+from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import HyperparameterValue
-from fedchain.learning.round import OffChain
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.training.evaluation import calculate_taa
 from fedchain.learning.training.measured import Measurements
 from fedchain.learning.worker.contribution import Contribution
@@ -181,6 +183,30 @@ def test_damaged_knowledge_is_refused_and_changes_nothing(method: str) -> None:
     with pytest.raises(InvalidPayload):
         learner.contribute(1, "update", 2, b"damaged")
     assert learner.checkpoint(1) == before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(FedAvg):
+    """It posts other tensors than it states."""
+
+    lacks: bool = True
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        posted = super().update(client, round)
+        return {"examples": posted["examples"]} if self.lacks else {**posted, "examples": np.zeros(2, np.int64)}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "message"),
+    [
+        (True, r"^the post of phase update has \['examples'\], but \['examples', 'model\..*'\] is stated$"),
+        (False, r"^the post of phase update is not what is stated: shape of examples: \(1,\) expected, found \(2,\)$"),
+    ],
+)
+def test_an_own_method_that_posts_something_else_is_named_with_its_phase(lacks: bool, message: str) -> None:
+    learner = Learner(config(f"{__name__}:Careless", lacks=lacks))
+    with pytest.raises(OwnCodeFailed, match=message):
+        learner.contribute(0, "update", 1, b"")
 
 
 def test_evaluating_a_received_model_leaves_the_client_as_it_was() -> None:
