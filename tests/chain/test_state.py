@@ -30,6 +30,7 @@ from fedchain.chain.state import (
     decode_state,
     expected_contributors,
     genesis_state,
+    liars_left,
     may_close_empty,
     phase_rule,
     posts_required,
@@ -56,6 +57,14 @@ from tests.support.chain.states import read_anew
 MEMBERS = [key.public_key for key in keys(10)]
 KEY_SHARES = PhaseRule("key_shares", Contributor.PARTICIPANT)
 FIXED: dict[str, Any] = {"phases": (UPDATE, GLOBAL), "aggregator": AggregatorRule.FIXED}
+
+
+def test_a_member_that_was_convicted_is_no_liar_that_may_still_vote() -> None:
+    chain = ChainBuilder(genesis(7))
+    chain.extend()
+    assert liars_left(chain.genesis, chain.state) == 2
+    chain.extend(evidence=[double_vote(keys(7)[1], chain.genesis, 1)])
+    assert liars_left(chain.genesis, chain.state) == 1
 
 
 def test_the_state_before_the_first_block() -> None:

