@@ -51,6 +51,7 @@ def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
             "--set",
             "exit_when_finished=true",
         ]
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored, by the node as well
         node = subprocess.Popen(
             [sys.executable, "-m", "fedchain", *words],
             cwd=tmp_path,
@@ -60,6 +61,7 @@ def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
+        signal.signal(signal.SIGHUP, before)
         try:
             assert manager.recv(1_000) == b"READY=1"
             node.send_signal(signal.SIGHUP)
