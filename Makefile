@@ -11,8 +11,7 @@ RAY_VERSION ?= 2.60.0
 PEFT_VERSION ?= 0.21.2
 TRANSFORMERS_VERSION ?= 5.24.0
 PAGES ?= $(wildcard docs/tutorials/adapt-*.md)
-# One process more than processors: many tests wait for nodes and training processes of their own.
-PYTEST := $(BIN)/pytest -q -n $(shell expr $$(nproc) + 1) --dist worksteal
+PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 # What tests import beside the program.
 TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
 
