@@ -195,6 +195,7 @@ def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, 
         }
         assert all(torch.equal(value, run.state(1)[name]) for name, value in again.state(1).items())
         assert type(again.model(1)) is Bag
+        assert [*again.state(1)] == [*again.model(1).state_dict()], "a vector made of them is in one order"
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == written
     with pytest.raises(ScenarioError, match="holds another scenario: its seed is 0, not 1"):
         fedchain.simulate(**given, seed=1)

@@ -31,6 +31,7 @@ from fedchain.learning.executors.executor import Backend
 from fedchain.learning.method import Method
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.low_rank import keep_originals
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import find_residual, load_parameters
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
@@ -168,7 +169,7 @@ class Run:
         return self.chain.tensors()
 
     def state(self, member: int | None = None) -> ModelState:
-        """The parameters and buffers of :meth:`model`, as tensors by the names that the module gives them."""
+        """The parameters and buffers of :meth:`model`, by the names that the module gives them and in its order."""
         if member is None and find_residual(self.knowledge):
             return state_of(self.model(), infos_of(self._config)[0])
         if member is None:
@@ -180,7 +181,8 @@ class Run:
         path = model_path(self.folder / MODELS_FOLDER, member)
         if not path.exists():
             raise ConfigurationError(f"{path} is not there: the run kept no models, see keep_models")
-        return read_model(path.read_bytes())
+        found = read_model(path.read_bytes())  # a safetensors file has no order of its own
+        return {name: found[name] for name, _ in self._info_of(member).parameters if name in found}
 
     def model(self, member: int | None = None) -> nn.Module:
         """A member's torch module at the end, in evaluation mode; for own data, the task builds the module.
@@ -194,8 +196,7 @@ class Run:
         """
         config, who = self._config, self._config.part_of(member or 0)
         state = None if member is None and find_residual(self.knowledge) else self.state(member)
-        infos = infos_of(config)
-        info = infos[config.architecture_of(who, len(infos))]
+        info = self._info_of(member)
         if config.dataset == OWN:
             module = build_own_module(config, self._task or load_task(config.task), who)
             if config.weights_hash and info.frozen:  # whose values are nowhere else
@@ -210,6 +211,11 @@ class Run:
         else:
             load_model(module, state, f"member {member}'s", info.frozen)
         return module.eval()
+
+    def _info_of(self, member: int | None) -> ModelInfo:
+        """The shapes of a member's model; None: of the common one."""
+        config, infos = self._config, infos_of(self._config)
+        return infos[config.architecture_of(config.part_of(member or 0), len(infos))]
 
 
 def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None) -> Run:
