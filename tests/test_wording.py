@@ -1,5 +1,7 @@
 """Words for people."""
 
+import numpy as np
+
 from fedchain.wording import bearable, counted, nearest_name, printable, shown_epsilon, some_of
 
 
@@ -26,7 +28,7 @@ def test_the_only_name_that_begins_so_is_meant_or_the_one_most_like_it() -> None
 
 
 def test_an_epsilon_is_never_told_to_be_smaller_than_it_is() -> None:
-    shown = [shown_epsilon(value) for value in (1.00001, 0.92626, 8.0, 1234.5, 0.1)]
+    shown = [shown_epsilon(value) for value in (1.00001, 0.92626, 8.0, 1234.5, np.float64(0.1))]
     assert shown == ["1.001", "0.9263", "8.0", "1235", "0.1"]
 
 

@@ -14,7 +14,7 @@ def counted(count: int, what: str) -> str:
 
 def shown_epsilon(epsilon: float) -> str:
     """An epsilon in four digits, rounded up: a promise of privacy is never told as a better one than it is."""
-    return f"{_UPWARDS.create_decimal(repr(epsilon)):f}"
+    return f"{_UPWARDS.create_decimal(repr(float(epsilon))):f}"
 
 
 def some_of(names: Sequence[str], most: int = 8) -> str:
