@@ -200,14 +200,16 @@ def test_with_a_difficulty_of_its_own_power_that_leaves_takes_no_blocks_with_it(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_grinder_draws_more_of_its_coalition_than_a_committee_bears() -> None:
-    bad = {}
+def test_where_blocks_draw_committees_a_grinder_with_power_draws_more_of_its_coalition_than_one_bears() -> None:
+    bad, rates = {}, tuple(20.0 if number in COALITION else 1.0 for number in range(20))
     for behaviour in ("grinder", "follower"):
-        scenario = attacked(behaviour, COALITION, peers=20, rounds=60, committee_size=COMMITTEE)
+        scenario = attacked(
+            behaviour, COALITION, peers=20, rounds=60, committee_size=COMMITTEE, version=2, hash_rates=rates
+        )
         simulation = trivial_simulation(scenario)
         assert simulation.run().violations == []
         bad[behaviour] = bad_committees(simulation)
-    assert bad["grinder"] > bad["follower"], bad
+    assert bad["grinder"] > 1.5 * bad["follower"], bad
 
 
 @pytest.mark.long
