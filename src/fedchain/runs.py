@@ -171,9 +171,9 @@ class Run:
     def state(self, member: int | None = None) -> ModelState:
         """The parameters and buffers of :meth:`model`, by the names that the module gives them and in its order."""
         if member is None and find_residual(self.knowledge):
-            return state_of(self.model(), infos_of(self._config)[0])
+            return state_of(self.model(), self._info_of(None))
         if member is None:
-            shared = state_of_knowledge(self.knowledge, infos_of(self._config)[0])
+            shared = state_of_knowledge(self.knowledge, self._info_of(None))
             return {name: value.clone() for name, value in shared.items()}
         places = self._config.places_with_data
         if not isinstance(member, SupportsIndex) or member.__index__() not in places:

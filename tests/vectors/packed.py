@@ -67,6 +67,6 @@ def _packed_post(compression: Compression, k: int, shapes: Shapes) -> dict[str, 
 
 
 def _numbers(shape: tuple[int, ...], step: int, span: int, least: int) -> NDArray[np.float32]:
-    """Whole numbers from ``least`` on, ``span`` different ones."""
+    """Return whole numbers of a shape: the first is ``least``, and the others lie less than ``span`` above it."""
     places = np.arange(np.prod(shape)).reshape(shape)
     return (places * step % span + least).astype(np.float32)
