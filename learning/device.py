@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -109,15 +110,23 @@ def as_training(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _repeating() -> Iterator[None]:
-    """Have a card's kernels repeat. cuBLAS reads its setting when the card is opened."""
+    """Have a card's kernels repeat. cuBLAS reads its setting when the card is opened.
+
+    Torch would also fill each new tensor before a kernel writes it, up to a fifth of a step: that is for programs that
+    read what nothing has written, which repeat on no processor either.
+    """
     is_on, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     allow_tf32, workspace = torch.backends.cudnn.allow_tf32, os.environ.get(_WORKSPACE)
+    filling: Any = torch.utils.deterministic  # whose attribute torch does not declare
+    fills = filling.fill_uninitialized_memory
     os.environ.setdefault(_WORKSPACE, ":4096:8")
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.allow_tf32 = False
+    filling.fill_uninitialized_memory = False
     try:
         yield
     finally:
+        filling.fill_uninitialized_memory = fills
         torch.backends.cudnn.allow_tf32 = allow_tf32
         torch.use_deterministic_algorithms(is_on, warn_only=warns)
         if workspace is None:

@@ -7,6 +7,7 @@ kernels for batches add in other orders, and compute the end of a long vector ot
 K clients, B batch, D embedding, P scalars of the model.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -26,6 +27,8 @@ from fedchain.learning.training.lanes import InLanes
 from fedchain.learning.training.loop import Training, draw_batches, take_batch
 from fedchain.learning.training.optimizers import first_velocities, take_sgd_step
 from fedchain.learning.training.stacked_models import StackedModels, UpToDate
+
+_log = logging.getLogger(__name__)
 
 SMALL = 1 << 16
 """Scalars of a fully connected model up to which a processor gains from a cohort. Larger models and convolutions are as
@@ -176,7 +179,8 @@ class _Cohort:
                 found = torch.autograd.grad(losses.sum(), models.trained, materialize_grads=True)
                 gradients = self._corrected(found)
             return _Found(losses.detach(), gradients, [*zip(*map(torch.Tensor.detach, embeddings), strict=True)])
-        except Exception:  # torch has many names for what it cannot do; any other fault shows again one by one
+        except Exception as error:  # torch has many names for what it cannot do; any other fault shows again one by one
+            _log.info("a cohort of %d is computed one by one: %s", len(answers), error)
             lanes.undo()
             self._is_together = False
         return None
@@ -185,7 +189,7 @@ class _Cohort:
         """Pass through one model after the other."""
         models = self._models
         losses = torch.zeros(len(answers), device=self._device)
-        gradients = [torch.zeros_like(value) for value in models.trained]
+        gradients: list[Sequence[torch.Tensor]] = [()] * len(answers)  # of each client
         embeddings: list[Sequence[torch.Tensor]] = [()] * len(answers)
         failed = len(self._errors)
         for place, training in self._going_on():
@@ -195,12 +199,13 @@ class _Cohort:
                     given = _given_to_one(answers[place], self._stack)
                     loss = training.loss(forward, images[place], labels[place], given)
                     found = torch.autograd.grad(loss, trained, materialize_grads=True)
-                for of_all, gradient in zip(gradients, self._corrected(found, place), strict=True):
-                    of_all[place] = gradient
+                gradients[place] = self._corrected(found, place)
                 losses[place] = loss.detach()
                 embeddings[place] = [value.detach() for value in seen]
         self._is_together = len(self._errors) > failed  # it may have been on account of these
-        return _Found(losses, gradients, embeddings)
+        still = [torch.zeros_like(value[0]) for value in models.trained] if self._errors else ()
+        of_all = [*zip(*(gradients[place] or still for place in range(len(answers))), strict=True)]
+        return _Found(losses, [torch.stack(of_each) for of_each in of_all], embeddings)
 
     @torch.no_grad()
     def _corrected(self, gradients: Sequence[torch.Tensor], place: int | None = None) -> Sequence[torch.Tensor]:

@@ -17,13 +17,20 @@ Masks = Callable[[torch.Tensor, float], torch.Tensor]
 PATCHES_SIZE_MAX = 1 << 30
 """Bytes of the patches of all lanes' images up to which a convolution is one product of matrices."""
 
+IGNORED = -100
+"""The label that torch's loss of classes leaves out."""
+
+FINDS_CLASSES = frozenset({"cpu"})
+"""Kinds of devices on which it looks a label's number up: the gradient of that is a sum in whatever order, and a card
+that has to repeat itself sorts first."""
+
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
 
 
 class InLanes(TorchFunctionMode):
     """Does what torch does otherwise, or not at all, in lanes: each client's dropout, and group normalization. And what
-    it does slowly: convolutions, which a card does for one lane after the other.
+    it does slowly: convolutions, which a card does for one lane after the other, and the loss of classes.
 
     Args:
         generators: of each client's dropout. Several are of lanes that are computed together; one is of a lane that is
@@ -49,6 +56,10 @@ class InLanes(TorchFunctionMode):
             func = _group_norm
         elif func is F.conv2d and len(self._generators) > 1:
             func = partial(_convolve, len(self._generators))
+        elif func is F.cross_entropy and len(self._generators) > 1:
+            func = _cross_entropy
+        elif func is F.batch_norm and len(self._generators) > 1:
+            func = _batch_norm
         elif func in _BY_CHANNEL:
             func = partial(self._drop, _BY_CHANNEL[func])
         return func(*args, **(kwargs or {}))
@@ -119,6 +130,22 @@ def _group_norm(
     shape = (-1, *(1,) * (value.ndim - 2))
     normal = normal if weight is None else normal * weight.view(shape)
     return normal if bias is None else normal + bias.view(shape)
+
+
+def _cross_entropy(value: torch.Tensor, target: torch.Tensor, *others: Any, **named: Any) -> torch.Tensor:
+    """Compute F.cross_entropy, of classes (B,) without looking them up."""
+    is_plain = not others and not named and value.ndim == 2 and target.ndim == 1
+    if not is_plain or value.device.type in FINDS_CLASSES:
+        return F.cross_entropy(value, target, *others, **named)
+    classes = torch.arange(value.shape[1], device=value.device)
+    logarithms = torch.where(target.unsqueeze(1) == classes, F.log_softmax(value, 1), 0.0)  # (B, C)
+    return -logarithms.sum() / (target != IGNORED).sum()
+
+
+def _batch_norm(*arguments: Any, **named: Any) -> torch.Tensor:
+    """Compute F.batch_norm without cuDNN, which refuses so many channels as many lanes have."""
+    with torch.backends.cudnn.flags(enabled=False):
+        return F.batch_norm(*arguments, **named)
 
 
 def _convolve(

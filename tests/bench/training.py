@@ -41,17 +41,20 @@ LOGISTIC = {
 CARD = (
     ("20 clients", CNN | {"method": "fedavg", "rounds": 6}, True),
     ("100 clients", CNN | {"method": "fedavg", "peers": 100, "rounds": 4}, False),
-    ("1,000 clients", CNN | {"method": "fedavg", "peers": 1_000, "rounds": 3, "committee_size": 32}, False),
+    ("1,000 clients", CNN | {"method": "fedavg", "peers": 1_000, "rounds": 2, "committee_size": 32}, False),
     ("20 clients, ResNet-18", CNN | {"dataset": "cifar10", "method": "fedavg", "model": "resnet18", "rounds": 4}, True),
 )
 """On a card: a label, the scenario, and whether it is run with clients one by one, too."""
 
 WARM_FROM = 2
-"""Rounds before those that count as warm."""
+"""Rounds before those that count as warm. The last one always does."""
 
 DISTANCE_MAX = 1e-3
-"""Largest relative distance between what two sides have learned. Sums in another order move it by 1e-7; half of the
-steps, by far more than this."""
+"""Largest relative distance between what two sides have learned on processors, whose sums come in one order."""
+
+CARD_DISTANCE_MAX = 0.04
+"""The same on a card, whose kernels for one model and for a batch of models differ in the last bit. The network makes
+0.015 of that within four rounds; other batches or other dropout make 0.09."""
 
 Side = Callable[[], Cost]
 
@@ -65,9 +68,9 @@ class Rates:
     whole: float
     """From the start of the interpreter."""
     warm: float
-    """From the third round on."""
+    """From the third round on, or in the last one."""
     warm_cpu: float
-    """CPU seconds of an update from the third round on, of all processes."""
+    """CPU seconds of an update in those rounds, of all processes."""
     children_cpu: float
     """The same, of the processes that the first one started."""
 
@@ -111,17 +114,20 @@ def bench_card(data_dir: str, turns: int) -> list[Table | str]:
         }
         if has_both:
             sides["fedchain, one by one"] = partial(measure, "training", on_card)
-        tables += _compare(sides, "bare loop on the card", f"on a graphics card: {label}, FedAvg", turns)
+        title = f"on a graphics card: {label}, FedAvg"
+        tables += _compare(sides, "bare loop on the card", title, turns, CARD_DISTANCE_MAX)
     return tables
 
 
-def _compare(sides: Mapping[str, Side], beside: str, label: str, turns: int) -> list[Table | str]:
+def _compare(
+    sides: Mapping[str, Side], beside: str, label: str, turns: int, distance_max: float = DISTANCE_MAX
+) -> list[Table | str]:
     """Run the sides in turns, the first one first, and compare each with one of them in the same turn."""
     costs: dict[str, list[Cost]] = {name: [] for name in sides}
     for _ in range(turns):
         for name, run in sides.items():
             costs[name].append(run())
-            require_agreement(costs[next(iter(sides))][-1].printed, costs[name][-1].printed)
+            require_agreement(costs[next(iter(sides))][-1].printed, costs[name][-1].printed, distance_max)
     return [_table(label, beside, {name: [rates(cost) for cost in found] for name, found in costs.items()})] + [
         text for text in [warning([cost for found in costs.values() for cost in found])] if text
     ]
@@ -130,8 +136,8 @@ def _compare(sides: Mapping[str, Side], beside: str, label: str, turns: int) -> 
 def rates(cost: Cost) -> Rates:
     """The figures of a turn."""
     marks, updates = [Mark(**item) for item in cost.printed["marks"]], cost.printed["updates"]
-    first, last = marks[min(WARM_FROM, len(marks) - 1) - 1], marks[-1]
-    warm = updates * (len(marks) - WARM_FROM) / len(marks) if len(marks) > WARM_FROM else float("nan")
+    before = min(WARM_FROM, len(marks) - 1)
+    first, last, warm = marks[before - 1], marks[-1], updates * (len(marks) - before) / len(marks)
     return Rates(
         cost.wall_s,
         cost.cpu_s,
@@ -142,7 +148,7 @@ def rates(cost: Cost) -> Rates:
     )
 
 
-def require_agreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+def require_agreement(ours: Mapping[str, Any], theirs: Mapping[str, Any], distance_max: float = DISTANCE_MAX) -> None:
     """Raise Disagreement unless both sides took as many steps, for as many updates, and learned the same numbers."""
     for name in ("steps", "updates"):
         if ours[name] != theirs[name]:
@@ -151,8 +157,8 @@ def require_agreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Non
     if one.shape != other.shape:
         raise Disagreement(f"numbers learned: {len(one):,} and {len(other):,}")
     distance = float(np.linalg.norm(one - other) / np.linalg.norm(one))
-    if not distance <= DISTANCE_MAX:
-        raise Disagreement(f"what was learned differs by {distance:.2g}, {DISTANCE_MAX:g} is allowed")
+    if not distance <= distance_max:
+        raise Disagreement(f"what was learned differs by {distance:.2g}, {distance_max:g} is allowed")
 
 
 def _table(label: str, beside_name: str, found: Mapping[str, Sequence[Rates]]) -> Table:

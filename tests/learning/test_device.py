@@ -89,6 +89,7 @@ def fail_on_a_card(workspace: str) -> None:
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == workspace
         assert not torch.backends.cudnn.allow_tf32
+        assert not vars(torch.utils)["deterministic"].fill_uninitialized_memory
         raise ZeroDivisionError
 
 
@@ -110,5 +111,6 @@ def test_on_a_card_kernels_repeat_and_afterwards_all_is_as_it_was(
         assert torch.is_deterministic_algorithms_warn_only_enabled()
         assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == workspace
         assert torch.backends.cudnn.allow_tf32
+        assert vars(torch.utils)["deterministic"].fill_uninitialized_memory
     finally:
         torch.use_deterministic_algorithms(False)

@@ -52,7 +52,10 @@ def at_once(clients: Sequence[Client], device: torch.device = CPU, **changes: An
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", LAZY)
-def test_a_model_learns_in_a_cohort_what_it_learns_alone(name: str, device: torch.device) -> None:
+def test_a_model_learns_in_a_cohort_what_it_learns_alone(
+    name: str, device: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     alone, cohort = new_clients(name, 2), new_clients(name, 2)
     if name in UNSTEADY or (device.type != "cpu" and name in LARGE | LARGER):
         for client in (*alone, *cohort):
@@ -65,6 +68,7 @@ def test_a_model_learns_in_a_cohort_what_it_learns_alone(name: str, device: torc
     losses = at_once(cohort, device)
     assert losses.shape == (2, 2)
     assert losses.isfinite().all()
+    assert not caplog.messages, "it was computed in one batch"
     for one, other in zip(alone, cohort, strict=True):
         found, expected = read_state(other.model), read_state(one.model)
         assert (found - expected).abs().max() <= (NORMALIZED if one.info.normalization else TOLERANCE)
@@ -250,8 +254,9 @@ class Replacing(Linear):
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_model_that_cannot_be_in_a_batch_learns_as_it_would_by_itself(
-    kind: type[Linear], size: int, device: torch.device
+    kind: type[Linear], size: int, device: torch.device, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     if device.type != "cpu" and kind is Noisy:
         pytest.skip("what a model draws itself, the card draws")
     alone, cohort = new_clients("digits-mlp", size), new_clients("digits-mlp", size)
@@ -266,6 +271,7 @@ def test_a_model_that_cannot_be_in_a_batch_learns_as_it_would_by_itself(
             torch.default_generator.set_state(dropout_of(client).get_state())
             train(training_of(client, correct=change, seen=expected.append))
     at_once(cohort, device, correct=change, seen=found.append)
+    assert ["a cohort of 3 is computed one by one" in text for text in caplog.messages] == [True] * (size == 3)
     for one, other in zip(alone, cohort, strict=True):
         torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
         for name, buffer in one.model.named_buffers():

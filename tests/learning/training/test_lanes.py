@@ -1,4 +1,4 @@
-"""Lanes: a batch of convolutions is what each of them is by itself, however it is asked for."""
+"""Lanes: what is computed there in another way is what each lane computes by itself, however it is asked for."""
 
 from itertools import count
 from typing import Any
@@ -72,3 +72,44 @@ def test_a_convolution_in_lanes_is_one_product_of_matrices(monkeypatch: pytest.M
     compute({"padding": 1}, together=True)
     compute({"padding": "same"}, together=True)
     assert next(calls) == 1, "the second one is torch's own"
+
+
+@pytest.mark.parametrize("asked", [{}, {"reduction": "sum"}, {"label_smoothing": 0.1}], ids=str)
+@pytest.mark.parametrize("finds", [True, False])
+def test_a_loss_of_classes_in_lanes_is_that_of_each_lane(
+    asked: dict[str, Any], finds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "FINDS_CLASSES", {"cpu"} if finds else ())  # as on a card
+    drawn = torch.Generator().manual_seed(1)
+    logits = torch.randn(LANES, 5, 4, generator=drawn, dtype=torch.float64)
+    logits[0, 0, 1] = -torch.inf  # of no use, but of a class that is not the label
+    logits.requires_grad_()
+    labels = torch.tensor([[0, 1, 2, 3, 3], [1, 1, 1, 1, 1], [-100, 0, -100, 2, 3]])
+    with InLanes([torch.Generator() for _ in range(LANES)], torch.stack, has_channels_last=False):
+        together = vmap(lambda values, classes: F.cross_entropy(values, classes, **asked))(logits, labels)
+    alone = torch.stack([F.cross_entropy(*of_lane, **asked) for of_lane in zip(logits, labels, strict=True)])
+    torch.testing.assert_close(together, alone)
+    gradients = [torch.autograd.grad(losses.sum(), logits)[0] for losses in (together, alone)]
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].isfinite().all()
+
+
+def test_batch_normalization_in_lanes_is_torch_s_own_and_not_cudnn_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.Generator().manual_seed(1)
+    values = torch.randn(LANES, 5, 4, 3, 3, generator=drawn, dtype=torch.float64)
+    means, real, asked = torch.zeros(2, LANES, 4, dtype=torch.float64), torch.batch_norm, list[bool]()
+
+    def noting(*arguments: Any) -> torch.Tensor:
+        asked.append(arguments[-1])  # whether cuDNN is to do it
+        return real(*arguments)
+
+    def of_one(value: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(value, mean, torch.ones_like(mean), training=True)
+
+    monkeypatch.setattr(torch, "batch_norm", noting)
+    with InLanes([torch.Generator() for _ in range(LANES)], torch.stack, has_channels_last=False):
+        together = vmap(of_one)(values, means[0])
+    alone = torch.stack([of_one(*of_lane) for of_lane in zip(values, means[1], strict=True)])
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(means[0], means[1])
+    assert asked == [False] + [True] * LANES
