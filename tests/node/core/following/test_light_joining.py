@@ -204,6 +204,19 @@ def test_liars_cost_time_and_lead_nowhere(lie: str) -> None:
     assert stage.victim.journal.slot[0] <= HEIGHT + 1
 
 
+def test_no_state_is_fetched_before_the_header_that_names_it_is_verified() -> None:
+    crowd, (final, _, _) = a_crowd(), _forged()
+
+    def lie(message: Message) -> Answers:
+        if isinstance(message, GetFinal):
+            yield 0, final
+
+    crowd.add(newest_members()[0], lie, lambda: (FAR, final.block.hash))
+    crowd.run(lambda: False, 3)
+    assert sent(crowd.effects, GetLight)
+    assert not sent(crowd.effects, GetContent)
+
+
 @pytest.mark.parametrize("seed", some(range(12), first=4))
 def test_no_mixture_of_liars_keeps_a_node_from_the_head(seed: int) -> None:
     """One of those that answer is honest, and comes when it likes."""
