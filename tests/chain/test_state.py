@@ -34,6 +34,7 @@ from fedchain.chain.state import (
     may_close_empty,
     phase_rule,
     posts_required,
+    state_size_max,
     votes_required,
 )
 from fedchain.chain.validation import CLOCK_MS_MAX
@@ -65,6 +66,14 @@ def test_a_member_that_was_convicted_is_no_liar_that_may_still_vote() -> None:
     assert liars_left(chain.genesis, chain.state) == 2
     chain.extend(evidence=[double_vote(keys(7)[1], chain.genesis, 1)])
     assert liars_left(chain.genesis, chain.state) == 1
+
+
+def test_a_state_in_which_everybody_was_convicted_may_be_fetched() -> None:
+    chain = ChainBuilder(genesis(10))
+    chain.extend()
+    for make in (double_vote, double_post):
+        crimes = tuple(make(key, chain.genesis, 2**63) for key in keys(10))
+        assert len(replace(chain.state, convicted=crimes).encode()) <= state_size_max(chain.genesis)
 
 
 def test_the_state_before_the_first_block() -> None:

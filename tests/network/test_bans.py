@@ -152,6 +152,7 @@ GOOD = json.dumps({"why": "it lied", "since": 1.0, "until": 2.0})
         '{"until": null}',
         '{"until": 1e999}',
         '{"until": 1, "since": "x"}',
+        '{"until": 1, "since": -1e999}',
     ],
 )
 def test_a_damaged_entry_bans_nobody_and_leaves_the_others(tmp_path: Path, entry: str) -> None:

@@ -9,3 +9,10 @@ def test_a_bucket_never_holds_more_than_its_burst_and_a_clock_that_goes_back_fil
     assert bucket.spends(5.0, 1e9)
     assert not bucket.spends(1.0, 0.0)
     assert bucket.spends(1.0, 1.0)
+
+
+def test_what_is_borrowed_is_owed_and_silence_earns_no_more_than_the_burst() -> None:
+    bucket = TokenBucket(2.0, 5.0, 0.0)
+    assert bucket.borrow(5.0, 1e9) == 0.0
+    assert bucket.borrow(1.0, 1e9) == 0.5
+    assert bucket.borrow(0.0, 0.0) == 0.5, "a clock that goes back pays nothing"

@@ -246,3 +246,11 @@ def test_who_is_silent_goes_away_sooner() -> None:
         block = chain.blocks[chain.tip]
         chain.extend(posts=chain.posts(members=others), certificate=chain.certificate(block, others))
     assert not chain.state.roster.is_active(silent)
+
+
+def test_a_block_of_a_version_that_this_program_does_not_know_is_not_judged() -> None:
+    chain = living()
+    play(chain, changes=[amend(chain, version=4)])
+    play(chain)
+    with pytest.raises(OutOfWindow, match="version: 4 begins with round 3, this program speaks 3"):
+        play(chain)

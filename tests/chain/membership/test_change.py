@@ -457,6 +457,25 @@ def test_a_state_whose_founders_were_exchanged_is_refused() -> None:
         decode_state(chain.genesis, other.state.encode())
 
 
+def test_a_state_whose_founders_changed_places_is_refused() -> None:
+    chain = living()
+    first, second, *rest = chain.genesis.members
+    other = ChainBuilder(replace(chain.genesis, members=(second, first, *rest)))
+    with pytest.raises(InvalidEncoding, match="founder 0 came with another key"):
+        decode_state(chain.genesis, other.state.encode())
+
+
+def test_a_state_in_which_two_members_came_with_one_key_is_refused() -> None:
+    """Changes name their members by it."""
+    chain = living()
+    chain.extend(changes=[joining(chain, 5), joining(chain, 6)])
+    *others, last = chain.state.records
+    assert read_anew(chain.genesis, chain.state) == chain.state
+    forged = replace(chain.state, records=(*others, replace(last, first=others[-1].came_with)))
+    with pytest.raises(InvalidEncoding, match="members are fewer than"):
+        decode_state(chain.genesis, forged.encode())
+
+
 def test_the_founding_document_says_the_admission() -> None:
     document = living(admission=Admission.SPONSORS, sponsors=2, away_after=9).genesis
     assert Genesis.decode(document.encode()) == document

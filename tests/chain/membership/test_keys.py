@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedchain.chain.exceptions import InvalidChange, InvalidSignature, OutOfWindow
+from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidSignature, OutOfWindow
 from fedchain.chain.membership.change import (
     Change,
     ChangeKind,
@@ -182,6 +182,16 @@ def test_a_member_does_not_leave_its_crimes_behind_with_its_key() -> None:
     validate_state(chain.genesis, read_anew(chain.genesis, chain.state), is_valid_signature)
     with pytest.raises(InvalidChange, match="was convicted"):
         judge(chain, rekey(chain, 1, 12))
+
+
+def test_crimes_of_a_former_key_and_of_the_next_one_are_one_member_s() -> None:
+    chain = living()
+    former = double_vote(keys(2)[1], chain.genesis, 1, attempt=3)
+    play(chain, changes=[rekey(chain)])
+    before, crimes = chain.state, [former, double_vote(NEXT, chain.genesis, 2, attempt=3)]
+    block = chain.extend(evidence=sorted(crimes, key=lambda crime: crime.hash))
+    with pytest.raises(InvalidBlock, match="2 crimes of 1 members found"):
+        judge_block(chain.genesis, before, block, block.header.knowledge_root, is_valid_signature)
 
 
 @pytest.mark.parametrize(("before", "make"), [([], rekey), ([], recover), ([rekey], recover)])

@@ -85,6 +85,13 @@ def test_other_owed_posts_fit_no_state(owed: list[Owed], message: str) -> None:
         decode_state(chain.genesis, replace(chain.state, owed=tuple(owed)).encode())
 
 
+def test_no_post_of_the_setup_is_owed() -> None:
+    chain = late_chain()
+    assert chain.state.round == 2
+    with pytest.raises(InvalidEncoding, match="posts owed to phase 0 of round 0 by 5 members fit no state"):
+        decode_state(chain.genesis, replace(chain.state, owed=(owed_by(0, 0, ROOT, [1]),)).encode())
+
+
 # --- who owes what
 
 

@@ -279,6 +279,8 @@ def test_another_member_may_have_the_role_in_a_phase_to_come() -> None:
     with pytest.raises(InvalidPost, match=r"contributor: .*, without data"):
         judge(old, 0)
     play(chain, 2)
+    with pytest.raises(OutOfWindow, match="which is the aggregator's"):
+        judge(old, 1)
     with pytest.raises(InvalidPost, match=r"contributor: .* the dedicated aggregator"):
         judge(new, 0)
     chain.extend(changes=[handing(chain, 1)])

@@ -9,8 +9,8 @@ from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidShare, TooFewShares
 from fedchain.crypto.threshold import decode_share_post
 from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_BITS
-from fedchain.crypto.threshold.share_proof import response_bits
-from tests.crypto.threshold.dealt import SENDERS, full_key, small_key
+from fedchain.crypto.threshold.share_proof import ShareStatement, is_proven, prove_shares, response_bits
+from tests.crypto.threshold.dealt import SENDERS, full_key, random_source, small_key
 from tests.support.crypto import decrypt, encrypt, occasion, posts
 from tests.support.forged_shares import PLAINTEXTS, mutate, refusals
 
@@ -44,6 +44,17 @@ def test_bad_posts_are_passed_over_and_named() -> None:
     assert [(error.index, address(SENDERS[3]) in str(error)) for error in refused] == [(1, False), (4, True)]
     with pytest.raises(TooFewShares, match="2 members sent valid shares, 3 are needed"):
         decrypt(decryption, [bad, two, three, worse])
+
+
+def test_the_holder_of_a_share_proves_no_other_one() -> None:
+    """Half of its proof holds: that it knows the logarithm of its verification key."""
+    dealt = small_key()
+    key, (share, *_) = dealt
+    ciphertexts = encrypt(dealt, PLAINTEXTS)
+    (post,) = posts(dealt, occasion(dealt, ciphertexts), (0,))
+    for wrong, is_right in ((post, True), (mutate(post, 1, post.shares[0]), False)):
+        statement = ShareStatement(key, share.index, ciphertexts, wrong.shares, bytes(32))
+        assert is_proven(statement, prove_shares(statement, share, random_source("proof"))) == is_right
 
 
 def test_a_share_with_the_other_sign_and_its_own_proof_changes_nothing() -> None:

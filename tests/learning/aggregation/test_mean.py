@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedchain.learning.aggregation.mean import _BLOCK, WEIGHT_MAX, round_once, weighted_mean, weighted_sum
+from fedchain.learning.aggregation.mean import _BLOCK, WEIGHT_MAX, moved_mean, round_once, weighted_mean, weighted_sum
 
 
 def test_the_mean_is_numpys_average() -> None:
@@ -46,6 +46,14 @@ def test_the_layout_in_memory_does_not_change_a_bit() -> None:
 def test_the_largest_numbers_stay_finite() -> None:
     largest = np.full(3, np.finfo(np.float32).max)
     assert np.isfinite(weighted_mean([largest] * 50, [WEIGHT_MAX] * 50)).all()
+
+
+def test_a_model_that_is_moved_is_rounded_once_and_stays_finite() -> None:
+    largest = np.finfo(np.float32).max
+    known, late, base = (
+        np.array(row, np.float32) for row in ([1.0, largest], [2**-24, largest], [-(2**-50), -largest])
+    )
+    assert moved_mean(known, [late], [base], [3.0]).tolist() == [1.0 + 2**-23, float(largest)]
 
 
 def test_each_array_needs_a_weight() -> None:

@@ -210,11 +210,12 @@ def test_clipping_is_about_what_was_known_before() -> None:
     np.testing.assert_allclose(combined(rule_of("clipping", 0), posted, before), expected, rtol=1e-6)
 
 
-def test_clipping_without_a_norm_takes_the_median_one() -> None:
+@pytest.mark.parametrize(("count", "place"), [(5, 2), (6, 2)])
+def test_clipping_without_a_norm_takes_the_median_one_or_the_lower_of_two(count: int, place: int) -> None:
     rng = np.random.default_rng(8)
-    posted, before = rng.normal(size=(5, 40)).astype(np.float32), np.zeros(40, np.float32)
+    posted, before = rng.normal(size=(count, 40)).astype(np.float32), np.zeros(40, np.float32)
     norms = sorted(np.linalg.norm(posted.astype(np.float64), axis=1))
-    expected = clipped(posted.astype(np.float64), before.astype(np.float64), norms[2])
+    expected = clipped(posted.astype(np.float64), before.astype(np.float64), norms[place])
     found = combined(rule_of("clipping", 0, clipping_norm=0.0), posted, before)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 

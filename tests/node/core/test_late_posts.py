@@ -213,6 +213,22 @@ def test_a_late_post_obliges_nobody_to_wait_and_its_omission_is_an_omission() ->
         assert deserves_vote(stage.node._context, entry) == is_wanted
 
 
+@pytest.mark.parametrize("omitted", [0, 1, 2])
+def test_a_block_of_all_contributors_counts_each_late_post_that_was_held(omitted: int) -> None:
+    stage = at_work(omission_slack_ms=2_000, phase_floor_ms=1)
+    other = late_post(stage, 3)
+    pass_by(stage, without=other.sender)
+    said = [published(stage.contribute(7, number), PostMessage)[0].post for number in (2, 3)]
+    late, of_round = [other, said[0]], [*stage.others_posts(), said[1]]
+    stage.post(other, *of_round[:-1])
+    stage.wait(5)
+    block = stage.block(posts=sorted((*of_round, *late[omitted:]), key=place))
+    stage.candidate(block)
+    entry = stage.node.ledger.entries[block.hash]
+    assert entry.is_valid
+    assert deserves_vote(stage.node._context, entry) == (not omitted)
+
+
 def test_a_block_that_counts_a_late_post_is_recomputed_from_what_it_was_made_from() -> None:
     stage = at_work()
     late = late_post(stage, 3)

@@ -228,6 +228,8 @@ def test_nothing_else_is_a_request(tmp_path: Path) -> None:
     assert "another federation" in answer(request_on(replace(invitation, voucher=other), NEWCOMER))
     longer = sign_change(NEWCOMER, chain_id, request.change.kind, text="clinic", until=HEIGHTS_VALID + 1)
     assert "nobody's" in answer(replace(request, change=longer)), "the proof is of the change"
+    proven = Request.of(request.voucher, longer, invitation.secret, chain_id)
+    assert "is not the one that the invitation allows" in answer(proven)
     assert host.node.open_changes() == ()
 
 

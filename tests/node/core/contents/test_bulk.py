@@ -183,6 +183,18 @@ def test_parts_that_do_not_come_hold_a_vote_back_for_a_while() -> None:
     assert votes(at.wait(3)) == [(VoteKind.PREVOTE, 0, block.hash)]
 
 
+def test_parts_are_waited_for_as_long_as_posts_are() -> None:
+    """Though the block counts everybody: by then somebody has mined one without the posts whose parts lack."""
+    at = stage(phase_timeout_ms=60_000)
+    posts = [post(at.chain.key(at.me), at.genesis, 1, listing())]
+    posts += [a_post(at, (part_of(number, 1), AGGREGATOR), author=number - 1)[0] for number in range(1, 4)]
+    payloads = [listing(), *(listing((part_of(number, 1), AGGREGATOR)) for number in range(1, 4))]
+    at.chain.contents |= {sha256(payload): payload for payload in payloads}
+    block = at.block(posts=sorted(posts, key=lambda item: item.sender))
+    assert votes([*at.candidate(block), *at.wait(59)]) == []
+    assert votes(at.wait(3)) == [(VoteKind.PREVOTE, 0, block.hash)]
+
+
 @pytest.mark.parametrize("wrong", [None, BAD], ids=["missing", "wrong"])
 def test_a_part_that_one_reader_does_not_get_stops_nobody(wrong: bytes | None) -> None:
     document = genesis(4, aggregator=AggregatorRule.FIXED)

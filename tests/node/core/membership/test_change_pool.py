@@ -130,3 +130,15 @@ def test_the_approval_of_a_convicted_member_is_dropped_and_its_change_waits_for_
     assert due(pool, chain) == [held]
     add(pool, chain, approved(chain, held), 700)
     assert due(pool, chain, 1) == [pool.get(change.hash)], "it has been complete since before"
+
+
+def test_a_change_that_loses_an_approval_that_it_needs_is_due_no_more() -> None:
+    """Its approver has another key now: no block may count what the former one said."""
+    pool, chain = ChangePool(), living()
+    change = joining(chain, 6)
+    add(pool, chain, change)
+    assert due(pool, chain) == [change]
+    chain.extend(changes=[sign_rekey(keys(1)[0], keys(6)[5], chain.genesis.chain_id, sequence=0, until=UNTIL)])
+    pool.on_head(chain.genesis, chain.state, is_valid_signature, 500)
+    assert len(pool) == 1
+    assert due(pool, chain) == []

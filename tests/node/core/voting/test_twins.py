@@ -16,6 +16,7 @@ from fedchain.node.core.effects import Contribute, Effect, Stop
 from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import (
+    AHEAD_MAX,
     HEIGHTS_AHEAD,
     LISTENING_MS,
     LISTENING_NOTICE_MS,
@@ -300,6 +301,15 @@ def test_a_statement_of_our_own_from_ahead_is_written_down_when_its_height_opens
     assert stage.node.journal.slot == far.slot
     assert stage.node.journal.lock == (3, ELSEWHERE)
     assert stage.node.voting.agreement.lock == (3, ELSEWHERE)
+
+
+def test_statements_of_our_own_from_ahead_are_kept_up_to_a_number() -> None:
+    """Two processes with one key would otherwise fill a memory with what each attempt brings."""
+    stage = Stage(genesis(4), contributes=False)
+    for attempt in range(AHEAD_MAX + 1):
+        stage.receive(VoteMessage(stage.a_vote(stage.me, NIL, PREVOTE, attempt, 2)))
+    _others_finalize(stage)
+    assert stage.node.journal.slot == (2, AHEAD_MAX - 1, PREVOTE)
 
 
 @pytest.mark.parametrize("height", [1 + HEIGHTS_AHEAD, 10**6])
