@@ -12,6 +12,8 @@ import hypothesis
 import pytest
 
 from tests.support.orphans import end_with_this_process
+from tests.support.paths import ROOT
+from tests.support.shares import import_share
 
 end_with_this_process()
 
@@ -36,10 +38,16 @@ _LEFT_OUT = pytest.StashKey[int]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect without a look for cycles; what was collected stays to the end, and no test looks through it again."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect without a look for cycles; what was collected stays to the end, and no test looks through it again.
+
+    Where several processes collect everything, each begins with a share of its own.
+    """
     gc.disable()
     try:
+        worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+        if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            import_share(sorted(ROOT.glob("tests/**/test_*.py")), int(worker["workerid"][2:]), worker["workercount"])
         return (yield)
     finally:
         gc.enable()

@@ -17,9 +17,11 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import DatasetError
@@ -92,7 +94,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
     """Read a page; a block knows what the comments since the last one say."""
     said: dict[str, str] = {}
     slow = False
-    for token in MarkdownIt("commonmark").parse(page.read_text(encoding="utf-8")):
+    for token in _parsed(page.read_text(encoding="utf-8")):
         if token.type == "html_block":
             said |= {name: value or "" for name, value in _COMMENT.findall(token.content)}
         elif token.type in ("fence", "code_block"):
@@ -102,6 +104,12 @@ def blocks_of(page: Path) -> Iterator[Block]:
             language = (token.info.split() or [""])[0] if token.type == "fence" else "indented"
             yield Block(page, language, token.content, token.map[0], known)
             said = {}
+
+
+@cache
+def _parsed(text: str) -> list[Token]:
+    """The tests of pages read each of them several times."""
+    return MarkdownIt("commonmark").parse(text)
 
 
 def missing_for(page: Path) -> list[str]:
