@@ -47,7 +47,8 @@ def test_the_experiments_that_ship_are_sound(path: Path) -> None:
     experiment = load_experiment(path)
     assert experiment.seeds
     assert min(experiment.seeds) >= 0
-    runs = list(replace(experiment, seeds=experiment.seeds[:1]).runs({}))
+    columns = {column.rounds: column for column in experiment.columns}  # their scenarios differ in nothing else
+    runs = list(replace(experiment, seeds=experiment.seeds[:1], columns=tuple(columns.values())).runs({}))
     assert runs
     for run in runs:
         build_method(run.scenario.method, run.scenario.hyperparameters)
