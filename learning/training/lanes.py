@@ -144,8 +144,12 @@ def _cross_entropy(value: torch.Tensor, target: torch.Tensor, *others: Any, **na
 
 def _batch_norm(*arguments: Any, **named: Any) -> torch.Tensor:
     """Compute F.batch_norm without cuDNN, which refuses so many channels as many lanes have."""
-    with torch.backends.cudnn.flags(enabled=False):
+    cudnn = torch.backends.cudnn
+    before, cudnn.enabled = cudnn.enabled, False
+    try:
         return F.batch_norm(*arguments, **named)
+    finally:
+        cudnn.enabled = before
 
 
 def _convolve(
