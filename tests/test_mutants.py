@@ -53,12 +53,17 @@ def test_a_bug_is_planted_noticed_and_taken_out_again(tmp_path: Path) -> None:
     source = tmp_path / "value.py"
     source.write_text("VALUE = 1\nOTHER = 3\n")
     (tmp_path / "test_value.py").write_text("from value import VALUE\n\n\ndef test_it():\n    assert VALUE == 1\n")
+    (tmp_path / "test_slow.py").write_text(
+        "import pytest, value\n\n\n@pytest.mark.slow\ndef test_it():\n    assert value.VALUE == 1\n"
+    )
     before = source.read_bytes(), source.stat().st_mtime_ns
     noticed = Bug("1", "value.py", "another value", "VALUE = 1", "VALUE = 2", ("test_value.py",))
     unnoticed = Bug("2", "value.py", "another value that nobody reads", "OTHER = 3", "OTHER = 4", ("test_value.py",))
+    slow = Bug("6", "value.py", "another value, which a slow test notices", "VALUE = 1", "VALUE = 2", ("test_slow.py",))
     unread = Bug("3", "value.py", "no Python any more", "OTHER = 3", "OTHER =", ("test_value.py",))
     assert plant(noticed, tmp_path) == (True, "test_value.py::test_it")
     assert plant(unnoticed, tmp_path) == (False, "SURVIVES")
+    assert plant(slow, tmp_path)[0] is False, "CI does not notice it"
     assert plant(unread, tmp_path)[0] is False, "tests that did not run notice nothing"
     assert (source.read_bytes(), source.stat().st_mtime_ns) == before
     assert is_plantable(noticed, tmp_path)
