@@ -143,7 +143,7 @@ def _cross_entropy(value: torch.Tensor, target: torch.Tensor, *others: Any, **na
 
 
 def _batch_norm(*arguments: Any, **named: Any) -> torch.Tensor:
-    """Compute F.batch_norm without cuDNN, which refuses so many channels as many lanes have."""
+    """Compute F.batch_norm without cuDNN, which asks how numbers lie in memory: torch does not say that in lanes."""
     cudnn = torch.backends.cudnn
     before, cudnn.enabled = cudnn.enabled, False
     try:
