@@ -50,27 +50,26 @@ def load(member):
 @pytest.mark.long
 def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_verify(here: Path) -> None:
     (here / "mytask.py").write_text(TOKENS, encoding="utf-8")
-    words = ["--task", "mytask.py:load", "--peers", "3", "--rounds", "2", "--set", "local_steps=5", "--out"]
-    done("simulate", *words, "run", "--set", "mining_attempts=8")
+    words = ["--task", "mytask.py:load", "--peers", "2", "--rounds", "2", "--set", "local_steps=5", "--out"]
+    done("simulate", *words, "run", "--set", "mining_attempts=8", "--workers", "1")
     network = ("node", "testnet", *words, "net", "--set", "mining_s=0.3")
     shown = done(*network, env={"PYTHONSAFEPATH": "1"})
     assert shown.splitlines()[-1] == "all nodes have the same head"
     assert refused(*network) == "net exists already; name another folder with --out"
     log = (here / "net" / "node-0" / "node.log").read_text(encoding="utf-8")
-    assert re.search(r"head height=2 hash=[0-9a-f]{16} round=2 posts=3 finished=True\n", log)
+    assert re.search(r"head height=2 hash=[0-9a-f]{16} round=2 posts=2 finished=True\n", log)
     assert "round=3" not in log, "a federation of two rounds has no third one"
     knowledge = knowledge_of_learner(read_genesis(here / "net" / "genesis.fedchain"), rounds=2)
     roots = [knowledge_roots(folder) for folder in (here / "run", *sorted((here / "net").glob("node-*")))]
     assert len(roots[0]) == 2
-    assert roots == [roots[0]] * 4
+    assert roots == [roots[0]] * 3
     assert roots[0][-1] == sha256(knowledge)
 
     (here / "mytask.py").unlink()
     verify = [sys.executable, "-m", "fedchain", "explorer", "verify", "net/node-1"]
     checked = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
-    for number in (0, 2):
-        done("explorer", "verify", f"net/node-{number}")
+    done("explorer", "verify", "net/node-0")
 
 
 def knowledge_roots(folder: Path) -> list[Hash]:

@@ -1,5 +1,6 @@
 """Runs that are interrupted in this process, at any frame of their record, and go on."""
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario, scenario_from_dict
+
+importlib.import_module("torch._dynamo")
+"""Gradients of single examples load it, which takes seconds: processes that train are forked with it here."""
 
 SMALL: Mapping[str, Any] = {
     "peers": 3,
