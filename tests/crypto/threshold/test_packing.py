@@ -48,13 +48,21 @@ def test_a_number_beyond_its_bound_is_not_packed(wrong: int) -> None:
         packing.pack(np.array([7, wrong], dtype=np.int64))
 
 
+def test_a_digit_beyond_what_so_many_members_can_add_up_to_becomes_the_nearest() -> None:
+    packing = Packing(100, 7, 3)
+    (one,) = packing.pack(np.array([7, -7, 1], dtype=np.int64))
+    for summands, expected in ((3, [21, -21, 3]), (2, [14, -14, 3]), (1, [7, -7, 3])):
+        assert packing.unpack_nearest([3 * one], 3, summands).tolist() == expected
+
+
 def test_a_digit_that_no_sum_may_have_is_noticed() -> None:
     packing = Packing(100, 7, 3)
     largest = packing.pack(np.array([7, -7], dtype=np.int64))
     assert packing.unpack([3 * largest[0]], 2).tolist() == [21, -21]
     with pytest.raises(PackingOverflow, match="sum 0 is 28, its magnitude may be 21"):
         packing.unpack([4 * largest[0]], 2)
-    for beyond in (1 << 90, -(1 << 90)):
+    # The last one is just below the least that two digits of 6 bits can be.
+    for beyond in (1 << 90, -(1 << 90), -(32 * 64 + 32) - 1):
         with pytest.raises(PackingOverflow, match="plaintext 0 holds more than 2 digits"):
             packing.unpack([beyond], 2)
     with pytest.raises(ValueError, match="2 plaintexts, 1 expected"):

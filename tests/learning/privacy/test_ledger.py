@@ -1,5 +1,7 @@
 """The privacy ledger: it never shrinks, charges nothing twice, and refuses what the budget does not cover."""
 
+from contextlib import suppress
+
 import pytest
 
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
@@ -48,6 +50,15 @@ def test_the_same_release_is_charged_once_and_another_of_the_same_phase_again() 
     for identity in ("ab", "ab", "cd", "ab"):
         ledger.charge(entry(1, identity=identity), UNLIMITED)
     assert [found.identity for found in ledger.entries()] == ["ab", "cd"]
+
+
+def test_a_budget_is_spent_to_its_end_and_no_further() -> None:
+    epsilon = total_epsilon([ONE], 1e-5)
+    for budget, entries in ((epsilon, 1), (epsilon * (1 - 1e-9), 0)):
+        ledger = PrivacyLedger(3, Memory())
+        with suppress(ReleaseRefused):
+            ledger.charge(entry(1), Budget(budget, 1e-5))
+        assert len(ledger.entries()) == entries
 
 
 def test_a_release_beyond_the_budget_is_refused_and_leaves_no_trace() -> None:

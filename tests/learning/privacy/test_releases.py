@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedchain.learning.privacy.gaussian import MU_MAX, compose, delta_of, epsilon_of
-from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
+from fedchain.learning.privacy.releases import Release, Sampling, rounds_within, total_epsilon
 from tests.learning.privacy.reference_schedules import (
     PATH,
     POISSON,
@@ -59,6 +59,13 @@ def test_releases_add_up_over_the_rounds() -> None:
     mu = 0.26806
     totals = [epsilon_of(compose([mu] * rounds), 1e-5) for rounds in (1, 10, 50, 100)]
     assert np.round(totals, 2).tolist() == [1.0, 3.62, 9.36, 14.43]
+
+
+def test_no_more_rounds_fit_into_an_epsilon_than_there_are_and_than_it_is_worth() -> None:
+    one = Release("any", 1 / 0.26806, 1.0)
+    for rounds, expected in ((3, 3), (5, 5), (10, 10), (11, 10), (0, 10)):
+        assert rounds_within([one], total_epsilon([one] * 10, 1e-5), 1e-5, rounds) == expected
+    assert rounds_within([one], 0.9, 1e-5, 3) == 0
 
 
 def test_nothing_costs_nothing_and_no_noise_costs_all() -> None:
