@@ -106,11 +106,11 @@ class SpawnedWorkers:
 
     def close(self) -> None:
         """See :class:`Workers`."""
-        for process, _ in self._processes.values():
-            process.terminate()
         for process, pipe in self._processes.values():
+            process.terminate()
+            pipe.close()  # a finalizer may lose the interrupt; with nobody to tell, the run ends all the same
+        for process, _ in self._processes.values():
             process.join()
-            pipe.close()
         self._processes.clear()
 
     def _start(self, worker: int) -> None:

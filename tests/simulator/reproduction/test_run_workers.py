@@ -21,7 +21,7 @@ from fedchain.simulator.reproduction.parallel import LOSSES_MAX, run_all
 from fedchain.simulator.reproduction.run_workers import Begin, Closed, Finished, RunWork, SpawnedWorkers
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.hanging import no_hang
-from tests.support.simulator.dying import carry_out, say_much
+from tests.support.simulator.dying import carry_out, lose_interrupt, say_much
 
 SCENARIOS = [Scenario(method="solo", peers=2, rounds=2, seed=seed) for seed in range(3)]
 
@@ -94,6 +94,17 @@ def test_ctrl_c_reaches_no_process_that_has_just_begun(tmp_path: Path, capfd: py
         workers.close()
     assert isinstance(said, Finished)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_process_that_loses_the_interrupt_ends_all_the_same(goes_on: bool) -> None:
+    """`fedchain compare` waited for ever for one that had, after Ctrl-C or SIGTERM."""
+    workers = SpawnedWorkers(1)
+    with no_hang():
+        workers.send(0, Begin(0, 0, partial(lose_interrupt, goes_on), SCENARIOS[0]))
+        assert workers.receive(60.0) == Closed(0, 1)
+        workers.close()
+    assert active_children() == []
 
 
 def test_an_actor_says_what_becomes_of_its_runs(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
-"""Runs that need neither data nor torch: one kills the process that carries it out, one says more than a pipe holds."""
+"""Runs that need neither data nor torch: one kills the process that carries it out, one says more than a pipe holds,
+one loses an interrupt."""
 
 import os
 import signal
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +39,15 @@ def carry_out(folder: Path, deaths: int, scenario: Scenario, on_round: OnRound) 
 def say_much(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """A result that no pipe has room for."""
     return {"rows": "x" * 2**20}
+
+
+def lose_interrupt(goes_on: bool, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+    """Lose the first interrupt, as Python does where it comes in a finalizer; then end, or go on with more rounds."""
+    with suppress(KeyboardInterrupt):
+        on_round(1)
+        while True:
+            time.sleep(0.01)
+    while goes_on:
+        on_round(2)
+        time.sleep(0.01)
+    return {}
