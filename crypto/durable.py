@@ -3,11 +3,21 @@
 import ctypes
 import glob
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 OWNER_ONLY, PUBLIC = 0o600, 0o666
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError of the block name a file: that of a write, as on a full disk, names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -33,7 +43,7 @@ def _put(path: Path, data: bytes, mode: int, name: Callable[[Path], object]) -> 
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)  # an old one may be open to others
-        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with naming(path), open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

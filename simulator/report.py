@@ -11,6 +11,7 @@ import tomli_w
 from numpy.typing import NDArray
 
 import fedchain
+from fedchain.crypto.durable import naming
 from fedchain.files.layout import (
     CHAIN_FOLDER,
     LINKS_FILE,
@@ -138,7 +139,8 @@ class RunFolder:
     def _write(self, name: str, content: str | bytes) -> None:
         """Replace a file atomically: a process that is killed leaves the old one or the new one."""
         temporary = self.path / f"{name}.part"
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        with naming(self.path / name):
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         temporary.replace(self.path / name)
 
 

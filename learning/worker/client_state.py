@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgpack
 
+from fedchain.crypto.durable import naming
 from fedchain.crypto.hashing import HASH_SIZE, sha256
 from fedchain.learning.privacy.ledger import read_entry, write_entry
 from fedchain.learning.worker.learner import Learner
@@ -14,7 +15,7 @@ def save_client(learner: Learner, client: int, path: Path) -> None:
     ledger = [write_entry(entry) for entry in learner.ledger(client).entries()]
     data = msgpack.packb([learner.checkpoint(client), ledger])
     temporary = path.with_name(f"{path.name}.part")
-    with temporary.open("wb") as file:
+    with naming(path), temporary.open("wb") as file:
         file.write(sha256(data))
         file.write(data)
     temporary.replace(path)

@@ -28,7 +28,7 @@ from weakref import WeakKeyDictionary
 import msgpack
 
 from fedchain.chain.block import Header
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import naming, sync_folder
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import Span
@@ -85,8 +85,15 @@ class Record:
         Args:
             folder: folder of the record.
             identity: dependencies of the run by name: the programs' versions, its scenario, the user's own files.
+
+        Raises:
+            RecordInUse: it exists, as another process has just begun it.
         """
-        for path in (folder, folder / CONTENTS, folder / STATES):
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            raise RecordInUse(f"{folder.parent} is in use by another process") from None
+        for path in (folder / CONTENTS, folder / STATES):
             path.mkdir(mode=0o700)
         (folder / LOG).touch(mode=0o600)
         sync_folder(folder)
@@ -162,7 +169,8 @@ class Record:
         path = self._content_path(content_hash)
         if not path.exists():
             temporary = path.with_suffix(".part")
-            temporary.write_bytes(content)
+            with naming(path):
+                temporary.write_bytes(content)
             temporary.replace(path)
         return Content(content_hash, None)
 
@@ -249,9 +257,10 @@ class Record:
         size = len(data).to_bytes(SIZE_SIZE, "big")
         frame = memoryview(size + _check(size, data) + data)
         try:
-            while frame:
-                written = os.pwrite(self._file.fileno(), frame, self._size)
-                self._size, frame = self._size + written, frame[written:]
+            with naming(self._folder / LOG):
+                while frame:
+                    written = os.pwrite(self._file.fileno(), frame, self._size)
+                    self._size, frame = self._size + written, frame[written:]
         except OSError:
             self._size = begun
             os.ftruncate(self._file.fileno(), begun)

@@ -45,8 +45,9 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_of_a_new_one(path: Path, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as raised:
         write_file(path, b"new")
+    assert raised.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert os.listdir(path.parent) == ["state"]
 

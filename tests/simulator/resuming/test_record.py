@@ -1,5 +1,6 @@
 """A record: cut, flipped, another run's, in use, and its large contents."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -8,9 +9,10 @@ from typing import BinaryIO
 
 import pytest
 
+from fedchain.crypto.hashing import sha256
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.simulator.resuming.answers import Batch
-from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
+from fedchain.simulator.resuming.record import LOG, Record, RecordError, RecordInUse, reading_timeline
 from tests.support.simulator.recorded import IDENTITY, QUESTION, answer_of
 from tests.support.simulator.recorded import record as record
 
@@ -147,3 +149,28 @@ def test_two_runs_of_a_process_do_not_share_a_record(record: Record, tmp_path: P
     expect_in_use(tmp_path / "record")
     record.close()
     Record.open(tmp_path / "record", IDENTITY).close()
+
+
+def test_a_record_that_another_process_has_just_begun_is_in_use(record: Record, tmp_path: Path) -> None:
+    """Two comparisons that began together in one folder: the second said that the record's folder exists."""
+    with pytest.raises(RecordInUse, match="is in use by another process"):
+        Record.create(tmp_path / "record", IDENTITY)
+
+
+def test_a_full_disk_is_that_of_the_record_s_file(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    size = (log := tmp_path / "record" / LOG).stat().st_size
+    with monkeypatch.context() as patched:
+        patched.setattr("os.pwrite", full)
+        with pytest.raises(OSError, match="No space left") as raised:
+            record.close_round(1, b"trace", {})
+    assert (raised.value.filename, log.stat().st_size) == (str(log), size)
+    name = sha256(large := bytes(LARGE_SIZE)).hex()
+    (log.parent / "contents" / f"{name}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as raised:
+        record.put(large)
+    assert raised.value.filename == str(log.parent / "contents" / name)
