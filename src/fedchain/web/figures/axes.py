@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-TICKS_MAX, TICKS_APART = 7, 8.0
-"""Most labels of the horizontal axis, and the least distance between two, in hundredths of its width."""
+TICKS_MAX, DIGIT = 7, 3.7
+"""Most distances between labels of the horizontal axis, and a digit's width on a telephone, in hundredths of its width.
+"""
 
 STEPS = (2, 3, 4)
 """Possible numbers of distances between the labels of a vertical axis; of axes that fit alike, the first is taken."""
@@ -78,14 +79,20 @@ def ticks(low: float, high: float) -> Iterator[Tick]:
     if low == high:
         yield Tick(f"{low:,.0f}", 50.0, "middle")
         return
-    step = next(_round_numbers(max(1.0, (high - low) / TICKS_MAX), (1, 2, 5)))
+    first, last = (_width(f"{end:,.0f}") + DIGIT / 2 for end in (low, high))  # with the room between two labels
+    step = next(_round_numbers(max(1.0, (high - low) * max(1 / TICKS_MAX, last / 100)), (1, 2, 5)))
     inner = (number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1))
     yield Tick(f"{low:,.0f}", 0.0, "start")
     for value in inner:
-        place = 100 * (value - low) / (high - low)
-        if TICKS_APART <= place <= 100 - TICKS_APART:
-            yield Tick(f"{value:,.0f}", round(place, 2), "middle")
+        place, text = 100 * (value - low) / (high - low), f"{value:,.0f}"
+        if first <= place - _width(text) / 2 and place + _width(text) / 2 <= 100 - last:
+            yield Tick(text, round(place, 2), "middle")
     yield Tick(f"{high:,.0f}", 100.0, "end")
+
+
+def _width(text: str) -> float:
+    """Width of a label on a telephone, in hundredths of the axis; a comma is half a digit."""
+    return DIGIT * (len(text) - text.count(",") / 2)
 
 
 def number_text(value: float, unit: str) -> str:
