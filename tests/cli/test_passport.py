@@ -60,3 +60,12 @@ def test_what_cannot_be_proven_is_one_line(folder: Path, tmp_path: Path) -> None
     gone = run("passport", "verify", tmp_path / "none.safetensors")
     assert (gone.exit_code, gone.stderr.count("\n")) == (2, 1)
     assert "none.safetensors.passport.json: No such file or directory" in gone.stderr
+
+
+def test_a_full_disk_leaves_no_model_without_its_passport(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.safetensors"
+    out.with_name("model.safetensors.passport.json.unfinished").symlink_to("/dev/full")
+    full = run("model", "export", folder / "fedavg", "--aggregate", "--passport", "--out", out)
+    assert (full.exit_code, full.stderr.count("\n"), full.stdout) == (2, 1, "")
+    assert "model.safetensors.passport.json.unfinished: No space left on device" in full.stderr
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("model")]

@@ -35,3 +35,11 @@ def test_a_report_is_one_file_that_loads_and_runs_nothing(run: Path, chain: Chai
     assert "Class prototypes" in text
     with pytest.raises(StoreError, match="exists already; nothing is overwritten"):
         write_report([run], rules_of, path)
+
+
+def test_a_full_disk_leaves_no_half_of_a_report(run: Path, chain: ChainBuilder, tmp_path: Path) -> None:
+    (tmp_path / "report.html.unfinished").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_report([run], rules_of, tmp_path / "report.html")
+    assert raised.value.filename == str(tmp_path / "report.html.unfinished")
+    assert not [path for path in tmp_path.iterdir() if "report" in path.name]

@@ -93,6 +93,7 @@ def export(
     safetensors.torch.load_file(FILE) gives the state. The file's header says where the model is from.
     """
     with clear_errors(ScenarioError):
+        from fedchain.crypto.durable import naming
         from fedchain.files.spool import read_in_place, unfinished, write_file_of
         from fedchain.simulator.trained.passport import SUFFIX
 
@@ -105,12 +106,14 @@ def export(
         if passport and model.origin.member is not None:
             raise ScenarioError("--passport proves what is on the chain, and only the --aggregate is")
         out.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished(out) as whole:
+        with unfinished(out) as whole, naming(whole):
             write_file_of(model.pieces(), whole)
-            proven = models.passport(model.origin.round, out.name, read_in_place(whole)) if passport else None
+            if passport:
+                proven = models.passport(model.origin.round, out.name, read_in_place(whole))
+                with unfinished(proof) as whole_proof, naming(whole_proof):
+                    write_file_of([proven], whole_proof)
         typer.echo(f"wrote {out}: {describe(model)}")
-        if proven is not None:
-            proof.write_bytes(proven)
+        if passport:
             typer.echo(f"wrote {proof}; check it with fedchain passport verify")
 
 

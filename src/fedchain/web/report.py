@@ -9,6 +9,8 @@ from markupsafe import Markup
 
 import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
+from fedchain.crypto.durable import naming
+from fedchain.files.spool import unfinished, write_file_of
 from fedchain.web.app import FOLDER, make_templates
 from fedchain.web.chains import Chain, Reading, RulesOf, open_chains
 from fedchain.web.formats import Names
@@ -26,6 +28,8 @@ def write_report(folders: Sequence[Path], rules_of: RulesOf, path: Path) -> None
     Raises:
         ChainError: there is no chain, or several, or it cannot be read; or the file is there already.
     """
+    if path.exists():
+        raise StoreError(f"{path} exists already; nothing is overwritten")
     chains = open_chains(find_places(folders), rules_of)
     try:
         if len(chains) > 1:
@@ -35,11 +39,8 @@ def write_report(folders: Sequence[Path], rules_of: RulesOf, path: Path) -> None
     finally:
         for chain in chains:
             chain.close()
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise StoreError(f"{path} exists already; nothing is overwritten") from None
+    with unfinished(path) as whole, naming(whole):
+        write_file_of([text.encode()], whole)
 
 
 def render_report(chain: Chain) -> str:
