@@ -101,7 +101,13 @@ class Construction:
                 number,
                 key,
                 self.checks or Checks(self.genesis, self.rules, self.contents.intern),
-                Machine(MemoryStore(pool, self.contents.shelf()), clock, draw, folder, rates.get(number, 1.0)),
+                Machine(
+                    MemoryStore(pool, self.contents.shelf(), self.contents.spool),
+                    clock,
+                    draw,
+                    folder,
+                    rates.get(number, 1.0),
+                ),
                 around,
                 behaviours.get(number),
             )

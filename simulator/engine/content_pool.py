@@ -7,11 +7,12 @@ content without holders is dropped from memory; if a storage keeps it, it is wri
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import cast
 
 from fedchain.crypto.hashing import Hash
+from fedchain.files.spool import InMemory
 
 LARGE_SIZE = 2**20
 """Size in bytes from which a content that only storages keep may be moved to a file."""
@@ -51,6 +52,10 @@ class ContentPool:
         if whole is None or not whole.startswith(data, start):
             return data
         return cast(bytes, memoryview(whole)[start : start + len(data)])
+
+    def spool(self) -> InMemory:
+        """Begin a content that a peer puts together."""
+        return _Assembled(self._contents)
 
     def shelf(self) -> "Shelf":
         """A new shelf for the contents of one storage."""
@@ -93,6 +98,19 @@ class ContentPool:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="fedchain-")
         return Path(self._folder.name) / content_hash.hex()
+
+
+class _Assembled(InMemory):
+    """A content that is put together only if the pool has none of its hash, which the peer has computed."""
+
+    def __init__(self, known: Mapping[Hash, bytes]) -> None:
+        super().__init__()
+        self._known = known
+
+    def content(self, digest: bytes) -> bytes:
+        """See :class:`fedchain.files.spool.Spool`."""
+        known = self._known.get(digest)
+        return super().content(digest) if known is None else known
 
 
 class Shelf(MutableMapping[Hash, bytes]):

@@ -56,6 +56,9 @@ def test_equal_contents_of_many_peers_are_one_object_as_long_as_anybody_holds_it
     del first
     _put(pool, 20)
     assert view.obj is pool.intern(b"\x01", equal), "who holds a view holds the content"
+    spool = pool.spool()
+    spool.write(equal)
+    assert spool.content(b"\x01") is view.obj, "who puts it together anew gets it"
     view.release()
     _put(pool, 21)
     assert pool.intern(b"\x01", equal) is equal, "nobody held the other one"
@@ -152,3 +155,10 @@ def test_large_contents_do_not_multiply_with_the_peers(
     assert [row.posts for row in outcome.rows] == [peers] * rounds
     assert list(tmp_path.iterdir()) == []
     assert peak < 2.5 * peers * size, "each peer with a copy of its own holds as much of each round"
+
+
+def test_a_content_that_the_pool_lacks_is_put_together(pool: ContentPool) -> None:
+    spool = pool.spool()
+    for piece in (b"ab", b"", b"c"):
+        spool.write(piece)
+    assert spool.content(b"\x02") == b"abc"
