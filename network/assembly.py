@@ -4,7 +4,7 @@ Where chunks are put together is the caller's choice: large contents go to a fil
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import Hash
@@ -16,6 +16,14 @@ AHEAD_MAX = 32
 """Chunks that are taken, or asked for, beyond the first missing one: a chunk that comes too early waits in memory."""
 
 
+Known = Callable[[Hash], bytes | None]
+"""``known(content_hash)``: a content that this process has hashed already; None if there is none."""
+
+
+def nothing_known(_: Hash) -> None:
+    """Hash all that comes: there is one node in this process, which fetches what it has not."""
+
+
 class Assembly:
     """The chunks of one content that have arrived, and the peers that sent them.
 
@@ -24,13 +32,21 @@ class Assembly:
         size: bytes that it must have; None if unknown: it ends with a chunk that is short or empty.
         size_max: most bytes of a content of unknown size.
         spools: begins the content.
+        known: looks up what chunks are compared with, as long as they agree, in place of being hashed and put together.
     """
 
-    def __init__(self, content_hash: Hash, size: int | None, size_max: int, spools: Spools = InMemory) -> None:
+    def __init__(
+        self,
+        content_hash: Hash,
+        size: int | None,
+        size_max: int,
+        spools: Spools = InMemory,
+        known: Known = nothing_known,
+    ) -> None:
         self.size = size
         self.senders: set[PublicKey] = set()
         """Peers that sent a chunk of it."""
-        self._content_hash, self._size_max, self._spools = content_hash, size_max, spools
+        self._content_hash, self._size_max, self._spools, self._known = content_hash, size_max, spools, known
         self.clear()
 
     @property
@@ -67,6 +83,7 @@ class Assembly:
         self._size = 0  # of those
         self._ahead: dict[int, bytes] = {}
         self._hasher = hashlib.sha256()
+        self._same = self._known(self._content_hash)  # begins with all that has come; None: that is hashed
         self._ended = False
         self.senders.clear()
 
@@ -94,22 +111,39 @@ class Assembly:
         self.senders.add(sender)
         self._ahead[number] = data
         while (following := self._ahead.pop(self._size // CHUNK_SIZE, None)) is not None:
-            try:
-                self._pieces.write(following)
-            except OSError as error:
-                raise LimitReached("disk", str(error)) from None
+            if self._same is not None and not self._same.startswith(following, self._size):
+                self._hash_all()
+            if self._same is None:
+                self._add(following)
             self._size += len(following)
-            self._hasher.update(following)
             if len(following) < CHUNK_SIZE:
                 self._ended = True
                 return
 
+    def _hash_all(self) -> None:
+        """Hash what has come, and put it together: from here on it is not what is known. Raises LimitReached."""
+        same, self._same = self._same, None
+        if same is not None and self._size:
+            self._add(memoryview(same)[: self._size])
+
+    def _add(self, piece: bytes | memoryview) -> None:
+        try:
+            self._pieces.write(piece)
+        except OSError as error:
+            raise LimitReached("disk", str(error)) from None
+        self._hasher.update(piece)
+
     def ends_here(self) -> bool:
         """Whether the arrived chunks are the whole content, as a peer claims that has nothing behind them."""
+        if self._same is not None:
+            return self._size == len(self._same)
         return self._hasher.digest() == self._content_hash
 
     def content(self) -> bytes:
         """The whole content. Raises InvalidPayload if it has another hash, LimitReached if the disk refuses it."""
+        if self._same is not None and self._size == len(self._same):
+            return self._same
+        self._hash_all()
         if (found := self._hasher.digest()) != self._content_hash:
             raise InvalidPayload("payload hash", f"{found.hex()} found, {self._content_hash.hex()} wanted")
         try:

@@ -65,7 +65,7 @@ class Download:
         """When to ask again, after the only provider did not have it; 0: it was not asked, or has it."""
         self._hash, self._size, self._size_max, self._limit = content_hash, size, size_max, limit
         self._load = load
-        self._shared = Assembly(content_hash, size, size_max, load.spools)
+        self._shared = load.begin(content_hash, size, size_max)
         self._sources: dict[PublicKey, Source] = {}
         self._asked: dict[tuple[int, PublicKey], tuple[int, int]] = {}  # (chunk, peer): how often, and when last
         self._is_apart = False  # what several sent together was wrong
@@ -160,9 +160,9 @@ class Download:
         """Where the chunks of a provider go; None: as many send parts of the shared copy as it takes."""
         sharing = sum(map(self._shares, self._sources.values()))
         if provider in self.providers.doubters:
-            return Assembly(self._hash, None, self._size_max, self._load.spools)
+            return self._load.begin(self._hash, None, self._size_max)
         if self._is_apart or self._size is None:
-            return Assembly(self._hash, self._size, self._size_max, self._load.spools)
+            return self._load.begin(self._hash, self._size, self._size_max)
         enough = SOURCES_MAX if self._shared.is_large else 1
         return self._shared if sharing < enough else None
 

@@ -10,6 +10,7 @@ from fedchain.chain.exceptions import LimitReached
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.spool import InMemory, Spools
+from fedchain.network.assembly import Known, nothing_known
 from fedchain.network.download import Download
 from fedchain.network.download import Request as Request  # part of this module's interface
 from fedchain.network.load import Load
@@ -28,15 +29,22 @@ class Downloads:
         size_max: most bytes of a content of unknown size.
         count_max: most contents fetched at a time.
         spools: begins a content where its chunks are put together.
+        known: looks up contents that this process has hashed already.
     """
 
-    def __init__(self, size_max: int, count_max: int = DOWNLOADS_MAX, spools: Spools = InMemory) -> None:
+    def __init__(
+        self,
+        size_max: int,
+        count_max: int = DOWNLOADS_MAX,
+        spools: Spools = InMemory,
+        known: Known = nothing_known,
+    ) -> None:
         self.size_max = size_max
         """Most bytes of a content of unknown size; a provider that sends more is to blame."""
         self._count_max = count_max
         self._downloads: dict[Hash, Download] = {}
         self._idle: dict[Hash, None] = {}  # contents of which nobody owes us anything
-        self._load = Load(spools)
+        self._load = Load(spools, known)
 
     def __contains__(self, content_hash: Hash) -> bool:
         return content_hash in self._downloads

@@ -2,9 +2,10 @@
 
 from collections import Counter
 
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.spool import InMemory, Spools
-from fedchain.network.assembly import Assembly
+from fedchain.network.assembly import Assembly, Known, nothing_known
 
 OWED_MAX = 64
 """Chunks that one provider owes us, of all contents together: as much as waits for one peer on its side."""
@@ -21,11 +22,16 @@ class Load:
 
     Args:
         spools: begins a content where its chunks are put together.
+        known: looks up contents that this process has hashed already.
     """
 
-    def __init__(self, spools: Spools = InMemory) -> None:
-        self.spools = spools
+    def __init__(self, spools: Spools = InMemory, known: Known = nothing_known) -> None:
+        self._spools, self._known = spools, known
         self._owed, self._large, self._large_bytes = Counter[PublicKey](), Counter[PublicKey](), Counter[PublicKey]()
+
+    def begin(self, content_hash: Hash, size: int | None, size_max: int) -> Assembly:
+        """Begin to put a content together; see :class:`Assembly`."""
+        return Assembly(content_hash, size, size_max, self._spools, self._known)
 
     def may_owe_more(self, provider: PublicKey) -> bool:
         """Whether a provider may be asked for another chunk."""

@@ -119,14 +119,10 @@ class MemoryStore:
     Args:
         pool: final blocks and certificates of all storages of a simulation, which then share one copy of equal ones.
         contents: the mapping that keeps contents; None: one in memory, for this storage alone.
-        spools: begins contents that a node puts together.
     """
 
     def __init__(
-        self,
-        pool: dict[Hash, Any] | None = None,
-        contents: MutableMapping[Hash, bytes] | None = None,
-        spools: Spools = InMemory,
+        self, pool: dict[Hash, Any] | None = None, contents: MutableMapping[Hash, bytes] | None = None
     ) -> None:
         self._pool = {} if pool is None else pool
         self._finals: dict[int, Final] = {}
@@ -137,12 +133,11 @@ class MemoryStore:
         self._votes: dict[Hash, Vote] = {}
         self._posts: dict[PostKey, Post] = {}
         self._contents: MutableMapping[Hash, bytes] = {} if contents is None else contents
-        self._spools = spools
 
     @property
     def spools(self) -> Spools:
         """See :class:`Storage`."""
-        return self._spools
+        return InMemory
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""

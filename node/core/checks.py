@@ -22,7 +22,7 @@ from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signature_memory import SignatureMemory
-from fedchain.node.core.contents.content_cache import Intern, held_once
+from fedchain.node.core.contents.content_cache import OWN_COPIES, Intern
 from fedchain.node.core.jobs import (
     CheckPost,
     Job,
@@ -130,7 +130,7 @@ class Checks:
         self,
         genesis: Genesis,
         rules: Rules,
-        intern: Intern = held_once,
+        intern: Intern = OWN_COPIES.intern,
         failures: Failures | None = None,
     ) -> None:
         self._genesis = genesis

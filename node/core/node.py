@@ -66,7 +66,7 @@ class Node:
             genesis,
             storage.content,
             partial(stored_range, storage, NoParts() if conduct.parts is None else conduct.parts),
-            conduct.intern,
+            conduct.copies,
             conduct.recent_size_max,
             storage.spools,
             holds_back=lists_parts(genesis, checks.rules),

@@ -9,7 +9,7 @@ from fedchain.node.core.answers import Answers
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.contents.bulk import BulkParts
-from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX, Intern, held_once
+from fedchain.node.core.contents.content_cache import OWN_COPIES, RECENT_SIZE_MAX, Copies
 from fedchain.node.core.contents.part_lists import NoParts, PartLookup
 from fedchain.node.core.contents.sweeping import Sweeping
 from fedchain.node.core.context import Context
@@ -35,8 +35,8 @@ from fedchain.node.core.voting.voting import Voting
 class Conduct:
     """How a node goes about its work."""
 
-    intern: Intern = held_once
-    """Returns the copy of a content to hold, where many nodes share a process."""
+    copies: Copies = OWN_COPIES
+    """The contents that nodes of this process hold."""
     good_posts: GoodPosts = NO_GOOD_POSTS
     """Posts that other nodes of this process found good."""
     parts: PartLookup | None = None

@@ -76,7 +76,7 @@ class Construction:
             seal,
             pace_of(self.scenario),
             NO_GOOD_POSTS if self.checks is None else SharedPosts(),
-            self.contents.intern,
+            self.contents,
             self._evaluates_test,
             observer,
             self.scenario.train_ahead,
@@ -101,13 +101,7 @@ class Construction:
                 number,
                 key,
                 self.checks or Checks(self.genesis, self.rules, self.contents.intern),
-                Machine(
-                    MemoryStore(pool, self.contents.shelf(), self.contents.spool),
-                    clock,
-                    draw,
-                    folder,
-                    rates.get(number, 1.0),
-                ),
+                Machine(MemoryStore(pool, self.contents.shelf()), clock, draw, folder, rates.get(number, 1.0)),
                 around,
                 behaviours.get(number),
             )

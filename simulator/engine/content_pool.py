@@ -7,12 +7,11 @@ content without holders is dropped from memory; if a storage keeps it, it is wri
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import cast
 
-from fedchain.crypto.hashing import Hash
-from fedchain.files.spool import InMemory
+from fedchain.crypto.hashing import Hash, sha256
 
 LARGE_SIZE = 2**20
 """Size in bytes from which a content that only storages keep may be moved to a file."""
@@ -25,13 +24,19 @@ ALONE = 2
 
 
 class ContentPool:
-    """Payloads, knowledges and states of all peers. Each is one object."""
+    """Payloads, knowledges and states of all peers. Each is one object.
 
-    def __init__(self) -> None:
+    Args:
+        hashes_once: whether a content that a peer fetches is compared with the one in memory, in place of being hashed.
+    """
+
+    def __init__(self, *, hashes_once: bool = True) -> None:
+        self._hashes_once = hashes_once
         self._contents: dict[Hash, bytes] = {}  # in memory
         self._stored: Counter[Hash] = Counter()  # how many storages keep a large content
         self._in_file: set[Hash] = set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._hashed: set[Hash] = set()  # those in memory whose hash was found to be right
         self._added = 0  # bytes since the last sweep
 
     def intern(self, content_hash: Hash, data: bytes) -> bytes:
@@ -53,9 +58,15 @@ class ContentPool:
             return data
         return cast(bytes, memoryview(whole)[start : start + len(data)])
 
-    def spool(self) -> InMemory:
-        """Begin a content that a peer puts together."""
-        return _Assembled(self._contents)
+    def known(self, content_hash: Hash) -> bytes | None:
+        """See :class:`Copies`: what is in memory is hashed for the first peer that asks, whoever put it there."""
+        if not self._hashes_once or (data := self._contents.get(content_hash)) is None:
+            return None
+        if content_hash not in self._hashed:
+            if sha256(data) != content_hash:
+                return None
+            self._hashed.add(content_hash)
+        return data
 
     def shelf(self) -> "Shelf":
         """A new shelf for the contents of one storage."""
@@ -93,24 +104,12 @@ class ContentPool:
                 self._path(content_hash).write_bytes(contents[content_hash])
                 self._in_file.add(content_hash)
             del contents[content_hash]
+            self._hashed.discard(content_hash)
 
     def _path(self, content_hash: Hash) -> Path:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="fedchain-")
         return Path(self._folder.name) / content_hash.hex()
-
-
-class _Assembled(InMemory):
-    """A content that is put together only if the pool has none of its hash, which the peer has computed."""
-
-    def __init__(self, known: Mapping[Hash, bytes]) -> None:
-        super().__init__()
-        self._known = known
-
-    def content(self, digest: bytes) -> bytes:
-        """See :class:`fedchain.files.spool.Spool`."""
-        known = self._known.get(digest)
-        return super().content(digest) if known is None else known
 
 
 class Shelf(MutableMapping[Hash, bytes]):

@@ -31,7 +31,7 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.contents.content_cache import Intern
+from fedchain.node.core.contents.content_cache import Copies
 from fedchain.node.core.effects import Contribute, Effect, Refuse
 from fedchain.node.core.events import (
     Computed,
@@ -118,8 +118,8 @@ class Surroundings:
     pace: Pace
     good_posts: GoodPosts
     """Posts that peers found good."""
-    intern: Intern
-    """Finds the copy of a content to hold."""
+    copies: Copies
+    """Contents that peers hold, as one object each."""
     evaluates: Callable[[int], bool]
     """Whether models are measured on the whole test set in a round."""
     observer: Observer
@@ -223,7 +223,7 @@ class SimulatedPeer:
             self.storage,
             self.journal,
             conduct=Conduct(
-                intern=around.intern,
+                copies=around.copies,
                 good_posts=around.good_posts,
                 parts=self._parts,
                 has_listened=has_listened,

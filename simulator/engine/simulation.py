@@ -141,7 +141,7 @@ class Simulation:
         self._events = 0
         self._is_stopped = False
         self._done: asyncio.Future[None] = self.loop.create_future()
-        self._contents = ContentPool()
+        self._contents = ContentPool(hashes_once=supervision.shares_checks)
         shared = Checks(genesis, rules, self._contents.intern) if supervision.shares_checks else None
         construction = Construction(scenario, genesis, keys, rules, self.loop, self._contents, shared)
         self.network = construction.network(NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban))

@@ -1,5 +1,9 @@
 """Chunks become a content."""
 
+import pytest
+
+from fedchain.chain.exceptions import InvalidPayload
+from fedchain.crypto.hashing import sha256
 from fedchain.network.assembly import AHEAD_MAX, Assembly
 from fedchain.network.messages import CHUNK_SIZE
 from tests.support.network.contents import LONG, LONG_HASH, A, B
@@ -16,3 +20,46 @@ def test_an_assembly_waits_for_what_is_missing() -> None:
     assert parts.senders == {A, B}
     assert not parts.is_complete
     assert not parts.ends_here()
+
+
+def put_together(content: bytes, size: int | None, known: bytes | None) -> Assembly:
+    """All of a content's chunks, which are to be LONG."""
+    parts = Assembly(LONG_HASH, size, 2**30, known=lambda _: known)
+    for number, start in enumerate(range(0, len(content), CHUNK_SIZE)):
+        assert not parts.ends_here()
+        parts.put(number, content[start : start + CHUNK_SIZE], A)
+    return parts
+
+
+@pytest.mark.parametrize("size", [len(LONG), None])
+def test_what_agrees_with_a_known_content_is_that_content(size: int | None) -> None:
+    parts = put_together(LONG, size, LONG)
+    assert parts.is_complete
+    assert parts.ends_here()
+    assert parts.content() is LONG
+    parts.clear()
+    assert not parts.ends_here()
+
+
+@pytest.mark.parametrize("size", [len(LONG), None])
+@pytest.mark.parametrize("place", [0, 2 * CHUNK_SIZE, 30 * CHUNK_SIZE - 1, len(LONG) - 1])
+def test_a_byte_that_differs_from_a_known_content_is_found(size: int | None, place: int) -> None:
+    wrong = LONG[:place] + bytes([LONG[place] ^ 1]) + LONG[place + 1 :]
+    for known in (LONG, None):
+        parts = put_together(wrong, size, known)
+        assert not parts.ends_here()
+        with pytest.raises(InvalidPayload, match=sha256(wrong).hex()):
+            parts.content()
+
+
+def test_a_part_of_a_known_content_is_not_the_whole() -> None:
+    parts = put_together(LONG[: 3 * CHUNK_SIZE], None, LONG)
+    assert not parts.ends_here()
+    with pytest.raises(InvalidPayload, match="payload hash"):
+        parts.content()
+
+
+def test_what_a_known_content_is_wrong_about_is_hashed() -> None:
+    parts = put_together(LONG, len(LONG), LONG[:CHUNK_SIZE] + b"another end")
+    assert parts.ends_here()
+    assert parts.content() == LONG

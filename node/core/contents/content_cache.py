@@ -4,6 +4,7 @@ Contents of blocks are in the store too, so memory is needed only for the open p
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Genesis
@@ -34,9 +35,30 @@ Intern = Callable[[Hash, bytes], bytes]
 """``intern(content_hash, data)``: the copy of ``data`` to hold, if many nodes share a process."""
 
 
-def held_once(_: Hash, data: bytes) -> bytes:
-    """Hold a content as it came: there is one node in this process."""
-    return data
+class Copies(Protocol):
+    """The contents that the nodes of a process hold, as one object each."""
+
+    def intern(self, content_hash: Hash, data: bytes) -> bytes:
+        """The copy of ``data`` to hold."""
+
+    def known(self, content_hash: Hash) -> bytes | None:
+        """A content that this process has hashed; None if there is none, or each node is to hash for itself."""
+
+
+class _OwnCopies:
+    """Those of a node alone in its process."""
+
+    def intern(self, _: Hash, data: bytes) -> bytes:
+        """See :class:`Copies`: it is held as it came."""
+        return data
+
+    def known(self, content_hash: Hash) -> bytes | None:
+        """See :class:`Copies`: a node fetches what it does not hold."""
+        return None
+
+
+OWN_COPIES = _OwnCopies()
+"""For a node alone in its process."""
 
 
 class ContentCache:
@@ -46,7 +68,7 @@ class ContentCache:
         genesis: bounds the sizes of contents that are fetched.
         stored: looks up contents that the node persisted.
         stored_range: the same, for a range of bytes.
-        intern: returns the copy to hold.
+        copies: the contents that nodes of this process hold.
         recent_size_max: bytes of contents that stay in memory although nothing open needs them.
         spools: begins contents where they are put together.
         holds_back: whether fetched contents are given to nobody before they are published. If posts list parts that
@@ -58,13 +80,13 @@ class ContentCache:
         genesis: Genesis,
         stored: ContentLookup,
         stored_range: RangeLookup,
-        intern: Intern,
+        copies: Copies,
         recent_size_max: int = RECENT_SIZE_MAX,
         spools: Spools = InMemory,
         *,
         holds_back: bool = False,
     ) -> None:
-        self._stored, self._stored_range, self._intern = stored, stored_range, intern
+        self._stored, self._stored_range, self._intern = stored, stored_range, copies.intern
         self._holds_back, self.spools = holds_back, spools
         self._payload_size_max = genesis.payload_size_max
         self._held: dict[Hash, bytes] = {}  # contents that others may have, too
@@ -72,7 +94,8 @@ class ContentCache:
         self._recent_size_max = recent_size_max
         phases = (1 + PHASES_AHEAD + genesis.late_rounds) * max(len(genesis.setup), len(genesis.phases))
         posts_max = len(genesis_state(genesis).roster) * phases  # most posts whose payloads may be missing
-        self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX), DOWNLOADS_MAX + posts_max, spools)
+        size_max = max(genesis.knowledge_size_max, PART_SIZE_MAX)
+        self.downloads = Downloads(size_max, DOWNLOADS_MAX + posts_max, spools, copies.known)
         """Downloads that are under way."""
         self._as_content: set[Hash] = set()  # downloads that are to be held when complete
         self._ahead: set[Hash] = set()  # downloads for blocks above our head

@@ -56,9 +56,6 @@ def test_equal_contents_of_many_peers_are_one_object_as_long_as_anybody_holds_it
     del first
     _put(pool, 20)
     assert view.obj is pool.intern(b"\x01", equal), "who holds a view holds the content"
-    spool = pool.spool()
-    spool.write(equal)
-    assert spool.content(b"\x01") is view.obj, "who puts it together anew gets it"
     view.release()
     _put(pool, 21)
     assert pool.intern(b"\x01", equal) is equal, "nobody held the other one"
@@ -157,8 +154,23 @@ def test_large_contents_do_not_multiply_with_the_peers(
     assert peak < 2.5 * peers * size, "each peer with a copy of its own holds as much of each round"
 
 
-def test_a_content_that_the_pool_lacks_is_put_together(pool: ContentPool) -> None:
-    spool = pool.spool()
-    for piece in (b"ab", b"", b"c"):
-        spool.write(piece)
-    assert spool.content(b"\x02") == b"abc"
+def test_a_content_is_known_by_its_hash_as_long_as_anybody_holds_it(pool: ContentPool) -> None:
+    content, wrong = _large(1), _large(2)
+    held = pool.intern(sha256(content), content)
+    pool.intern(bytes(32), wrong)
+    assert pool.known(sha256(content)) is held
+    assert pool.known(bytes(32)) is None, "whoever put it there"
+    assert pool.known(sha256(wrong)) is None
+    del held, content
+    for other in range(3, 6):
+        _put(pool, other)
+    assert pool.known(sha256(_large(1))) is None
+    pool.intern(sha256(_large(1)), wrong)
+    assert pool.known(sha256(_large(1))) is None, "what was hashed is gone"
+
+
+def test_where_nothing_is_shared_each_peer_hashes() -> None:
+    alone = ContentPool(hashes_once=False)
+    content = _large(1)
+    alone.intern(sha256(content), content)
+    assert alone.known(sha256(content)) is None
