@@ -118,6 +118,13 @@ def test_large_contents_do_not_multiply_with_the_peers(
     monkeypatch.setattr(content_pool, "SWEEP_SIZE", 2 * LARGE_SIZE)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("fedchain.simulator.engine.peer.Conduct", partial(Conduct, recent_size_max=0))
+    hashed = list[Hash]()
+
+    def hashing(data: bytes) -> Hash:
+        hashed.append(sha256(data))
+        return hashed[-1]
+
+    monkeypatch.setattr(content_pool, "sha256", hashing)
     peers, rounds, size = 6, 2, 2 * LARGE_SIZE
     small = len(contribution(0, 1, b"").payload)
 
@@ -148,6 +155,7 @@ def test_large_contents_do_not_multiply_with_the_peers(
     outcome = simulation.run()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    assert len(hashed) == len(set(hashed)) == (peers * rounds if shared else 0), "for all peers once, or by each"
     assert outcome.violations == []
     assert [row.posts for row in outcome.rows] == [peers] * rounds
     assert list(tmp_path.iterdir()) == []

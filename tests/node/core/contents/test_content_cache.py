@@ -9,7 +9,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.files.spool import SpoolFolder, write_pieces
 from fedchain.network.messages import CandidateMessage, Chunk, GetContent, PostMessage
 from fedchain.node.core.contents import content_cache as module
-from fedchain.node.core.contents.content_cache import ContentCache
+from fedchain.node.core.contents.content_cache import OWN_COPIES, ContentCache
 from tests.support.chain.builders import genesis, keys, payload, post
 from tests.support.node.stage import Stage, sent
 
@@ -24,7 +24,7 @@ def test_what_is_held_is_read_from_the_store_once() -> None:
         asked.append(content_hash)
         return CONTENT if content_hash == sha256(CONTENT) else None
 
-    cache = ContentCache(genesis(4), stored, lambda *_: None, lambda _, data: data)
+    cache = ContentCache(genesis(4), stored, lambda *_: None, OWN_COPIES)
     assert [cache.hold(sha256(CONTENT)) for _ in range(3)] == [CONTENT] * 3
     assert asked == [sha256(CONTENT)]
     cache.forget(needed=set(), recent=(), fetched=set(), is_pending=lambda post: post[:2] >= (1, 0))
@@ -34,7 +34,7 @@ def test_what_is_held_is_read_from_the_store_once() -> None:
 
 
 def test_recent_contents_stay_in_memory_in_order_of_preference_as_far_as_there_is_room() -> None:
-    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data, recent_size_max=10)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES, recent_size_max=10)
     contents = {bytes([name]): bytes([name]) * size for name, size in ((1, 20), (2, 4), (3, 7), (4, 6), (5, 1))}
     for content_hash, data in contents.items():
         cache.put(content_hash, data)
@@ -52,7 +52,7 @@ def test_recent_contents_stay_in_memory_in_order_of_preference_as_far_as_there_i
 
 def test_recent_contents_that_are_read_from_files_take_no_room(tmp_path: Path) -> None:
     spools = SpoolFolder(tmp_path, size_min=10)
-    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data, 10, spools)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES, 10, spools)
     large = write_pieces([bytes(100)], spools)
     for content_hash, data in ((b"\x01", large), (b"\x02", bytes(8)), (b"\x03", bytes(8))):
         cache.put(content_hash, data)
@@ -63,7 +63,7 @@ def test_recent_contents_that_are_read_from_files_take_no_room(tmp_path: Path) -
 
 def cache_of(wanted: Iterable[Hash] = (), parts: Iterable[Hash] = ()) -> ContentCache:
     """A cache of a node that wants these contents, and these parts."""
-    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES)
     cache.wanted, cache.is_part = {*wanted}.copy, {*parts}.__contains__
     return cache
 
@@ -158,7 +158,7 @@ def test_a_part_that_is_a_posts_payload_too_is_fetched_on_when_the_part_is_given
 
 
 def test_what_is_held_back_is_to_be_released_though_nobody_has_asked() -> None:
-    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data, holds_back=True)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES, holds_back=True)
     content_hash = sha256(CONTENT)
     cache.fetch(content_hash, A, 0)
     cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
@@ -170,7 +170,7 @@ def test_what_is_held_back_is_to_be_released_though_nobody_has_asked() -> None:
 
 
 def test_what_was_held_back_and_is_not_needed_any_more_is_forgotten() -> None:
-    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data, holds_back=True)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES, holds_back=True)
     content_hash = sha256(CONTENT)
     for needed, held in (({content_hash}, CONTENT), (set[Hash](), None)):
         cache.fetch(content_hash, A, 0)
@@ -178,3 +178,18 @@ def test_what_was_held_back_and_is_not_needed_any_more_is_forgotten() -> None:
         assert cache.get(content_hash) == CONTENT
         cache.forget(needed=needed, recent=(), fetched=set(), is_pending=lambda post: post[:2] >= (1, 0))
         assert cache.get(content_hash) == held
+
+
+def test_what_the_process_has_hashed_is_what_is_held() -> None:
+    class Pool:
+        def intern(self, content_hash: Hash, data: bytes) -> bytes:
+            return data
+
+        def known(self, content_hash: Hash) -> bytes | None:
+            return CONTENT if content_hash == sha256(CONTENT) else None
+
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, Pool())
+    cache.fetch(sha256(CONTENT), A, 0)
+    fetched, _ = cache.on_chunk(A, Chunk(sha256(CONTENT), 0, bytes(bytearray(CONTENT))), 0)
+    assert fetched is CONTENT
+    assert cache.get(sha256(CONTENT)) is CONTENT
