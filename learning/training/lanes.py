@@ -21,8 +21,8 @@ IGNORED = -100
 """The label that torch's loss of classes leaves out."""
 
 FINDS_CLASSES = frozenset({"cpu"})
-"""Kinds of devices on which it looks a label's number up: the gradient of that is a sum in whatever order, and a card
-that has to repeat itself sorts first."""
+"""Kinds of devices on which a label's logarithm is picked by its index. A card that has to repeat itself takes a sort
+for the gradient of that."""
 
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
@@ -133,7 +133,7 @@ def _group_norm(
 
 
 def _cross_entropy(value: torch.Tensor, target: torch.Tensor, *others: Any, **named: Any) -> torch.Tensor:
-    """Compute F.cross_entropy, of classes (B,) without looking them up."""
+    """Compute F.cross_entropy; for labels (B,) without picking anything by index."""
     is_plain = not others and not named and value.ndim == 2 and target.ndim == 1
     if not is_plain or value.device.type in FINDS_CLASSES:
         return F.cross_entropy(value, target, *others, **named)
