@@ -3,21 +3,13 @@
 import ctypes
 import glob
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from fedchain.files.spool import naming
+
 OWNER_ONLY, PUBLIC = 0o600, 0o666
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Have an OSError of the block name a file: that of a write, as on a full disk, names none."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -141,7 +141,7 @@ class Assembly:
 
     def content(self) -> bytes:
         """The whole content. Raises InvalidPayload if it has another hash, LimitReached if the disk refuses it."""
-        if self._same is not None and self._size == len(self._same):
+        if self._same is not None and self.ends_here():
             return self._same
         self._hash_all()
         if (found := self._hasher.digest()) != self._content_hash:

@@ -11,7 +11,6 @@ import tomli_w
 from numpy.typing import NDArray
 
 import fedchain
-from fedchain.crypto.durable import naming
 from fedchain.files.layout import (
     CHAIN_FOLDER,
     LINKS_FILE,
@@ -26,6 +25,7 @@ from fedchain.files.layout import (
 )
 from fedchain.files.links import links_text
 from fedchain.files.members import members_text
+from fedchain.files.spool import naming
 from fedchain.node.shell.timeline import SeenBlock, line_of_block, newest_lines
 from fedchain.simulator.disturbances import troubles
 from fedchain.simulator.engine.measurement import RoundMetrics, Span

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgpack
 
-from fedchain.crypto.durable import naming
 from fedchain.crypto.hashing import HASH_SIZE, sha256
+from fedchain.files.spool import naming
 from fedchain.learning.privacy.ledger import read_entry, write_entry
 from fedchain.learning.worker.learner import Learner
 

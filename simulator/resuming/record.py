@@ -28,8 +28,9 @@ from weakref import WeakKeyDictionary
 import msgpack
 
 from fedchain.chain.block import Header
-from fedchain.crypto.durable import naming, sync_folder
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import naming
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import Span
 from fedchain.simulator.engine.sealing import Seal

@@ -24,7 +24,6 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.shared import Sharing
-from fedchain.crypto.durable import naming
 from fedchain.files.layout import CHAIN_FOLDER, SOCKET
 from fedchain.files.places import chain_folder, chains_in, scenario_file
 from fedchain.files.spool import unfinished, write_file_of
@@ -366,11 +365,10 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     # A chain may not fit into memory, nor may its knowledge: they are written block by block and tensor by tensor.
     numbers = explorer.numbers
     with unfinished(files[1]) as of_blocks, unfinished(files[0]) as of_knowledge:
-        with naming(of_blocks), of_blocks.open("w", encoding="utf-8") as file:
+        with of_blocks.open("w", encoding="utf-8") as file:
             for view in explorer.views():
                 file.write(json.dumps(plain(view, numbers)) + "\n")
-        with naming(of_knowledge):
-            write_file_of(knowledge, of_knowledge)
+        write_file_of(knowledge, of_knowledge)
     return files
 
 

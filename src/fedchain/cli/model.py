@@ -93,7 +93,6 @@ def export(
     safetensors.torch.load_file(FILE) gives the state. The file's header says where the model is from.
     """
     with clear_errors(ScenarioError):
-        from fedchain.crypto.durable import naming
         from fedchain.files.spool import read_in_place, unfinished, write_file_of
         from fedchain.simulator.trained.passport import SUFFIX
 
@@ -106,11 +105,11 @@ def export(
         if passport and model.origin.member is not None:
             raise ScenarioError("--passport proves what is on the chain, and only the --aggregate is")
         out.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished(out) as whole, naming(whole):
+        with unfinished(out) as whole:
             write_file_of(model.pieces(), whole)
             if passport:
                 proven = models.passport(model.origin.round, out.name, read_in_place(whole))
-                with unfinished(proof) as whole_proof, naming(whole_proof):
+                with unfinished(proof) as whole_proof:
                     write_file_of([proven], whole_proof)
         typer.echo(f"wrote {out}: {describe(model)}")
         if passport:

@@ -227,11 +227,25 @@ def link_file(data: bytes, path: Path) -> bool:
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError of the block name a file: that of a write, as on a full disk, names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
 def unfinished(path: Path) -> Iterator[Path]:
-    """Give a file another name until it is whole. If the block fails, nothing is left of it. Raises OSError."""
+    """Give a file another name until it is whole. If the block fails, nothing is left.
+
+    Raises OSError, which names the file.
+    """
     other = path.with_name(path.name + ".unfinished")
     try:
-        yield other
+        with naming(other):
+            yield other
         other.replace(path)
     finally:
         other.unlink(missing_ok=True)
