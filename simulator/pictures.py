@@ -1,12 +1,14 @@
 """Pictures of a run: curves of learning, who holds which classes, who did what when."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.spool import write_whole
 from fedchain.simulator.disturbances import Trouble
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.palette import colour, line_style
@@ -221,4 +223,5 @@ def _save(figure: Any, path: Path) -> None:
 
     figure.set_dpi(130)
     canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(path)
+    canvas.print_png(drawn := BytesIO())
+    write_whole(drawn.getvalue(), path)

@@ -25,7 +25,7 @@ from fedchain.files.layout import (
 )
 from fedchain.files.links import links_text
 from fedchain.files.members import members_text
-from fedchain.files.spool import naming
+from fedchain.files.spool import write_whole
 from fedchain.node.shell.timeline import SeenBlock, line_of_block, newest_lines
 from fedchain.simulator.disturbances import troubles
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
@@ -138,10 +138,7 @@ class RunFolder:
 
     def _write(self, name: str, content: str | bytes) -> None:
         """Replace a file atomically: a process that is killed leaves the old one or the new one."""
-        temporary = self.path / f"{name}.part"
-        with naming(self.path / name):
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        temporary.replace(self.path / name)
+        write_whole(content, self.path / name)
 
 
 def holds_finished(folder: Path) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import write_whole
 from fedchain.learning.executors.calling import CallingExecutor, Pending
 from fedchain.learning.executors.executor import Job
 from fedchain.learning.executors.packing import unpack
@@ -107,7 +108,7 @@ class RemoteExecutor(CallingExecutor):
         if written.state is not None:
             self._keep_state(call.client, written.state)
             if call.state is not None:
-                _write(call.state, written.state)
+                write_whole(written.state, call.state)
         if written.model is not None:
             call.arguments[0].write_bytes(written.model)
         if written.parts:
@@ -173,7 +174,7 @@ class RemoteExecutor(CallingExecutor):
         return self._states / str(client)
 
     def _keep_state(self, client: int, data: bytes) -> None:
-        _write(self._state_of(client), data)
+        write_whole(data, self._state_of(client))
         self._stated.add(client)
 
 
@@ -203,10 +204,3 @@ def _portable(call: Call) -> Call:
     if call.method == "save_model":
         return replace(call, arguments=(None, b""))
     return replace(call, state=None)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file atomically."""
-    temporary = path.with_name(f"{path.name}.part")
-    temporary.write_bytes(data)
-    temporary.replace(path)

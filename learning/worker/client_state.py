@@ -5,7 +5,7 @@ from pathlib import Path
 import msgpack
 
 from fedchain.crypto.hashing import HASH_SIZE, sha256
-from fedchain.files.spool import naming
+from fedchain.files.spool import unfinished, write_file_of
 from fedchain.learning.privacy.ledger import read_entry, write_entry
 from fedchain.learning.worker.learner import Learner
 
@@ -14,11 +14,8 @@ def save_client(learner: Learner, client: int, path: Path) -> None:
     """Write a client's state to a file, atomically."""
     ledger = [write_entry(entry) for entry in learner.ledger(client).entries()]
     data = msgpack.packb([learner.checkpoint(client), ledger])
-    temporary = path.with_name(f"{path.name}.part")
-    with naming(path), temporary.open("wb") as file:
-        file.write(sha256(data))
-        file.write(data)
-    temporary.replace(path)
+    with unfinished(path) as other:
+        write_file_of([sha256(data), data], other)
 
 
 def restore_client(learner: Learner, client: int, path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fedchain.files.spool import write_whole
 from fedchain.simulator.leakage.attack import Finding
 from fedchain.simulator.scenario import ScenarioError
 from fedchain.terminal import Fitted
@@ -114,8 +116,8 @@ def write_folder(folder: Path, title: str, findings: Sequence[Finding]) -> None:
     except FileExistsError:
         raise ScenarioError(f"{folder} exists already; name another folder with --out") from None
     rows = [row_of(finding) for finding in findings]
-    (folder / "inversion.json").write_text(json.dumps(to_dict(title, rows), indent=2) + "\n", encoding="utf-8")
-    (folder / "inversion.md").write_text(to_markdown(title, rows), encoding="utf-8")
+    write_whole(json.dumps(to_dict(title, rows), indent=2) + "\n", folder / "inversion.json")
+    write_whole(to_markdown(title, rows), folder / "inversion.md")
     for target in TARGETS:
         if shown := [finding for finding in findings if finding.target == target]:
             draw(shown, title, folder / f"{target}.png")
@@ -149,4 +151,5 @@ def draw(findings: Sequence[Finding], title: str, path: Path) -> None:
                 panel.imshow(pixels.squeeze(2).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
                 if values is not None:
                     panel.set_xlabel(f"{values[place]:.1f}", fontsize=6, labelpad=1)
-    figure.savefig(path, dpi=130)
+    figure.savefig(drawn := BytesIO(), dpi=130, format="png")
+    write_whole(drawn.getvalue(), path)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from fedchain.files.spool import write_whole
 from fedchain.learning.convergence.theory import Budget, Constants
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.registry import build_method
@@ -57,7 +58,7 @@ def run_plan(scenario: Scenario, options: PlanOptions, *, as_json: bool) -> None
     if options.out is not None:
         text = write_experiment(build_search(options.out.stem, scenario, budget, planned, options.seeds))
         try:
-            options.out.write_text(text, encoding="utf-8")
+            write_whole(text, options.out)
         except OSError as error:
             raise ScenarioError(f"{options.out} cannot be written: {error.strerror}") from None
         console.print(f"simulate every R: fedchain reproduce {shlex.quote(str(options.out))}", soft_wrap=True)

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedchain.files.spool import write_whole
 from fedchain.learning.device import DEVICE, find_device
 from fedchain.learning.executors.workers import Gone, WorkerDiedError, Workers
 from fedchain.simulator.choices import PROCESSES
@@ -230,6 +231,4 @@ def record_folder(results: Path, key: str) -> Path:
 
 def write_result(results: Path, key: str, result: dict[str, Any]) -> None:
     """Write a result atomically: a resumed experiment skips runs whose result exists."""
-    temporary = results / f"{key}.part"
-    temporary.write_text(json.dumps(result), encoding="utf-8")
-    temporary.rename(results / f"{key}.json")
+    write_whole(json.dumps(result), results / f"{key}.json")

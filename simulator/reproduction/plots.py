@@ -4,9 +4,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from fedchain.files.spool import write_whole
 from fedchain.simulator.palette import bar_style, colour, line_style
 from fedchain.simulator.reproduction.experiment import Cell, Experiment, Variant, key_of
 from fedchain.simulator.reproduction.markdown import best_entry
@@ -172,8 +174,9 @@ def curve_of(
 
 def _save(figure: Any, path: Path) -> None:
     """Write a picture for screens, and one without pixels for a paper beside it."""
-    figure.savefig(path, dpi=130)
-    figure.savefig(path.with_suffix(".pdf"))
+    for kind, options in (("png", {"dpi": 130}), ("pdf", {})):
+        figure.savefig(drawn := BytesIO(), format=kind, **options)  # a full disk ends it in other errors
+        write_whole(drawn.getvalue(), path.with_suffix(f".{kind}"))
 
 
 def _heading(experiment: Experiment) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.files.layout import RESULTS_FOLDER
+from fedchain.files.spool import write_whole
 from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
@@ -88,8 +89,8 @@ def reproduce(
     entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
     text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})
-    (folder / "table.md").write_text(text, encoding="utf-8")
-    (folder / "table.tex").write_text(to_latex(experiment, entries), encoding="utf-8")
+    write_whole(text, folder / "table.md")
+    write_whole(to_latex(experiment, entries), folder / "table.tex")
     write_csv(folder / "table.csv", experiment, entries)
     write_rounds(folder / "rounds.csv", experiment, results, overrides)
     draw(experiment, entries, results, overrides, folder)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedchain.files.spool import unfinished
 from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.scenario import ScenarioError
 
@@ -225,7 +226,7 @@ def kind_of(column: Column, variant: Variant) -> Kind:
 
 def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> None:
     """Write all entries with the value of each seed."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with unfinished(path) as other, other.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         seeds = [f"seed {seed}" for seed in experiment.seeds]
         writer.writerow(["variant", "cell", "column", "paper", "mean", "sd", "difference", *seeds])
@@ -244,7 +245,7 @@ def write_rounds(path: Path, experiment: Experiment, results: Path, overrides: M
     """
     cells = itertools.product(experiment.cells, experiment.variants)
     settings = list(dict.fromkeys(name for cell, variant in cells for name in _set_by(cell, variant)))
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with unfinished(path) as other, other.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["variant", "method", "cell", *settings, "seed", "run", "round", "measure", "value"])
         for variant, cell, seed in itertools.product(experiment.variants, experiment.cells, experiment.seeds):

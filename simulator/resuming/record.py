@@ -30,7 +30,7 @@ import msgpack
 from fedchain.chain.block import Header
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.files.spool import naming
+from fedchain.files.spool import naming, unfinished, write_whole
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import Span
 from fedchain.simulator.engine.sealing import Seal
@@ -169,10 +169,7 @@ class Record:
             return Content(content_hash, content)
         path = self._content_path(content_hash)
         if not path.exists():
-            temporary = path.with_suffix(".part")
-            with naming(path):
-                temporary.write_bytes(content)
-            temporary.replace(path)
+            write_whole(content, path)
         return Content(content_hash, None)
 
     def take(self, content_hash: Hash, path: Path) -> Content:
@@ -182,9 +179,8 @@ class Record:
         if target.exists():
             path.unlink()
         else:
-            temporary = target.with_suffix(".part")
-            shutil.move(path, temporary)
-            temporary.replace(target)
+            with unfinished(target) as other:
+                shutil.move(path, other)
         return Content(content_hash, None)
 
     def read(self, content: Content) -> bytes:

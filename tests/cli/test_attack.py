@@ -10,6 +10,7 @@ from tests.support.simulator.leaking import invert, sets
     ("arguments", "words"),
     [
         ((".",), "give both or neither"),
+        (("--out", "."), ". exists already; name another folder with --out"),
         ((".", *sets(sender="x", learning_rate=1)), "learning_rate is not taken"),
         (sets(sender="x"), "give both or neither"),
         (sets(images=0), "images is 0, it must be between 1 and 1,000"),

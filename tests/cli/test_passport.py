@@ -67,5 +67,5 @@ def test_a_full_disk_leaves_no_model_without_its_passport(folder: Path, tmp_path
     out.with_name("model.safetensors.passport.json.unfinished").symlink_to("/dev/full")
     full = run("model", "export", folder / "fedavg", "--aggregate", "--passport", "--out", out)
     assert (full.exit_code, full.stderr.count("\n"), full.stdout) == (2, 1, "")
-    assert "model.safetensors.passport.json.unfinished: No space left on device" in full.stderr
+    assert "model.safetensors.passport.json: No space left on device" in full.stderr
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("model")]

@@ -19,6 +19,7 @@ from fedchain.files.spool import (
     unfinished,
     write_file_of,
     write_pieces,
+    write_whole,
 )
 
 SMALL, LARGE = [b"ab", b"cd"], [bytes([number]) * 1000 for number in range(40)]
@@ -135,6 +136,16 @@ def test_a_file_has_its_name_once_it_is_whole(tmp_path: Path) -> None:
         write_file_of([b"ne", memoryview(b"w")], other)
     assert path.read_bytes() == b"new"
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole("old", path)
+    (tmp_path / "file.unfinished").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_whole(b"new", path)
+    assert raised.value.filename == str(path)
+    assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("file", "old")]
 
 
 def test_large_files_alone_are_read_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

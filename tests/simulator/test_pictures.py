@@ -36,6 +36,15 @@ def test_the_pictures_show_something(tmp_path: Path) -> None:
         assert _colours(tmp_path / name) > 10, name
 
 
+def test_a_full_disk_leaves_the_picture_that_was_there(tmp_path: Path) -> None:
+    (path := tmp_path / "curves.png").write_bytes(b"before")
+    (tmp_path / "curves.png.unfinished").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as raised:
+        draw_curves(ROWS, "a title", path)
+    assert raised.value.filename == str(path)
+    assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("curves.png", b"before")]
+
+
 def test_no_curves_are_drawn_of_what_was_not_measured(tmp_path: Path) -> None:
     nothing: dict[str, Any] = dict.fromkeys(UNMEASURED)
     draw_curves([replace(ROWS[0], **nothing)], "a title", tmp_path / "curves.png")

@@ -56,10 +56,11 @@ def test_a_folder_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_that_of_the_file(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run", trivial_scenario())
-    (folder.path / "metrics.jsonl.part").symlink_to("/dev/full")
+    (folder.path / "metrics.jsonl.unfinished").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as raised:
         folder.write_rows(ROWS, lambda: [])
     assert raised.value.filename == str(folder.path / "metrics.jsonl")
+    assert [path.name for path in folder.path.iterdir()] == ["scenario.toml"]
 
 
 def test_the_next_free_name_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

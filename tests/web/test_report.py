@@ -41,5 +41,5 @@ def test_a_full_disk_leaves_no_half_of_a_report(run: Path, chain: ChainBuilder, 
     (tmp_path / "report.html.unfinished").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as raised:
         write_report([run], rules_of, tmp_path / "report.html")
-    assert raised.value.filename == str(tmp_path / "report.html.unfinished")
+    assert raised.value.filename == str(tmp_path / "report.html")
     assert not [path for path in tmp_path.iterdir() if "report" in path.name]

@@ -66,6 +66,8 @@ def inversion(
     with clear_errors(ScenarioError):
         own, others = divide(setting or [], {item.name for item in fields(Inversion)})
         options = build(Inversion, own, "attack", ScenarioError)
+        if out is not None and out.exists():
+            raise ScenarioError(f"{out} exists already; name another folder with --out")
         folder = target if target is not None and target.is_dir() else None
         if (folder is None) != (not options.sender):
             raise ScenarioError("a stored chain's folder and --set sender=… name a post together; give both or neither")
@@ -151,9 +153,9 @@ def _show(found: "Iterable[Finding]", title: str, out: Path | None, *, as_json: 
         findings.append(finding)
         console.print(f"{finding.name}, {finding.attack}: {row_of(finding).psnr:.1f} dB")
     rows = [row_of(finding) for finding in findings]
-    folder = out or free_folder("inversion")
-    write_folder(folder, title, findings)
     show(console, title, rows)
-    console.print(f"written to {folder}", soft_wrap=True)
     if as_json:
         print(json.dumps(to_dict(title, rows), indent=2))
+    folder = out or free_folder("inversion")  # the last step: what was found is shown, whatever the disk refuses
+    write_folder(folder, title, findings)
+    console.print(f"written to {folder}", soft_wrap=True)

@@ -240,11 +240,11 @@ def naming(path: Path) -> Iterator[None]:
 def unfinished(path: Path) -> Iterator[Path]:
     """Give a file another name until it is whole. If the block fails, nothing is left.
 
-    Raises OSError, which names the file.
+    Raises OSError, which names the file as it was asked for.
     """
     other = path.with_name(path.name + ".unfinished")
     try:
-        with naming(other):
+        with naming(path):
             yield other
         other.replace(path)
     finally:
@@ -256,6 +256,12 @@ def write_file_of(pieces: Iterable[bytes | memoryview], path: Path) -> None:
     with path.open("wb") as file:
         for piece in pieces:
             file.write(piece)
+
+
+def write_whole(data: bytes | str, path: Path) -> None:
+    """Write a file, a text in UTF-8: it is there whole, or what was there before stays. Raises OSError."""
+    with unfinished(path) as other:
+        write_file_of([data.encode() if isinstance(data, str) else data], other)
 
 
 def write_pieces(pieces: Iterable[bytes | memoryview], spools: Spools) -> bytes:

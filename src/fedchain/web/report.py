@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
-from fedchain.files.spool import unfinished, write_file_of
+from fedchain.files.spool import write_whole
 from fedchain.web.app import FOLDER, make_templates
 from fedchain.web.chains import Chain, Reading, RulesOf, open_chains
 from fedchain.web.formats import Names
@@ -38,8 +38,7 @@ def write_report(folders: Sequence[Path], rules_of: RulesOf, path: Path) -> None
     finally:
         for chain in chains:
             chain.close()
-    with unfinished(path) as whole:
-        write_file_of([text.encode()], whole)
+    write_whole(text, path)
 
 
 def render_report(chain: Chain) -> str:

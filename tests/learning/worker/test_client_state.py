@@ -21,10 +21,11 @@ def test_a_client_goes_on_in_another_process_as_it_would_have_here(tmp_path: Pat
 
 
 def test_a_full_disk_is_that_of_the_state_s_file(tmp_path: Path) -> None:
-    (tmp_path / "client.part").symlink_to("/dev/full")
+    (tmp_path / "client.unfinished").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as raised:
         save_client(Learner(CONFIG), 0, tmp_path / "client")
     assert raised.value.filename == str(tmp_path / "client")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "empty", "flipped"])

@@ -25,6 +25,17 @@ def test_a_stored_post_of_one_step_is_read(chains: dict[str, tuple[Path, list[by
         assert len(picture.convert("L").getcolors(1 << 20) or ()) > 10
 
 
+def test_what_was_found_is_shown_where_it_cannot_be_written(
+    chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path
+) -> None:
+    folder, members = chains["one"]
+    (tmp_path / "file").touch()
+    sender, out = address(members[1])[-8:], tmp_path / "file" / "out"
+    result = invert(folder, *sets(round=2, sender=sender, iterations=1), "--out", out)
+    assert (result.exit_code, result.stderr) == (2, f"fedchain: {out}: Not a directory\n")
+    assert "closed-form" in result.stdout
+
+
 @pytest.mark.parametrize("name", ["prototypes", "noised prototypes"])
 def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
     name: str, chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path

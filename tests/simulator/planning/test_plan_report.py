@@ -1,7 +1,11 @@
 """A plan says whether the bounds hold."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.cli.main import app
 from fedchain.simulator.planning.plan_report import verdicts
 from tests.support.simulator.planned import a_theory, run
 
@@ -30,3 +34,12 @@ def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
     text = run("--set", "alpha=1", "--set", "beta=4", "--set", "rounds_max=24", "--set", "bounds=false")
     assert [line.split() for line in text.splitlines() if line.split()[:1] == ["6"]] == [["6", "12", "24", "72", "76"]]
     assert "left out: R = 21 to 24, which leave no local step (E < 1)" in text
+
+
+def test_a_full_disk_leaves_no_half_of_an_experiment(tmp_path: Path) -> None:
+    (tmp_path / "search.toml.unfinished").symlink_to("/dev/full")
+    given = ("--set", "alpha=1", "--set", "beta=4", "--set", "bounds=false")
+    full = CliRunner().invoke(app, ["plan", *given, "--out", str(tmp_path / "search.toml")])
+    said = f"fedchain: {tmp_path / 'search.toml'} cannot be written: No space left on device\n"
+    assert (full.exit_code, full.stderr) == (2, said)
+    assert not [*tmp_path.iterdir()]

@@ -170,7 +170,8 @@ def test_a_full_disk_is_that_of_the_record_s_file(
             record.close_round(1, b"trace", {})
     assert (raised.value.filename, log.stat().st_size) == (str(log), size)
     name = sha256(large := bytes(LARGE_SIZE)).hex()
-    (log.parent / "contents" / f"{name}.part").symlink_to("/dev/full")
+    (log.parent / "contents" / f"{name}.unfinished").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as raised:
         record.put(large)
     assert raised.value.filename == str(log.parent / "contents" / name)
+    assert not [*(log.parent / "contents").iterdir()]
