@@ -287,13 +287,15 @@ def found_federation(
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE`` settings: the value as TOML, or as text if it is not TOML; raises ConfigurationError."""
-    values = {}
+    values = dict[str, Any]()
     for setting in settings:
         name, separator, text = setting.partition("=")
         if not separator or not name.strip():
             raise ConfigurationError(f"--set {setting!r} is not of the form NAME=VALUE")
         if "\n" in text:
             raise ConfigurationError(f"--set {setting!r} has several lines; give --set for each setting")
+        if name.strip() in values:
+            raise ConfigurationError(f"--set {name.strip()} is given twice")
         try:
             values[name.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -68,6 +68,19 @@ def test_what_lies_in_the_folder_is_not_written_over(ran: list[Scenario], tmp_pa
     assert (tmp_path / "out" / kept).read_text() == "of the user"
 
 
+def test_a_full_disk_leaves_each_file_as_it_was(ran: list[Scenario], tmp_path: Path) -> None:
+    words, out = ("--methods", "dfpl", "--seeds", "1"), tmp_path / "out"
+    compare(tmp_path, *words)
+    files = {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert len(files) == 9
+    for file in files.keys() - {out / "curves.png", out / "curves.pdf"}:  # which take longest, and come as the table's
+        (full := file.with_name(f"{file.name}.unfinished")).symlink_to("/dev/full")
+        refused = compare(tmp_path, *words, exit_code=2)
+        assert refused.stderr == f"fedchain: {file}: No space left on device\n"
+        assert file.read_bytes() == files[file]
+        assert not full.is_symlink()
+
+
 def test_a_single_seed_has_no_deviation(ran: list[Scenario], tmp_path: Path) -> None:
     shown = compare(tmp_path, "--methods", "solo", "--seeds", "1", "--rounds", "2").stdout
     assert "One seed." in shown
@@ -194,6 +207,16 @@ def test_the_file_that_the_guide_explains_is_an_experiment(tmp_path: Path) -> No
         (("--methods", "dfpl", "--sweep", "peeers=3"), "did you mean 'peers'?"),
         (("--methods", "dfpl", "--sweep", "peers=three"), "peers is 'three', it must be of type int"),
         (("--methods", "dfpl", "--sweep", "peers=3", "--sweep", "peers=4"), "sweep has a name twice"),
+        (("--methods", "dfpl", "--set", "shots=3", "--set", "shots=3"), "--set shots is given twice"),
+        (
+            ("--methods", "dfpl", "--set", "test_every=1", "--sweep", "test-every=1,2"),
+            "--set test_every=1 and --sweep test-every=1,2 name one setting; give one of them",
+        ),
+        (
+            ("--methods", "dfpl", "--set", "dfpl.momentum=0", "--sweep", "momentum=0,0.9"),
+            "--set dfpl.momentum=0 and --sweep momentum=0,0.9 name one setting; give one of them",
+        ),
+        (("--methods", "dfpl", "--peers", "4", "--sweep", "peers=3,4"), "--peers and --sweep peers=3,4 name one"),
         (("--methods", "dfpl", "--set", "mu=3"), "--set mu: neither a setting nor a hyper-parameter of dfpl"),
         (("--methods", "dfpl", "--set", "peers=3"), "--set peers: it has an option of its own"),
         (("--methods", "dfpl", "--set", "shot=3"), "of dfpl; did you mean 'shots'?"),

@@ -1,7 +1,7 @@
 """``fedchain compare``: methods side by side, without a file to write. Nothing heavy is imported before it runs."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from fedchain.cli.common.settings import divide
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.cli.simulate import SETTABLE, executor_option, exit_if_broken, scenario_options, under_headings
 from fedchain.files.layout import EXPERIMENT_FILE, RESULTS_FOLDER, RUNS_FOLDER, SCENARIO_FILE
+from fedchain.files.spool import write_whole
 from fedchain.files.tables import read_toml
 from fedchain.simulator.choices import JOBS_HELP, default_jobs, installed, validated
 from fedchain.simulator.scenario import ScenarioError, scenario_from_dict
@@ -33,6 +34,7 @@ def compare_command() -> Callable[..., None]:
         values = {name: value for name, value in options.items() if value is not None}
         with clear_errors(ScenarioError):
             where = installed(validated(executor))
+            _require_once(sweeps or [], values, settings or [])
             if scenario_file is not None:
                 values = read_toml(scenario_file, ScenarioError) | values
             experiment = _experiment(
@@ -122,6 +124,16 @@ def _experiment(
     return experiment
 
 
+def _require_once(sweeps: Iterable[str], options: Iterable[str], settings: Iterable[str]) -> None:
+    """Raise ScenarioError for a swept setting that the command gives a value of its own, too: no cell would have it."""
+    swept = {sweep.partition("=")[0].strip().replace("-", "_"): sweep for sweep in sweeps}
+    given = {f"--{name.replace('_', '-')}": name for name in options}
+    given |= {f"--set {setting}": setting.partition("=")[0].strip().rpartition(".")[2] for setting in settings}
+    for words, name in given.items():
+        if name in swept:
+            raise ScenarioError(f"{words} and --sweep {swept[name]} name one setting; give one of them")
+
+
 def _run(experiment: "Experiment", jobs: int, out: Path | None, executor: str, *, download: bool) -> None:
     """Run those of its runs that are missing."""
     from fedchain.simulator.reproduction.compare import write_experiment
@@ -133,7 +145,7 @@ def _run(experiment: "Experiment", jobs: int, out: Path | None, executor: str, *
         for dataset in sorted({run.scenario.dataset for run in experiment.runs({})}):
             download_files(dataset, experiment.scenario.get("data_dir", ""))
     (folder / RESULTS_FOLDER).mkdir(parents=True, exist_ok=True)
-    (folder / EXPERIMENT_FILE).write_text(write_experiment(experiment), encoding="utf-8")
+    write_whole(write_experiment(experiment), folder / EXPERIMENT_FILE)
     exit_if_broken(reproduce(experiment, folder, jobs, {}, executor=executor))
 
 
