@@ -1,12 +1,24 @@
 """Attendance: which expected contributors' posts are missing, and whether others are worth waiting for."""
 
 from itertools import islice
+from typing import NamedTuple
 
 from fedchain.chain.state import State, expected_contributors, posts_required
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import opens_after_ms
-from fedchain.node.core.voting.vote_policy import is_patience_over, patience_ends_ms
+from fedchain.node.core.voting.vote_policy import is_patience_over, longest_awaited, patience_ends_ms
+
+
+class Quiet(NamedTuple):
+    """Posts of the open phase that make no difference."""
+
+    posts: int
+    """Number of posts, after which one does."""
+    until_ms: int | None
+    """Time from which each does; None if there is none."""
+    but_of: PublicKey | None
+    """Member whose post does; None if there is none."""
 
 
 class Attendance:
@@ -18,6 +30,7 @@ class Attendance:
         self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when it was last examined
         self._quiet_below = 0  # below this count of mempool changes, another post makes no difference
         self._quiet_until_ms: int | None = None  # nor until this time, if there is one
+        self._longest: PublicKey | None = None  # but for the post of this member, in version 3
         self._required: tuple[State | None, int] = None, 0  # a head, and the posts required there
 
     @property
@@ -41,15 +54,21 @@ class Attendance:
         context, quorum_ms = self._context, self._context.clock.quorum_ms
         if context.ledger.entries:
             return False
-        if context.mempool.changes >= self._quiet_below:
+        if context.mempool.changes >= self._quiet_below or self._longest in context.mempool.posts(context.phase):
             self.look()
             if not self._missing or context.clock.quorum_ms != quorum_ms:
                 return False
         return self._quiet_until_ms is None or context.now.ms < self._quiet_until_ms
 
+    def quiet(self) -> Quiet:
+        """The posts after which :meth:`waits_for_more`, as far as that is certain now."""
+        context = self._context
+        posts = 0 if context.ledger.entries else self._quiet_below - 1 - context.mempool.changes
+        return Quiet(posts, self._quiet_until_ms, self._longest)
+
     def on_head(self) -> None:
         """Another phase is open."""
-        self._seen_changes, self._quiet_below = -1, 0
+        self._seen_changes, self._quiet_below, self._longest = -1, 0, None
 
     def finish(self) -> None:
         """No phase is open any more."""
@@ -95,6 +114,6 @@ class Attendance:
             else:
                 lacking = min(lacking, required - len(posts))
         if head.records and context.clock.quorum_ms is not None:
-            lacking = 1  # each post may be the one that was worth waiting for longest
+            self._longest = longest_awaited(context, posts.keys())
         self._quiet_below = changes + lacking
         self._quiet_until_ms = None if context.clock.quorum_ms is None else patience_ends_ms(context)

@@ -1,6 +1,6 @@
 """Block import: candidates become valid, final blocks move the head, and a peer that was away joins at the head."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fedchain.chain.block import Block
@@ -14,7 +14,7 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, needed_contents
+from fedchain.chain.knowledge import EMPTY_ROOT, needed_contents
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
@@ -81,10 +81,8 @@ class BlockImport:
         gone = ledger.entries[replaced].block.payload_hashes if replaced else ()
         ledger.add(Entry(block, after, context.now.ms), replaced)
         context.contents.release(*gone)
-        for post in block.transactions:  # its miner may have received another post than we did
-            held = context.mempool.get((post.round, post.phase), post.sender)
-            if held is not None and held.hash != post.hash:
-                self._crimes.accuse(held, post)
+        for held, post in context.mempool.others(block.transactions):  # its miner may have got another post than we
+            self._crimes.accuse(held, post)
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 
     def payloads_wanted(self) -> set[Hash]:
@@ -119,7 +117,7 @@ class BlockImport:
             posts = entry.block.transactions
             if entry.is_valid:
                 entry.lacks_parts = entry.lacks_parts and not self._has_parts(posts)
-            elif (job := recompute_job(context.head, context.content, posts)).is_possible:
+            elif (job := recompute_job(context.head, context.contents_here, posts)).is_possible:
                 entry.is_computing = True
                 context.emit(Compute(job))
 
@@ -178,12 +176,9 @@ class BlockImport:
 
     def _contents(self, block: Block) -> list[Record]:
         """Contents of a valid or final block that are here but not in the store yet; any peer may have them."""
-        held, wanted = self._context.contents.get, contents_in_order([block])
-        fresh = {
-            item: data
-            for item in wanted
-            if item not in self._stored and item != EMPTY_ROOT and (data := held(item)) is not None
-        }
+        wanted = contents_in_order([block])
+        fresh = self._context.contents.get_all([item for item in wanted if item not in self._stored])
+        fresh.pop(EMPTY_ROOT, None)
         self._stored |= fresh.keys()
         self._context.publish(*wanted)
         return [Content(item, data) for item, data in fresh.items()]
@@ -271,7 +266,8 @@ class BlockImport:
         self._context.tell(Contradicted(block.header.height, ours, block.header.knowledge_root))
 
 
-def recompute_job(head: State, content: ContentLookup, posts: tuple[Post, ...]) -> Recompute:
+def recompute_job(
+    head: State, contents_here: Callable[[Sequence[Hash]], dict[Hash, bytes]], posts: tuple[Post, ...]
+) -> Recompute:
     """The job that aggregates ``posts`` at ``head``, with the contents that they name, as far as they are here."""
-    contents = {item: data for item in needed_contents(head, posts) if (data := content(item)) is not None}
-    return Recompute(head, posts, contents)
+    return Recompute(head, posts, contents_here(needed_contents(head, posts)))

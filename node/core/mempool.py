@@ -3,7 +3,7 @@
 Where late posts count, those that are owed to earlier rounds are held, too.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from fedchain.chain.post import Post, PostKey
 from fedchain.crypto.hashing import Hash
@@ -56,6 +56,18 @@ class Mempool:
         """Whether this very post is held."""
         held = self.get((post.round, post.phase), post.sender)
         return held is post or held == post
+
+    def others(self, posts: Iterable[Post]) -> list[tuple[Post, Post]]:
+        """Each held post whose sender has another one for the same phase among ``posts``, with that one."""
+        phase, by_sender, found = None, dict[PublicKey, Post](), []
+        for post in posts:  # nearly all are of one phase
+            if (post.round, post.phase) != phase:
+                phase = post.round, post.phase
+                by_sender = self.posts(phase)
+            held = by_sender.get(post.sender)
+            if held is not None and held.hash != post.hash:
+                found.append((held, post))
+        return found
 
     def posts(self, phase: PhaseKey) -> dict[PublicKey, Post]:
         """Posts of one phase by sender; do not change it."""

@@ -72,7 +72,7 @@ class Mining:
             return
         if self.draft is None or (self.draft.transactions, self.draft.changes) != (posts, changes):
             self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block(), changes)
-            context.emit(Compute(recompute_job(context.head, context.content, posts)))
+            context.emit(Compute(recompute_job(context.head, context.contents_here, posts)))
 
     def _is_counted(self, posts: tuple[Post, ...], changes: tuple[Change, ...]) -> bool:
         """Whether a valid candidate whose parts are here counts the changes, and a post in place of each of ``posts``.
@@ -165,8 +165,8 @@ class Mining:
     def _drop_bad_posts(self, draft: Draft) -> None:
         """Drop posts that the method cannot aggregate although it let them pass: its fault must not stop the chain."""
         context, self.draft = self._context, None
-        head, content, run = context.head, context.content, context.checks.run
-        alone = {post: run(recompute_job(head, content, (post,))) for post in draft.transactions}
+        head, here, run = context.head, context.contents_here, context.checks.run
+        alone = {post: run(recompute_job(head, here, (post,))) for post in draft.transactions}
         bad = [post for post, result in alone.items() if isinstance(result, Invalid | MethodFailed)]
         for post in bad:
             if isinstance(alone[post], Invalid):  # otherwise the method's code is wrong

@@ -31,6 +31,7 @@ from fedchain.node.core.mining import Draft
 from fedchain.node.core.notices import HeadConflicts, HeadUnconfirmed
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.parts import Conduct, Parts, stored_range
+from fedchain.node.core.posts import Lull
 from fedchain.node.core.reception import Follows, Reception
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.recollection import own_statements
@@ -98,6 +99,7 @@ class Node:
         self._reception = Reception(context, self._parts)
         self._not_believed = tuple(context.effects)  # emitted at the first event
         self._has_begun = False
+        self._lull: Lull | None = None  # since the last event, once it is asked for
         self._wake_ms: int | None = None
 
     # answers to others
@@ -246,7 +248,7 @@ class Node:
     def handle(self, event: Event, now: Moment) -> list[Effect]:
         """Take an ``event`` that happens ``now``; returns the effects that follow from it, in order."""
         context = self._context
-        context.now, context.effects = now, []
+        context.now, context.effects, self._lull = now, [], None
         is_first = not self._has_begun
         if is_first:
             self._begin()
@@ -256,6 +258,18 @@ class Node:
         if is_first or follows is not Follows.NOTHING:
             self._advance()
         return context.effects
+
+    def takes(self, post: Post, payload: bytes | None, now_ms: int) -> bool:
+        """Take a post as :meth:`handle` would, if nothing else follows from it; False: it is still to be handled.
+
+        Args:
+            post: the post that came.
+            payload: its payload, if it came with it.
+            now_ms: now, by the monotonic clock.
+        """
+        if self._lull is None:
+            self._lull = self._parts.posts.lull(self._parts.attendance.quiet())
+        return self._lull.takes(post, payload, now_ms)
 
     def _begin(self) -> None:
         """Prepare for the first event: from here on the time is known."""

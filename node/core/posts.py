@@ -4,7 +4,7 @@ The author of a post is blamed for what it signed. A peer that passes a post on 
 known: a bad signature, or an author that is no member.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -26,6 +26,7 @@ from fedchain.chain.validation import validate_content, validate_post, validate_
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk
+from fedchain.node.core.attendance import Quiet
 from fedchain.node.core.contents.bulk import BulkParts, Standing
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
@@ -56,8 +57,8 @@ class GoodPosts(Protocol):
     def note(self, state: State, post: Post, payload: bytes) -> None:
         """Note that post and payload are good at ``state``."""
 
-    def knows(self, state: State, post: Post, payload: bytes) -> bool:
-        """Whether :meth:`note` was called with the very same objects."""
+    def at(self, state: State) -> Mapping[Hash, bytes]:
+        """Payloads of those that were noted at ``state``, by post; each is the very object that was noted."""
 
 
 class _NoGoodPosts:
@@ -66,13 +67,51 @@ class _NoGoodPosts:
     def note(self, state: State, post: Post, payload: bytes) -> None:
         """See :class:`GoodPosts`."""
 
-    def knows(self, state: State, post: Post, payload: bytes) -> bool:
+    def at(self, state: State) -> Mapping[Hash, bytes]:
         """See :class:`GoodPosts`."""
-        return False
+        return {}
 
 
 NO_GOOD_POSTS = _NoGoodPosts()
 """For a node alone in its process, which checks each post once anyway."""
+
+
+class Lull:
+    """A span of the open phase in which a good post changes nothing but the mempool, so that it needs no whole turn.
+
+    It is over with the node's next event. In a simulation of many peers nearly all posts come in lulls.
+
+    Args:
+        context: the node's memory.
+        good: good posts of the head, as of :meth:`GoodPosts.at`.
+        quiet: the posts that make no difference.
+    """
+
+    __slots__ = ("_apart", "_contents", "_good", "_left", "_mempool", "_phase", "_round", "_until_ms")
+
+    def __init__(self, context: Context, good: Mapping[Hash, bytes], quiet: Quiet) -> None:
+        self._mempool, self._contents, self._good = context.mempool, context.contents, good
+        self._round, self._phase = context.phase
+        self._left, self._until_ms = quiet.posts, quiet.until_ms
+        self._apart = context.me, quiet.but_of  # whose posts mean more
+
+    def takes(self, post: Post, payload: bytes | None, now_ms: int) -> bool:
+        """Take a post, if that is all that a whole turn would do.
+
+        Args:
+            post: the post.
+            payload: its payload, if it came with it.
+            now_ms: now, by the monotonic clock.
+        """
+        if payload is None or self._left <= 0 or self._good.get(post.hash) is not payload:
+            return False
+        if post.round != self._round or post.phase != self._phase or post.sender in self._apart:
+            return False
+        if (self._until_ms is not None and now_ms >= self._until_ms) or not self._mempool.add(post, now_ms):
+            return False
+        self._contents.put(post.payload_hash, payload)
+        self._left -= 1
+        return True
 
 
 class Posts:
@@ -127,7 +166,19 @@ class Posts:
 
     def _is_known(self, post: Post, payload: bytes) -> bool:
         """Whether a peer of this process has found a post good at our head, and what it was made from is here, too."""
-        return self._good.knows(self._context.head, post, payload) and self._context.base_of(post.key) is not None
+        known = self._good.at(self._context.head).get(post.hash)
+        return known is payload and self._context.base_of(post.key) is not None
+
+    def lull(self, quiet: Quiet) -> Lull:
+        """The lull that is now, if there is one: otherwise it takes no posts.
+
+        Nothing may be under way that a post of the open phase could meet: an early post, one that waits for its payload
+        or was refused, parts, or peers that wait for its payload. Its base has to be here.
+        """
+        context = self._context
+        is_busy = self._under_way or context.mempool.useless or context.contents.has_askers or self._bulk.is_used
+        is_ready = not (is_busy or context.contents.senders_waited_for()) and context.knowledge() is not None
+        return Lull(context, self._good.at(context.head) if is_ready else {}, quiet)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
         """Take a part of a content; returns whether it completes something. Raises InvalidPayload."""

@@ -8,15 +8,15 @@ from typing import ClassVar
 from fedchain.chain.block import Block, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import certificate_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
+from fedchain.chain.knowledge import needed_contents
 from fedchain.chain.post import Post
 from fedchain.chain.state import posts_required
 from fedchain.chain.transition import naming_members
 from fedchain.chain.vote import VoteKind
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
-from fedchain.node.core.block_import import recompute_job
 from fedchain.node.core.effects import Effect, Mine, Publish, Send
 from fedchain.node.core.events import Event, MessageReceived
-from fedchain.node.core.jobs import Knowledge
+from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 
@@ -205,7 +205,8 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
     head, certificate = node.head, node.certificate
     if node.knowledge() is None or any(node.content(post.payload_hash) is None for post in posts):
         return None
-    result = adversary.peer.checks.run(recompute_job(head, node.content, posts))
+    found = {item: data for item in needed_contents(head, posts) if (data := node.content(item)) is not None}
+    result = adversary.peer.checks.run(Recompute(head, posts, found))
     if not isinstance(result, Knowledge):
         return None
     node.hold(result.data)

@@ -343,38 +343,33 @@ class SimulatedNetwork:
         self._timer = self._loop.call_at(self._wake_ms / 1000, self._deliver_due)
 
     def _deliver_due(self) -> None:
-        now_ms, received = self._loop.now_ms(), self.received_bytes
+        now_ms, received, deliver = self._loop.now_ms(), self.received_bytes, self._deliver
         while self._times_ms and self._times_ms[0] <= now_ms:
             arrived = self._arrivals.pop(heapq.heappop(self._times_ms))
             for receiver, sender, parcel in arrived:
                 side = self._side  # a delivery may change it
                 if side[sender] == side[receiver]:
                     received[receiver] += parcel.size_bytes
-                    self._deliver(receiver, sender, parcel)
+                    deliver(receiver, sender, parcel)
         self._timer = None
         self._set_timer()
 
     def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
-        receiver = self._receivers[number]
+        """Hand a peer a parcel that its neighbour can pay for."""
+        receiver, is_gossip = self._receivers[number], parcel.gossip
         if receiver is None or (self._broken and (number, sender) in self._broken):
             return
-        if self.gates.pays(number, sender):
-            self._hand_over(number, sender, parcel)
-
-    def _hand_over(self, number: int, sender: int, parcel: Parcel) -> None:
-        """Hand a peer a paid parcel."""
-        receiver = self._receivers[number]
-        if receiver is None or (parcel.gossip and not self._remember(number, parcel.identity)):
+        if not self.gates.pays(number, sender) or (is_gossip and not self._remember(number, parcel.identity)):
             return
         self._on_delivery(number, sender, parcel)
         verdict = receiver(self._members[sender], parcel.message)
-        if verdict is Verdict.REJECT:
-            self.gates.rejected(number, sender)
-        if parcel.gossip:
-            if verdict is Verdict.ACCEPT:
+        if verdict is Verdict.ACCEPT:
+            if is_gossip:
                 self._spread(number, parcel, sender)
-            elif verdict is Verdict.IGNORE:
-                del self._seen[number][parcel.identity]  # it may be good the next time
+        elif verdict is Verdict.REJECT:
+            self.gates.rejected(number, sender)
+        elif is_gossip and verdict is Verdict.IGNORE:
+            del self._seen[number][parcel.identity]  # it may be good the next time
 
     def _remember(self, number: int, identity: bytes) -> bool:
         """Note that a peer has seen a gossip message; False if it had before."""

@@ -17,6 +17,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Content, Final, Record, Storage
@@ -26,7 +27,7 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Executor, Job, Question
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.network.messages import Message
+from fedchain.network.messages import Message, PostMessage
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
@@ -66,6 +67,9 @@ class Observer(Protocol):
 
     def on_event(self, peer: "SimulatedPeer", event: Event, effects: Sequence[Effect]) -> None:
         """A node has handled an event; its ``effects`` are not carried out yet."""
+
+    def on_post(self, peer: "SimulatedPeer", post: Post, now_ms: int) -> None:
+        """A node has taken a post, from which nothing else followed."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
@@ -395,7 +399,12 @@ class SimulatedPeer:
         self.crash()
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
-        """Take a message as :meth:`handle` does."""
+        """Take a message as :meth:`handle` does; most posts in one step."""
+        if type(message) is PostMessage and self.is_honest and self.node is not None:
+            now_ms = self._around.loop.now_ms()
+            if self.node.takes(message.post, message.payload, now_ms):
+                self._around.observer.on_post(self, message.post, now_ms)
+                return Verdict.ACCEPT
         return self.handle(MessageReceived(sender, message))
 
     def _compute(self, job: jobs.Job) -> None:

@@ -1,5 +1,7 @@
 """Good posts that all peers of a simulation share: a post that one peer found good takes a short path in the others."""
 
+from collections.abc import Mapping
+
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
@@ -23,7 +25,6 @@ class SharedPosts:
                 del self._good[next(iter(self._good))]
         good[post.hash] = payload
 
-    def knows(self, state: State, post: Post, payload: bytes) -> bool:
+    def at(self, state: State) -> Mapping[Hash, bytes]:
         """See :class:`~fedchain.node.core.posts.GoodPosts`."""
-        good = self._good.get(state.block_hash)
-        return good is not None and good.get(post.hash) is payload
+        return self._good.get(state.block_hash) or {}

@@ -15,6 +15,7 @@ from typing import Any
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.collector import collecting_rarely
@@ -221,6 +222,14 @@ class Simulation:
             self.checker.on_event(peer, event, effects)
             if effects:
                 self.recorder.on_effects(peer, effects)
+
+    def on_post(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
+        """A node took a post, and did nothing else."""
+        self._events += 1
+        if self._stop is not None:
+            self._look_whether_to_stop(self._stop)
+        if peer.is_honest:
+            self.checker.inclusion.on_post(peer.number, post, now_ms)
 
     def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""

@@ -73,6 +73,10 @@ class Inclusion:
                 elif isinstance(effect.message, PostMessage):
                     arrivals.note(effect.message.post, now_ms)
 
+    def on_post(self, number: int, post: Post, now_ms: int) -> None:
+        """An honest peer took a post, and did nothing else."""
+        self._arrivals[number].note(post, now_ms)
+
     def on_message(self, peer: SimulatedPeer, message: Message, effects: Sequence[Effect], now_ms: int) -> None:
         """Note a post or candidate that arrived at an honest peer."""
         if isinstance(message, PostMessage):

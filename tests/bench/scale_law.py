@@ -1,6 +1,6 @@
 """The law of scale, fitted to some runs, held against others, and extrapolated: ``docs/scale.md``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -22,6 +22,9 @@ from tests.support.simulator.scale import (
 )
 
 ROUNDS = 3
+
+Terms = Callable[[Shape], list[float]]
+"""The numbers that a round's CPU is a sum of, each with a constant of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ SHARED = (
     Setting({"peers": 200}),
     Setting({"peers": 400}, is_fitted=True),
     Setting({"peers": 300, "contributors_per_round": 30, "committee_size": 10}),
-    Setting({"peers": 100, "committee_size": 100}),
+    Setting({"peers": 100, "committee_size": 100}, is_fitted=True),
     Setting({"peers": 40, "degree": 5}, is_fitted=True),
     Setting({"peers": 100, "degree": 6}),
     Setting({"peers": 100}, payload=4_000),
@@ -104,12 +107,12 @@ def bench_scale_law(*, quick: bool) -> list[Table | str]:
         [_measured(item, shares_checks=kind is SHARED) for item in kind if not quick or item.scenario["peers"] <= 100]
         for kind in (SHARED, OWN)
     )
-    of_shared, of_own = fit(shared), fit(own)
+    of_shared, of_own = fit(shared, terms), fit(own, own_terms)
     tables: list[Table | str] = [
-        _compared("checks shared by all peers", shared, of_shared),
-        _constants(of_shared),
-        _compared("every peer verifies by itself", own, of_own),
-        _constants(of_own),
+        _compared("checks shared by all peers", shared, terms, of_shared),
+        _constants(("a peer's round", "a post", "another message", "a dropped copy"), of_shared),
+        _compared("every peer verifies by itself", own, own_terms, of_own),
+        _constants(("a peer's round", "a message"), of_own),
         _memory(shared),
         _sockets(quick=quick),
         _extrapolated(shared, of_shared, of_own),
@@ -118,13 +121,13 @@ def bench_scale_law(*, quick: bool) -> list[Table | str]:
     return [*tables, *(text for text in [warning([item.cost for item in shared + own])] if text)]
 
 
-def fit(runs: Sequence[Found]) -> NDArray[np.float64]:
-    """CPU seconds of a peer's round, of a message that a peer handles, and of a copy that it drops.
+def fit(runs: Sequence[Found], of: Terms) -> NDArray[np.float64]:
+    """CPU seconds of each of the terms that a round's CPU is a sum of.
 
     They are the non-negative ones with the least squares of relative errors over the runs to fit.
     """
     fitted = [run for run in runs if run.setting.is_fitted]
-    rows = np.array([terms(run.shape) for run in fitted])
+    rows = np.array([of(run.shape) for run in fitted])
     costs = np.array([run.cpu_s for run in fitted])
     kept = [place for place in range(rows.shape[1]) if rows[:, place].any()]
     while True:
@@ -136,13 +139,19 @@ def fit(runs: Sequence[Found]) -> NDArray[np.float64]:
 
 
 def terms(shape: Shape) -> list[float]:
-    """The numbers that a round's CPU is a sum of: rounds of peers, handled messages and dropped copies."""
+    """Rounds of peers, handled posts, other handled messages, and dropped copies, where peers share checks."""
     return [float(shape.members), *arrivals_of_round(shape)]
 
 
-def predicted_cpu_s(shape: Shape, constants: NDArray[np.float64]) -> float:
+def own_terms(shape: Shape) -> list[float]:
+    """Rounds of peers and handled messages where each peer verifies, as a post costs what other messages do there."""
+    posts, others, _ = arrivals_of_round(shape)
+    return [float(shape.members), posts + others]
+
+
+def predicted_cpu_s(shape: Shape, of: Terms, constants: NDArray[np.float64]) -> float:
     """CPU seconds of a round."""
-    return float(np.dot(terms(shape), constants))
+    return float(np.dot(of(shape), constants))
 
 
 def off_percent(predicted: float, measured: float) -> str:
@@ -156,11 +165,11 @@ def _measured(setting: Setting, *, shares_checks: bool) -> Found:
     return Found(setting, cost, Shape(**cost.printed["shape"]))
 
 
-def _compared(title: str, runs: Sequence[Found], constants: NDArray[np.float64]) -> Table:
+def _compared(title: str, runs: Sequence[Found], of: Terms, constants: NDArray[np.float64]) -> Table:
     heads = "run", "", "MB", "law", "off %", "CPU of a round (s)", "law", "off %", "first block after (s)"
     table = Table(*heads, title=title, box=None)
     for run in runs:
-        cpu_s = predicted_cpu_s(run.shape, constants)
+        cpu_s = predicted_cpu_s(run.shape, of, constants)
         table.add_row(
             run.setting.text(),
             "CPU fitted" if run.setting.is_fitted else "CPU held out",
@@ -175,9 +184,8 @@ def _compared(title: str, runs: Sequence[Found], constants: NDArray[np.float64])
     return table
 
 
-def _constants(constants: NDArray[np.float64]) -> str:
-    peer, message, copy = constants
-    return f"a peer's round {1e3 * peer:.2f} ms, a message {1e6 * message:.1f} µs, a dropped copy {1e6 * copy:.1f} µs"
+def _constants(names: Sequence[str], constants: NDArray[np.float64]) -> str:
+    return ", ".join(f"{name} {1e6 * value:,.1f} µs" for name, value in zip(names, constants, strict=True))
 
 
 def memory_of(runs: Sequence[Found]) -> NDArray[np.float64]:
@@ -214,11 +222,12 @@ def _extrapolated(runs: Sequence[Found], shared: NDArray[np.float64], own: NDArr
             meshed = Shape(members=count, contributors=posting, committee=32, payload=NEAR, degree=DEGREE)
             linked = replace(meshed, degree=0.0)
             size = sum(bytes_of_round(meshed, 5.0).values()) / count
-            member_s = predicted_cpu_s(meshed, np.array([*own[:2], shared[2]])) / count + state_s * count
+            dropped_s = arrivals_of_round(meshed)[-1] * shared[-1]
+            member_s = (predicted_cpu_s(meshed, own_terms, own) + dropped_s) / count + state_s * count
             simulated = ["", ""]  # of drawn members the others would sleep
             if posting == count:
                 memory_gib = (base + peer * count + pair * count**2) / 1024
-                simulated = [f"{predicted_cpu_s(linked, shared):,.0f}", f"{memory_gib:,.1f}"]
+                simulated = [f"{predicted_cpu_s(linked, terms, shared):,.0f}", f"{memory_gib:,.1f}"]
             table.add_row(f"{count:,}", f"{posting:,}", f"{size / 1e6:,.2f}", f"{member_s:,.2f}", *simulated)
     return table
 

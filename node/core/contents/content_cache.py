@@ -115,6 +115,12 @@ class ContentCache:
             held = self._stored(content_hash)
         return held
 
+    def get_all(self, content_hashes: Sequence[Hash]) -> dict[Hash, bytes]:
+        """Those of some contents that are here, by their hashes and in that order."""
+        if self._held.keys() >= {*content_hashes}:  # as a rule; a block has as many as members post
+            return dict(zip(content_hashes, map(self._held.__getitem__, content_hashes), strict=True))
+        return {item: data for item in content_hashes if (data := self.get(item)) is not None}
+
     def hold(self, content_hash: Hash) -> bytes | None:
         """As :meth:`get`; bytes from the store stay in memory."""
         held = self._held.get(content_hash)
@@ -218,8 +224,8 @@ class ContentCache:
             is_ahead: whether the block is above the open height.
         """
         requests: list[Request] = []
-        for post in posts:
-            if post.payload_hash not in self._held and self.get(post.payload_hash) is None:
+        for post in [post for post in posts if post.payload_hash not in self._held]:
+            if self.get(post.payload_hash) is None:
                 size, size_max = post.payload_size, self._payload_size_max
                 requests += self._fetch(post.payload_hash, size, size_max, provider, now_ms, is_ahead=is_ahead)
         return requests

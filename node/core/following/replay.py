@@ -145,7 +145,7 @@ class Replay:
         if self._recomputed is not None or self._is_computing:
             return self._recomputed
         context = self._context
-        job = recompute_job(context.head, context.content, block.transactions)
+        job = recompute_job(context.head, context.contents_here, block.transactions)
         if context.checks.is_slow(job):
             self._is_computing = True
             context.emit(Compute(job))

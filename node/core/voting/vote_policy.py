@@ -147,8 +147,13 @@ def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
     head, clock = context.head, context.clock
     if clock.quorum_ms is None:
         return clock.since_ms + opens_after_ms(head) + head.rules.phase_timeout_ms
-    longest_ms = next((granted_ms for member, granted_ms in patience_of(head).items() if member not in counted), 0)
-    return clock.quorum_ms + longest_ms
+    member = longest_awaited(context, counted)
+    return clock.quorum_ms + (0 if member is None else patience_of(head)[member])
+
+
+def longest_awaited(context: Context, counted: Set[PublicKey]) -> PublicKey | None:
+    """The member to which the chain grants the longest wait in version 3, other than ``counted``; None if none is."""
+    return next((member for member in patience_of(context.head) if member not in counted), None)
 
 
 def turnout(context: Context, entry: Entry) -> Turnout | None:

@@ -1,12 +1,14 @@
 """Posts and their payloads: what gets into the mempool, when, and who is to blame for what does not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from fedchain.chain.membership.change import propose_recovery, sign_rekey
 from fedchain.chain.post import Post, sign_post
-from fedchain.crypto.hashing import sha256
+from fedchain.chain.state import State
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import (
     CHUNK_SIZE,
     FINALS_SIZE_MAX,
@@ -20,6 +22,8 @@ from fedchain.network.source import STALL_MS
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
+from fedchain.node.core.voting import vote_policy
+from fedchain.node.core.voting.vote_policy import patience_ends_ms
 from tests.support.chain.builders import CREATED_MS, UPDATE, genesis, keys, payload, post
 from tests.support.chain.changes import approved, living_genesis
 from tests.support.node.driver import BlobRules
@@ -329,3 +333,149 @@ def test_nothing_is_published_twice_or_for_others() -> None:
     stage = Stage(genesis(4))
     effects = stage.receive(PostMessage(_post(stage), payload(1)))
     assert (checks(effects), published(effects, PostMessage)) == (1, [])
+
+
+# --- in a lull
+
+
+class _Good:
+    """Another node of the process found all of these good, at every head."""
+
+    def __init__(self, *messages: PostMessage) -> None:
+        self.payloads = {item.post.hash: item.payload for item in messages if item.payload is not None}
+
+    def note(self, state: State, post: Post, payload: bytes) -> None:
+        self.payloads[post.hash] = payload
+
+    def at(self, state: State) -> dict[Hash, bytes]:
+        return self.payloads
+
+
+def _in_a_lull(members: int = 7, version: int = 2) -> tuple[Stage, list[PostMessage]]:
+    """A node that has a first post, and others' posts for it, which are known to be good."""
+    stage = Stage(living_genesis(members) if version > 2 else genesis(members), contributes=False)
+    posts = [PostMessage(item, stage.chain.contents[item.payload_hash]) for item in stage.others_posts()]
+    stage.node._parts.posts._good = _Good(*posts)
+    stage.receive(posts[0])
+    return stage, posts[1:]
+
+
+def _takes(stage: Stage, message: PostMessage, later_ms: int = 0) -> bool:
+    return stage.node.takes(message.post, message.payload, stage.node._context.now.ms + later_ms)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_good_posts_are_taken_in_a_lull_up_to_the_one_that_makes_a_difference(version: int) -> None:
+    stage, posts = _in_a_lull(version=version)
+    required = stage.node.posts_required()
+    assert [_takes(stage, item) for item in posts] == [True] * (required - 2) + [False] * (len(posts) - required + 2)
+    assert all(stage.node.holds(item.post) for item in posts[: required - 2])
+    assert [stage.node.content(item.post.payload_hash) for item in posts[:2]] == [item.payload for item in posts[:2]]
+    assert stage.node._context.clock.quorum_ms is None
+    stage.tick(0.5)
+    stage.receive(posts[required - 2])
+    assert stage.node._context.clock.quorum_ms == 500
+    assert refused(stage.receive(posts[0])) == ["AlreadyKnown"]
+
+
+def test_what_is_not_known_to_be_good_is_no_matter_of_a_lull() -> None:
+    stage, (first, second, *_) = _in_a_lull()
+    assert first.payload is not None
+    copy = PostMessage(first.post, bytes(bytearray(first.payload)))
+    unknown = PostMessage(_post(stage, 3, payload(99)), payload(99))
+    late = PostMessage(_post(stage, 3, round_number=2), payload(4))
+    own = PostMessage(post(stage.chain.key(stage.me), stage.genesis, 1, payload(1)), payload(1))
+    for item in (late, own):
+        stage.node._parts.posts._good.note(stage.node.head, item.post, item.payload or b"")
+    for item in (copy, unknown, late, own, replace(first, payload=None)):
+        assert not _takes(stage, item)
+    unknown_too = replace(unknown, payload=None)
+    assert not _takes(stage, unknown_too), "nothing is known of it, and nothing came with it"
+    assert _takes(stage, first), "all of that left the lull as it was"
+    assert _takes(stage, second)
+    assert not _takes(stage, first), "it is held"
+
+
+def test_a_second_post_of_a_member_is_a_crime_in_a_lull_too() -> None:
+    stage, (first, *_) = _in_a_lull()
+    assert _takes(stage, first)
+    other = PostMessage(post(stage.chain.key(first.post.sender), stage.genesis, 1, payload(99)), payload(99))
+    stage.node._parts.posts._good.note(stage.node.head, other.post, other.payload or b"")
+    assert not _takes(stage, other)
+    assert refused(stage.receive(other)) == ["Equivocation"]
+
+
+def _early(stage: Stage, posts: list[PostMessage]) -> None:
+    early = _post(stage, 2, round_number=2)
+    stage.receive(PostMessage(early, payload(3)))
+
+
+def _refused(stage: Stage, posts: list[PostMessage]) -> None:
+    stage.receive(PostMessage(_post(stage, 5, JUNK), JUNK))
+
+
+def _awaited(stage: Stage, posts: list[PostMessage]) -> None:
+    stage.receive(PostMessage(_post(stage, 5), None))
+
+
+def _wanted(stage: Stage, posts: list[PostMessage]) -> None:
+    stage.node._context.contents._askers[posts[0].post.payload_hash] = {}
+
+
+def _a_candidate(stage: Stage, posts: list[PostMessage]) -> None:
+    stage.candidate(stage.block(), payloads=False)
+
+
+def _of_parts(stage: Stage, posts: list[PostMessage]) -> None:
+    stage.node._parts.bulk.is_used = True
+
+
+@pytest.mark.parametrize("happens", [_early, _refused, _awaited, _wanted, _a_candidate, _of_parts])
+def test_no_lull_while_anything_is_under_way_that_a_post_could_meet(
+    happens: Callable[[Stage, list[PostMessage]], None],
+) -> None:
+    stage, posts = _in_a_lull()
+    stage.tick(1)
+    assert _takes(stage, posts[1])
+    happens(stage, posts)
+    stage.tick()
+    assert not _takes(stage, posts[0])
+
+
+def test_no_lull_before_the_knowledge_is_here_that_posts_are_judged_by() -> None:
+    stage = Stage(genesis(7), contributes=False)
+    stage.final(stage.block())
+    posts = [PostMessage(_post(stage, number, round_number=2), payload(number + 1)) for number in range(2)]
+    stage.node._parts.posts._good = _Good(*posts)
+    stage.tick(1)
+    assert stage.node.knowledge() is None
+    assert not _takes(stage, posts[0])
+    root = stage.node.head.knowledge_root
+    stage.receive(Chunk(root, 0, stage.chain.contents[root]))
+    assert _takes(stage, posts[0])
+
+
+def test_a_lull_ends_with_patience_and_with_the_phase() -> None:
+    stage, posts = _in_a_lull()
+    for item in posts[:-1]:
+        stage.receive(item)
+    assert stage.node._context.clock.quorum_ms is not None, "what is missing is waited for"
+    left_ms = patience_ends_ms(stage.node._context) - stage.node._context.now.ms
+    assert not _takes(stage, posts[-1], left_ms)
+    stage.accept()
+    assert not _takes(stage, posts[-1])
+    stage, posts = _in_a_lull()
+    for item in posts[:-1]:
+        stage.receive(item)
+    assert _takes(stage, posts[-1], left_ms - 1)
+
+
+def test_the_post_that_is_waited_for_longest_is_no_matter_of_a_lull(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, (*first, patient, other) = _in_a_lull(10, version=3)
+    granted = {patient.post.sender: 30_000, other.post.sender: 1_000, stage.me: 500}
+    monkeypatch.setattr(vote_policy, "patience_of", lambda state: granted)
+    for item in first:
+        stage.receive(item)
+    assert stage.node._context.clock.quorum_ms is not None
+    assert not _takes(stage, patient), "without it, less is waited for"
+    assert _takes(stage, other)

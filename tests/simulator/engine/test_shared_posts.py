@@ -1,11 +1,20 @@
-"""Good posts that peers share: the very same objects at one head, and no more than a few heads."""
+"""Good posts that peers share: the very same objects at one head, and no more than a few heads. And lulls, which stand
+on them: that most posts come in some, and that nothing differs from whole turns.
+"""
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.hashing import sha256
+from fedchain.network.messages import PostMessage
+from fedchain.node.core.effects import Effect
+from fedchain.node.core.events import Event, MessageReceived, Moment
+from fedchain.node.core.node import Node
 from fedchain.simulator.engine.shared_posts import HEADS, SharedPosts
 from tests.support.chain.builders import genesis, keys, post
 from tests.support.simulator.quirks import QUIRKS
@@ -20,20 +29,19 @@ def head(number: int) -> State:
     return replace(genesis_state(GENESIS), block_hash=sha256(b"%d" % number))
 
 
-def test_a_post_is_known_at_the_head_where_it_was_noted_with_the_same_object_alone() -> None:
+def test_a_post_is_known_at_the_head_where_it_was_noted_by_the_very_object() -> None:
     shared = SharedPosts()
-    assert not shared.knows(head(0), POST, PAYLOAD)
+    assert not shared.at(head(0))
     shared.note(head(0), POST, PAYLOAD)
-    assert shared.knows(head(0), POST, PAYLOAD)
-    assert not shared.knows(head(0), POST, bytes(bytearray(PAYLOAD)))
-    assert not shared.knows(head(1), POST, PAYLOAD)
+    assert shared.at(head(0))[POST.hash] is PAYLOAD
+    assert not shared.at(head(1))
 
 
 def test_the_oldest_head_is_forgotten() -> None:
     shared = SharedPosts()
     for number in range(HEADS + 1):
         shared.note(head(number), POST, PAYLOAD)
-    assert [shared.knows(head(number), POST, PAYLOAD) for number in range(HEADS + 1)] == [False] + [True] * HEADS
+    assert [POST.hash in shared.at(head(number)) for number in range(HEADS + 1)] == [False] + [True] * HEADS
 
 
 @pytest.mark.long
@@ -45,3 +53,46 @@ def test_sharing_verification_changes_no_trace(quirk: str) -> None:
         for shared in (False, True)
     )
     assert own.trace_hash == shared.trace_hash
+
+
+LULLS: dict[str, dict[str, Any]] = QUIRKS | {
+    "committee": {"committee_size": 4, "proof_function": "sha256d"},
+    "version 2": {"version": 2},
+    "phases": {"method": "fedph"},
+    "mesh": {"degree": 3},
+}
+
+
+def _views(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], *, has_lulls: bool) -> tuple[list[Any], str, int]:
+    """The things that each node held after each event that was no post, the trace, and its posts in lulls."""
+    found, taken = list[Any](), Counter[bool]()
+    handle, takes = Node.handle, Node.takes
+
+    def watched(node: Node, event: Event, now: Moment) -> list[Effect]:
+        effects = handle(node, event, now)
+        if not (isinstance(event, MessageReceived) and isinstance(event.message, PostMessage)):
+            context, held = node._context, node._context.mempool
+            since = {phase: dict(times) for phase, times in held._held_since_ms.items()}
+            clock = context.clock.quorum_ms, context.clock.mining_ms
+            found.append((context.me, now, since, [*held.payload_hashes()], clock, sorted(context.contents._held)))
+        return effects
+
+    def counted(node: Node, post: Post, payload: bytes | None, now_ms: int) -> bool:
+        is_taken = has_lulls and takes(node, post, payload, now_ms)
+        taken[is_taken] += 1
+        return is_taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Node, "handle", watched)
+        patch.setattr(Node, "takes", counted)
+        outcome = run_trivial(trivial_scenario(peers=8, rounds=2, **values))
+    assert not outcome.violations
+    return found, f"{outcome.trace_hash} {outcome.events}", taken[True]
+
+
+@pytest.mark.parametrize("quirk", LULLS)
+def test_a_post_in_a_lull_leaves_the_node_as_a_whole_turn_does(quirk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    *whole, none = _views(monkeypatch, LULLS[quirk], has_lulls=False)
+    *short, taken = _views(monkeypatch, LULLS[quirk], has_lulls=True)
+    assert short == whole
+    assert (none, taken > 15) == (0, True), "otherwise this compares nothing"

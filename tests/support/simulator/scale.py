@@ -168,10 +168,10 @@ KINDS = {
 """By name in the law: the messages that it is about. The rest are questions and their rarer answers."""
 
 
-def arrivals_of_round(shape: Shape) -> tuple[float, float]:
-    """Messages that all peers handle in a round, and copies of gossip that they drop because they had it."""
-    n, messages = shape.members, shape.contributors + 2 * shape.committee + shape.blocks
-    return (n - 1) * messages, (shape.copies - (n - 1)) * messages
+def arrivals_of_round(shape: Shape) -> tuple[float, float, float]:
+    """Posts and other messages that all peers handle in a round, and copies of gossip that they drop."""
+    n, posts, others = shape.members, shape.contributors, 2 * shape.committee + shape.blocks
+    return (n - 1) * posts, (n - 1) * others, (shape.copies - (n - 1)) * (posts + others)
 
 
 def walls() -> dict[str, int]:
