@@ -19,7 +19,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.collector import collecting_rarely
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import NothingToPost
@@ -27,8 +27,9 @@ from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.effects import Contribute, Effect
+from fedchain.node.core.effects import Compute, Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeersConnected, PeersDisconnected
+from fedchain.node.core.jobs import CheckPost
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -215,7 +216,7 @@ class Simulation:
         if peer.is_honest and peer.node is not None and effects:
             self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
         if isinstance(event, Contributed):
-            self._trace.note(peer.number, "contributed", sha256(event.payload))
+            self._trace.note(peer.number, "contributed", _payload_hash(event, effects))
         elif isinstance(event, Mined):
             self._trace.note(peer.number, "mined", event.header.hash)
         if peer.is_honest:
@@ -385,3 +386,10 @@ class Simulation:
                 "bans": sorted(self.network.bans),
             },
         )
+
+
+def _payload_hash(event: Contributed, effects: Sequence[Effect]) -> Hash:
+    """Hash of a contribution. The node has computed it for the post that it makes of it, as a rule; some are large."""
+    checks = [effect.job for effect in effects if isinstance(effect, Compute) and isinstance(effect.job, CheckPost)]
+    found = [check.post.payload_hash for check in checks if check.payload is event.payload]
+    return found[0] if found else sha256(event.payload)
