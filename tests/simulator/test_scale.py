@@ -1,6 +1,7 @@
 """The law of scale: its sizes are those of encoded messages, small runs send what it says, and its page quotes it."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedchain.network.messages import (
     encode_message,
 )
 from tests.bench.processes import Cost
-from tests.bench.scale_law import Found, Setting, fit, predicted_cpu_s
+from tests.bench.scale_law import Found, Setting, fit, own_terms, predicted_cpu_s, terms
 from tests.support.chain import builders
 from tests.support.paths import ROOT
 from tests.support.simulator import scale
@@ -130,19 +131,25 @@ def test_the_limits_are_the_last_sizes_that_fit() -> None:
 
 
 def test_constants_are_those_of_the_runs_to_fit() -> None:
-    true = np.array([2e-3, 5e-5, 7e-6])
-    shapes = [shape(20), shape(100), shape(60, degree=6.0), shape(50)]
-    runs = [found(item, predicted_cpu_s(item, true), is_fitted=True) for item in shapes[:3]]
-    held_out = found(shapes[3], 1e9, is_fitted=False)
-    assert fit([*runs, held_out]) == pytest.approx(true)
+    true = np.array([2e-3, 2e-5, 5e-5, 7e-6])
+    shapes = [shape(20), shape(100), replace(shape(100), committee=70), shape(60, degree=6.0), shape(50)]
+    runs = [found(item, predicted_cpu_s(item, terms, true), is_fitted=True) for item in shapes[:4]]
+    held_out = found(shapes[4], 1e9, is_fitted=False)
+    assert fit([*runs, held_out], terms) == pytest.approx(true)
+
+
+def test_posts_cost_what_other_messages_do_where_every_peer_verifies() -> None:
+    true = np.array([2e-3, 2e-4])
+    runs = [found(item, predicted_cpu_s(item, own_terms, true), is_fitted=True) for item in (shape(20), shape(80))]
+    assert fit(runs, own_terms) == pytest.approx(true)
 
 
 def test_a_constant_that_would_be_negative_is_left_out() -> None:
     shapes = [shape(20), shape(40), shape(100)]
     runs = [found(item, item.members**3 * 1e-6, is_fitted=True) for item in shapes]
-    peer, message, copy = fit(runs)
-    assert (peer, copy) == (0, 0)
-    assert message > 0
+    peer, post, other, copy = fit(runs, terms)
+    assert (peer, other, copy) == (0, 0, 0)
+    assert post > 0
 
 
 def test_the_page_quotes_the_sizes_and_limits() -> None:
