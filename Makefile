@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Not compiled: of fifteen thousand files few are ever imported, and those are compiled at the end.
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
-	--constraint constraints.txt
+PIP := $(BIN)/python -m pip
+PIP_OPTIONS := install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
+PIP_INSTALL := $(PIP) $(PIP_OPTIONS)
 # Here torch comes without the libraries of graphics cards, which are gigabytes. Empty: from where all else comes.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 RAY_VERSION ?= 2.60.0
@@ -23,15 +24,20 @@ help: ## list the targets
 
 install: $(VENV)/.installed ## create .venv and install fedchain into it
 
+# pip itself first: the one of Python 3.11 takes twice as long to choose the same versions.
 # torch comes by itself, lest its index is asked for more; where that cannot be reached, it comes with the rest.
 # libp2p comes by itself: of what it asks for, fastecdsa is never used and would need a compiler.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.packages: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --upgrade pip
 	[ -z "$(TORCH_INDEX)" ] \
 		|| $(PIP_INSTALL) --no-deps --retries 1 --timeout 10 --index-url "$(TORCH_INDEX)" torch \
 		|| echo "no torch from $(TORCH_INDEX): it comes from where all else does" >&2
 	$(PIP_INSTALL) --editable '.[dev]'
 	$(PIP_INSTALL) --no-deps libp2p
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.packages
 	$(BIN)/python -m fedchain.bytecode $(TEST_MODULES)
 	@touch $@
 
@@ -45,19 +51,18 @@ test: install ## run the tests without those that take long (ARGS goes to pytest
 	$(PYTEST) -m 'not long and not slow' $(ARGS)
 
 ray-test: install ## the tests on clusters of Ray, which is put into an environment of its own behind this one's
-	$(PYTHON) -m venv build/ray
+	$(PYTHON) -m venv --without-pip build/ray
 	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
 		> "$$(echo build/ray/lib/python3*/site-packages)/behind.pth"
-	build/ray/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt \
-		'ray==$(RAY_VERSION)'
+	$(PIP) --python build/ray/bin/python $(PIP_OPTIONS) 'ray==$(RAY_VERSION)'
 	build/ray/bin/python -m pytest -q tests/learning/executors/test_on_ray.py $(ARGS)
 
 adapters-test: install ## the tests on peft's adapters, in an environment like that one, and its tutorials (PAGES= leaves them out)
-	$(PYTHON) -m venv build/adapters
+	$(PYTHON) -m venv --without-pip build/adapters
 	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
 		> "$$(echo build/adapters/lib/python3*/site-packages)/behind.pth"
-	build/adapters/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
-		--constraint constraints.txt 'peft==$(PEFT_VERSION)' 'transformers==$(TRANSFORMERS_VERSION)'
+	$(PIP) --python build/adapters/bin/python $(PIP_OPTIONS) \
+		'peft==$(PEFT_VERSION)' 'transformers==$(TRANSFORMERS_VERSION)'
 	printf '#!/bin/sh\nexec "$$(dirname "$$0")/python" -m fedchain "$$@"\n' > build/adapters/bin/fedchain
 	chmod +x build/adapters/bin/fedchain
 	build/adapters/bin/python -m pytest -q tests/learning/models/test_peft.py $(ARGS)
@@ -66,7 +71,7 @@ adapters-test: install ## the tests on peft's adapters, in an environment like t
 test-all: install ## run all tests (ARGS goes to pytest)
 	$(PYTEST) $(ARGS)
 
-check: install ## lint, format, types and layers
+check: $(VENV)/.packages ## lint, format, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

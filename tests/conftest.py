@@ -37,6 +37,12 @@ _LEFT_OUT = pytest.StashKey[int]()
 """How many tests a `-m` or `-k` leaves out, as one of the processes that collect them counts."""
 
 
+@pytest.fixture
+def quick_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open a file that a passphrase protects in a sixteenth of the half second that an attempt is to cost."""
+    monkeypatch.setattr("fedchain.crypto.secret_file.SCRYPT_P", 1)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without a look for cycles; what was collected stays to the end, and no test looks through it again.

@@ -106,25 +106,27 @@ def installed(folder: Path, *settings: str, torch_status: int = 0) -> list[str]:
     return [" ".join(line[line.index("constraints.txt") + 1 :]) for line in words if "pip" in line]
 
 
+PIP = "--upgrade pip"
 REST = ["--editable .[dev]", "--no-deps libp2p"]
 
 
-def test_torch_comes_first_and_without_what_graphics_cards_need(tmp_path: Path) -> None:
-    torch, *rest = installed(tmp_path)
+def test_torch_comes_before_the_rest_and_without_what_graphics_cards_need(tmp_path: Path) -> None:
+    pip, torch, *rest = installed(tmp_path)
+    assert pip == PIP
     assert torch.endswith("--index-url https://download.pytorch.org/whl/cpu torch")
     assert "--no-deps" in torch, "its index is asked for nothing else"
     assert rest == REST
 
 
 def test_where_its_index_cannot_be_reached_torch_comes_with_the_rest_after_one_short_wait(tmp_path: Path) -> None:
-    torch, *rest = installed(tmp_path, torch_status=1)
+    _, torch, *rest = installed(tmp_path, torch_status=1)
     assert "--retries 1 --timeout 10" in torch
     assert rest == REST
 
 
 def test_another_torch_is_one_variable_away(tmp_path: Path) -> None:
-    assert installed(tmp_path, "TORCH_INDEX=") == REST
-    assert installed(tmp_path, "TORCH_INDEX=https://example.org/gpu")[0].endswith("https://example.org/gpu torch")
+    assert installed(tmp_path, "TORCH_INDEX=") == [PIP, *REST]
+    assert installed(tmp_path, "TORCH_INDEX=https://example.org/gpu")[1].endswith("https://example.org/gpu torch")
 
 
 USED = """

@@ -31,6 +31,8 @@ GENESIS = genesis(MEMBERS)
 SAID, SAID_LATER = (
     Journal().with_vote(sign_vote(KEY, GENESIS.chain_id, (height, 0, VoteKind.PREVOTE), NIL)) for height in (3, 7)
 )
+
+pytestmark = pytest.mark.usefixtures("quick_passphrases")
 OLD, NEW = "FEDCHAIN_PASSPHRASE", "FEDCHAIN_NEW_PASSPHRASE"
 
 app = keys_app

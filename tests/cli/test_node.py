@@ -33,6 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # keys
 
 
+@pytest.mark.usefixtures("quick_passphrases")
 def test_a_key_is_made_once_and_shown(tmp_path: Path) -> None:
     path, env = tmp_path / "key.pem", {"FEDCHAIN_PASSPHRASE": "correct horse"}
     made = done("keys", "new", path, env=env)
@@ -44,6 +45,7 @@ def test_a_key_is_made_once_and_shown(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
+@pytest.mark.usefixtures("quick_passphrases")
 def test_a_wrong_passphrase_and_none(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     done("keys", "new", path, env={"FEDCHAIN_PASSPHRASE": "correct horse"})
@@ -157,6 +159,7 @@ def test_a_key_that_is_no_member_s(here: Path) -> None:
     assert not (here / "data").exists()
 
 
+@pytest.mark.usefixtures("quick_passphrases")
 def test_a_node_whose_key_does_not_open(here: Path) -> None:
     keys(2)[0].save(here / "locked.pem", "correct horse")
     words = ("node", "start", "--genesis", "genesis", "--key", "locked.pem", "--data", "data", "--listen", ANYWHERE)

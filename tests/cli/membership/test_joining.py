@@ -20,6 +20,8 @@ from fedchain.node.operating.status import answer_status
 from tests.support.node.inviting import Host
 from tests.support.node.shell import on_trio
 
+pytestmark = pytest.mark.usefixtures("quick_passphrases")
+
 
 def run(*words: str | Path) -> Result:
     return CliRunner().invoke(node_app, [str(word) for word in words])

@@ -13,6 +13,8 @@ from fedchain.crypto.secret_file import write_secret
 from fedchain.crypto.threshold.share_file import THRESHOLD_SHARE, read_share_file, share_file_path, write_share_file
 from tests.crypto.threshold.dealt import SENDERS, SIGNING_KEYS, small_key
 
+pytestmark = pytest.mark.usefixtures("quick_passphrases")
+
 KEY, SHARES = small_key()
 
 

@@ -8,7 +8,6 @@ from typer.testing import CliRunner, Result
 
 from fedchain.chain.genesis import Genesis
 from fedchain.cli.main import app
-from fedchain.crypto import secret_file
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import ShareFileError
 from fedchain.crypto.keys import PrivateKey
@@ -89,10 +88,8 @@ def test_a_dealer_publishes_the_key_and_seals_the_shares_and_members_install_the
     assert "exists already; a key file is never overwritten" in again
 
 
-def test_a_share_is_protected_as_its_key_is_also_after_the_passphrase_changed(
-    tmp_path: Path, genesis: Genesis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(secret_file, "SCRYPT_P", 1)  # a sixteenth of the time
+@pytest.mark.usefixtures("quick_passphrases")
+def test_a_share_is_protected_as_its_key_is_also_after_the_passphrase_changed(tmp_path: Path, genesis: Genesis) -> None:
     own, sealed = tmp_path / "key.pem", dealing_path(tmp_path / "genesis")
     MEMBERS[1].save(own, "first")
     done("keys", "install-share", own, sealed, "--genesis", tmp_path / "genesis", passphrase="first")

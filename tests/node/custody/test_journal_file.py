@@ -56,6 +56,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> list[list[Piece]]:
     return batches
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of some sectors, for tests that write a thousand files, each of which would have 4 MiB."""
+    monkeypatch.setattr("fedchain.node.custody.journal_file.OWN_SIZE", 8_192)
+    monkeypatch.setattr("fedchain.node.custody.journal_file.CONTENT_SIZE_MIN", 0)
+
+
 def opened(path: Path) -> JournalFile:
     return JournalFile.open(path, CHAIN, KEY, MEMBERS)
 
@@ -232,7 +239,7 @@ SEQUENCES = [[b"one"], [b"", b"1"], [b"one", b"two", b"three"], [b"long" * 9, b"
 @pytest.mark.long
 @pytest.mark.parametrize("contents", SEQUENCES)
 def test_a_write_torn_at_any_byte_leaves_the_one_before_or_is_whole(
-    path: Path, disk: list[list[Piece]], contents: list[bytes]
+    path: Path, disk: list[list[Piece]], small: None, contents: list[bytes]
 ) -> None:
     for number, (image, pieces) in enumerate(batches_of(path, disk, contents)):
         before = contents[number - 1] if number else None
@@ -248,7 +255,7 @@ def test_a_write_torn_at_any_byte_leaves_the_one_before_or_is_whole(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draws=st.data(), contents=st.lists(st.binary(max_size=3_000), min_size=1, max_size=4))
 def test_any_sectors_of_a_write_may_be_missing(
-    path: Path, disk: list[list[Piece]], draws: st.DataObject, contents: list[bytes]
+    path: Path, disk: list[list[Piece]], small: None, draws: st.DataObject, contents: list[bytes]
 ) -> None:
     contents = [bytes([number]) + content for number, content in enumerate(contents)]
     for number, (image, pieces) in enumerate(batches_of(path, disk, contents)):
@@ -276,10 +283,10 @@ def test_what_is_believed_is_on_the_disk_twice_before_it_is_told(path: Path, dis
 # damage
 
 
-def test_damage_never_brings_back_what_was_before(path: Path, disk: list[list[Piece]]) -> None:
+def test_damage_never_brings_back_what_was_before(path: Path, disk: list[list[Piece]], small: None) -> None:
     image = filled(path, b"one", b"two", b"three", b"four")
     header = len(MAGIC) + 96
-    records = [HEADER_SIZE + COPY_SIZE * copy + place for copy in range(4) for place in range(64)]
+    records = [HEADER_SIZE + copy_size(MEMBERS) * copy + place for copy in range(4) for place in range(64)]
     for place in [*range(header), *records]:
         damaged = bytearray(image)
         damaged[place] ^= 0x40

@@ -10,6 +10,8 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.custody.passphrase import PASSPHRASE_SIZE_MAX, passphrase_from_file, passphrase_from_systemd
 from tests.support.chain.builders import keys
 
+pytestmark = pytest.mark.usefixtures("quick_passphrases")
+
 
 def written(path: Path, data: bytes, mode: int = 0o600) -> Path:
     path.write_bytes(data)

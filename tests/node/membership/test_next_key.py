@@ -12,6 +12,8 @@ from fedchain.node.config import NodeFailed
 from fedchain.node.custody.journal_file import JournalFile, journal_path, read_identity
 from fedchain.node.membership.next_key import NextKey, protect_keys_beside
 
+pytestmark = pytest.mark.usefixtures("quick_passphrases")
+
 CHAIN = bytes(range(32))
 
 

@@ -40,8 +40,8 @@ PATIENCE_S = 600.0
 AWAY_AFTER = 30
 """Rounds take about half a second here, and a node that is back needs longer than a few of them to begin."""
 
-FAR = 15
-"""Blocks, nearly twice as many as a node that comes follows one by one."""
+FAR = 10
+"""Blocks, more than a node that comes follows one by one."""
 
 PROGRAM = (sys.executable, "-m", "fedchain")
 NEXT_PROGRAM = (sys.executable, "-m", "tests.support.node.next_version")
