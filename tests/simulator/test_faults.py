@@ -116,7 +116,7 @@ def test_the_federation_survives(seed: int) -> None:
         assert max(watched.at_end_of_split.heights) <= max(watched.at_split.heights) + 1, "one may be voted through"
         assert watched.agreed_at_height is not None
         assert watched.agreed_at_height <= watched.height_at_heal + ROUNDS_TO_AGREE
-    if seed == 0:
+    if seed == 4:  # six peers, of which two crash, and messages are lost
         again = Watched(draw_scenario(seed)).run()
         assert (again.trace_hash, again.tip) == (outcome.trace_hash, outcome.tip)
 
