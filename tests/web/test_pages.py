@@ -29,7 +29,8 @@ def test_every_page_answers_escapes_what_came_from_others_and_loads_nothing_from
     assert answer.status_code == 200
     assert "&lt;script&gt;alert(&#39;name&#39;)&lt;/script&gt;" in answer.text
     assert SCRIPT not in answer.text
-    names = ("explorer", "chart", *(("light",) if page.startswith("block/") else ()))
+    own = {"block": ("light",), "member": ("cells",)}
+    names = ("explorer", "chart", *own.get(page.partition("/")[0], ()))
     assert re.findall(r"<script[^>]*>", answer.text) == [f'<script src="/static/{name}.js" defer>' for name in names]
     assert " style=" not in answer.text
     assert "<style" not in answer.text

@@ -77,13 +77,15 @@
   const show = (fresh) => {
     const focused = content.contains(document.activeElement) ? document.activeElement : null;
     const place = focused && focused.getAttribute("href");
+    const row = focused && focused.closest("tr");
     bringUpToDate(content, fresh.getElementById("content"));
     document.title = fresh.title;
     document.body.dataset.mark = fresh.body.dataset.mark;
     tellAges();
     document.dispatchEvent(new Event("content"));
     if (place && document.activeElement.getAttribute("href") !== place) {
-      const link = [...content.querySelectorAll("a[href]")].find((item) => item.getAttribute("href") === place);
+      const links = [...content.querySelectorAll("a[href]")].filter((item) => item.getAttribute("href") === place);
+      const link = (row && links.find((item) => row.contains(item))) || links[0];
       if (link) link.focus({ preventScroll: true });
     }
   };
