@@ -97,6 +97,7 @@ class CatchUp:
         self._sources: dict[PublicKey, _Source] = {}
         self._highest = 0  # of all claims
         self._above = 0  # claims above the confirmed height
+        self._heard = 0  # members that have stated a height
         self._owing: set[PublicKey] = set()  # peers that were asked for blocks and have not answered all
         self._compared_ms = 0  # when another peer was asked beside a good one last
         self.confirmed = 0
@@ -108,6 +109,7 @@ class CatchUp:
             for peer in () if self._hears_all else self._sources.keys() - now:
                 self.drop(peer)
             self._members = now
+            self._heard = len(now & self._sources.keys())
             self._above = self.claims_above(self.confirmed)
         self._faulty = faulty
 
@@ -126,7 +128,9 @@ class CatchUp:
         has_say = peer in self._members
         if not has_say and not self._hears_all:
             return
-        source = self._sources.setdefault(peer, _Source())
+        if (source := self._sources.get(peer)) is None:
+            source = self._sources[peer] = _Source()
+            self._heard += has_say
         source.height, before = height, source.height
         self._above += has_say * ((height > self.confirmed) - (before > self.confirmed))
         self._highest = max(self._highest, height)
@@ -139,6 +143,7 @@ class CatchUp:
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
         if (gone := self._sources.pop(peer, None)) is not None:
+            self._heard -= peer in self._members
             self._above -= peer in self._members and gone.height > self.confirmed
             self._owing.discard(peer)
             self._highest = max((source.height for source in self._sources.values()), default=0)
@@ -162,7 +167,7 @@ class CatchUp:
 
     def heard(self) -> int:
         """Number of members that have stated their height."""
-        return len(self._members & self._sources.keys())
+        return self._heard
 
     def sources(self) -> int:
         """Number of peers that have, members or not."""

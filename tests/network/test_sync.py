@@ -1,5 +1,9 @@
 """The peers that final blocks are asked of: a claim gets nobody a seat, and a liar costs copies, not time."""
 
+from random import Random
+
+import pytest
+
 from fedchain.network.messages import FINALS_MAX, GetFinal
 from fedchain.network.source import STALL_MS
 from fedchain.network.sync import (
@@ -333,3 +337,23 @@ def test_who_goes_on_towards_its_head_has_as_long_again() -> None:
     assert catch_up.ask(0, STALL_MS, 8) == []
     assert catch_up.ask(0, 2 * STALL_MS - 1, 8) == []
     assert catch_up.ask(0, 2 * STALL_MS - 1 + PASSED_OVER_MS, 8) == [(HONEST, GetFinal(FAR, 1))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counts_that_are_kept_are_those_of_the_claims(seed: int) -> None:
+    draw, peers = Random(seed), [bytes([number]) * 32 for number in range(9)]
+    catch_up, members = CatchUp(peers[:5], 1, hears_all=bool(seed % 2)), set(peers[:5])
+    for _ in range(60):
+        peer = draw.choice(peers)
+        match draw.randrange(5):
+            case 0:
+                catch_up.drop(peer)
+            case 1:
+                members = set(draw.sample(peers, 5))
+                catch_up.track(members, 1)
+            case _:
+                catch_up.claim(peer, draw.randrange(4))
+        claims = catch_up.claims()
+        assert claims.keys() <= members
+        assert catch_up.heard() == len(claims)
+        assert catch_up._above == catch_up.claims_above(catch_up.confirmed)

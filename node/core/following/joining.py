@@ -151,7 +151,8 @@ class Joining:
             return None
         waiting = ((len(self._holders(head)), head.height) for head in self._waiting.values())
         members, height = max(waiting, default=(0, 0))
-        if not members and (members := context.catch_up.claims_above(context.head.height)):
+        is_behind = context.catch_up.highest > context.head.height  # asked at each tick: as a rule nobody is ahead
+        if not members and is_behind and (members := context.catch_up.claims_above(context.head.height)):
             height = context.catch_up.claimed_by(members)
         return HeadUnconfirmed(height, members, required) if 0 < members < required else None
 
