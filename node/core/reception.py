@@ -161,7 +161,7 @@ class Reception:
             parts.bulk.on_tick()
             parts.changes.on_tick()
             parts.sessions.on_tick(is_listening=parts.twins.is_listening)
-            parts.announcing.on_tick()
+            parts.announcing.on_tick(is_listening=parts.twins.is_listening)
             has_joined = parts.catching_up.on_tick()
             parts.refill.on_tick()
             return _new_head_if(has_joined)

@@ -25,6 +25,7 @@ class Announcing:
     def __init__(self, context: Context, answers: Answers, voting: Voting) -> None:
         self._context, self._answers, self._voting = context, answers, voting
         self._turn = context.head.roster.seats.get(context.me, 0)
+        self._first_turn = 0  # peers told in the first turn of one that listens
         self._told: set[PublicKey] = set()  # peers behind us that were sent our status since the last tick
 
     def greet(self, peers: Iterable[PublicKey]) -> Iterator[tuple[PublicKey, bool]]:
@@ -47,14 +48,22 @@ class Announcing:
             self._told.add(peer)
             self._context.emit(Send(peer, self._status()))
 
-    def on_tick(self) -> None:
-        """Tell the peers whose turn it is."""
-        peers = list(self._context.peers)
+    def on_tick(self, *, is_listening: bool) -> None:
+        """Tell the peers whose turn it is.
+
+        Nobody signs before it has heard of f + 1 heads. Where those are more than greet it, and all members start at
+        one time, the first turn goes to so many peers at a tick; two a second would take minutes.
+        """
+        peers, enough = list(self._context.peers), self._context.catch_up.enough
         self._told.clear()
         if not peers:
             return
+        count = STATUS_PEERS
+        if is_listening and enough > GREETED_PEERS and self._first_turn < len(peers):
+            count = enough
+            self._first_turn += count
         status = self._status()
-        for _ in range(min(STATUS_PEERS, len(peers))):
+        for _ in range(min(count, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
             self._context.emit(Send(peers[self._turn], status))
 

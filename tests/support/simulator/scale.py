@@ -66,6 +66,12 @@ class Shape:
         return min(GREETED_PEERS, self.degree or self.members - 1)
 
     @property
+    def told_at_once(self) -> float:
+        """Neighbours that it tells its status at its first tick, beside those at any tick."""
+        enough = FaultModel.BYZANTINE.faulty(self.members) + 1
+        return min(enough, self.degree or self.members - 1) - STATUS_PEERS if enough > GREETED_PEERS else 0
+
+    @property
     def bitmap(self) -> int:
         """Bytes of a bitmap of the members, with their length."""
         size = math.ceil(self.members / 8)
@@ -146,7 +152,7 @@ def bytes_of_start(shape: Shape) -> dict[str, float]:
     n = shape.members
     return {
         "sessions": n * (shape.copies + shape.greeted) * 126,
-        "statuses": n * shape.greeted * status_size(shape),
+        "statuses": n * (shape.greeted + shape.told_at_once) * status_size(shape),
         "candidates": -shape.copies * certificate_size(quorum(shape.committee)),
     }
 
