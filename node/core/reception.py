@@ -214,7 +214,7 @@ class Reception:
             for question in parts.answers.questions(status, parts.voting.agreement, parts.blocks.wanted)
         )
         parts.announcing.on_status(peer, status)
-        return _advance_if(parts.twins.is_silent())  # knowing the others' heads may end the silence
+        return _advance_if(parts.twins.may_end())
 
     def _on_payloads(self, peer: PublicKey, message: Payloads) -> Follows:
         return _new_head_if(self._parts.catching_up.on_payloads(peer, message))

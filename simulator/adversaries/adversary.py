@@ -64,8 +64,12 @@ class Unguarded:
         """False always."""
         return False
 
+    def may_end(self) -> bool:
+        """False always: there is no silence."""
+        return False
+
     def advance(self) -> bool:
-        """False always: there is no silence to end."""
+        """False always."""
         return False
 
     def hears(self, statement: Statement) -> None:

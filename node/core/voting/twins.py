@@ -59,6 +59,9 @@ class KeyGuard(Protocol):
     def is_silent(self) -> bool:
         """Whether nothing may be signed now."""
 
+    def may_end(self) -> bool:
+        """Whether the silence may be over, now that another head is known."""
+
     def advance(self) -> bool:
         """End the silence once there is no reason for it any more; returns whether it ended now."""
 
@@ -95,6 +98,12 @@ class Twins:
     def is_silent(self) -> bool:
         """Whether nothing may be signed now."""
         return self._is_listening or self._alarm is not None
+
+    def may_end(self) -> bool:
+        """Whether the silence may be over, now that another head is known: asked after each status."""
+        if self._is_listening:
+            return self._context.catch_up.heard() >= self._claims_required()
+        return self._alarm is not None
 
     def advance(self) -> bool:
         """End the silence once the others' heads are known, or an alarm is over; returns whether it ended now."""

@@ -13,6 +13,7 @@ from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import EvidenceMessage, FinalMessage, PostMessage, VoteMessage
 from fedchain.node.core.effects import Contribute, Effect, Stop
+from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import (
@@ -472,3 +473,17 @@ def test_evidence_against_ourselves_is_believed() -> None:
         other.vote(block, [stage.me])
     (message,) = published(other.victim.effects, EvidenceMessage)
     assert refused(stage.receive(message)) == []
+
+
+def test_a_head_that_is_not_enough_yet_is_no_work_for_a_silent_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, turns = Stage(genesis(7), is_heard=False), list[bool]()
+    advance = Node._advance
+
+    def counted(node: Node) -> None:
+        advance(node)
+        turns.append(node.is_silent())
+
+    monkeypatch.setattr(Node, "_advance", counted)
+    for other in stage.others:
+        stage.receive(stage.status(), other)
+    assert turns == [False], "it was silent until f + 1 had spoken, and then there is nothing to be heard"
