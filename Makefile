@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Not compiled: of fifteen thousand files few are ever imported, and those are compiled at the end.
 PIP := $(BIN)/python -m pip
+# Not compiled: of fifteen thousand files few are ever imported, and those are compiled at the end.
 PIP_OPTIONS := install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 PIP_INSTALL := $(PIP) $(PIP_OPTIONS)
 # Here torch comes without the libraries of graphics cards, which are gigabytes. Empty: from where all else comes.

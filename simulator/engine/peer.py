@@ -69,7 +69,7 @@ class Observer(Protocol):
         """A node has handled an event; its ``effects`` are not carried out yet."""
 
     def on_post(self, peer: "SimulatedPeer", post: Post, now_ms: int) -> None:
-        """A node has taken a post, from which nothing else followed."""
+        """An honest peer's node has taken a post, from which nothing else followed."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""

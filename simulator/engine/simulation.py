@@ -202,9 +202,7 @@ class Simulation:
 
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
         """A node handled an event: note it in the trace and in the timeline."""
-        self._events += 1
-        if self._stop is not None:
-            self._look_whether_to_stop(self._stop)
+        self._count_event()
         if not effects and isinstance(event, MessageReceived):
             if peer.is_honest and isinstance(event.message, (PostMessage, CandidateMessage)):
                 if peer.node is not None and isinstance(event.message, CandidateMessage):
@@ -225,12 +223,9 @@ class Simulation:
                 self.recorder.on_effects(peer, effects)
 
     def on_post(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
-        """A node took a post, and did nothing else."""
-        self._events += 1
-        if self._stop is not None:
-            self._look_whether_to_stop(self._stop)
-        if peer.is_honest:
-            self.checker.inclusion.on_post(peer.number, post, now_ms)
+        """An honest peer's node took a post, and did nothing else."""
+        self._count_event()
+        self.checker.inclusion.on_post(peer.number, post, now_ms)
 
     def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""
@@ -268,8 +263,10 @@ class Simulation:
         if self._shifts is not None and head.height >= self.progress.height:
             self.loop.call_later(0.0, self._shifts.change, peer)
 
-    def _look_whether_to_stop(self, stop: threading.Event) -> None:
-        if stop.is_set() and not self._done.done():
+    def _count_event(self) -> None:
+        """Count an event of a node, and end the run if that was asked for meanwhile."""
+        self._events += 1
+        if self._stop is not None and self._stop.is_set() and not self._done.done():
             self._done.set_exception(Interrupted())
 
     def _on_link(self, number: int, neighbour: int, connected: bool) -> None:
