@@ -1,5 +1,7 @@
 """Lines where there is no terminal."""
 
+import io
+
 import pytest
 
 from fedchain.terminal import Console, step
@@ -11,3 +13,18 @@ def test_what_is_done_meanwhile_is_said_in_a_line_where_there_is_no_terminal(
     with step(Console(), "preparing [bold]digits"):
         assert capsys.readouterr().out == "preparing [bold]digits\n"
     assert capsys.readouterr().out == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", ["dumb", "xterm"])
+def test_a_terminal_that_moves_no_cursor_shows_lines(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It showed nothing: neither a panel nor the lines that stand in for one."""
+    monkeypatch.setenv("TERM", kind)
+    console = Console()
+    console.file = Terminal()
+    with step(console, "preparing digits"):
+        assert (console.file.getvalue() == "preparing digits\n") == (kind == "dumb")

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
@@ -48,8 +49,11 @@ def set_up_logging(verbose: bool, log_format: str = "text") -> None:
 
 
 async def show_service(service: "Service") -> None:
-    """Show a node's status until cancelled."""
-    with Live(console=Console(), auto_refresh=False, redirect_stderr=sys.stderr.isatty()) as live:
+    """Show a node's status until cancelled, or until its terminal is gone, which does not end the node by itself."""
+    with (
+        suppress(OSError),
+        Live(console=Console(), auto_refresh=False, redirect_stderr=sys.stderr.isatty()) as live,
+    ):
         while True:
             live.update(_panel(service), refresh=True)
             await anyio.sleep(REFRESH_S)

@@ -1,5 +1,6 @@
 """Tables on a terminal: nothing is markup, tables that are too wide go on below, and a closed pipe is an error."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
@@ -20,6 +21,11 @@ class Console(RichConsole):
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, quiet=quiet)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is a terminal that moves its cursor. One that does not, as in an editor, shows lines alone."""
+        return super().is_terminal and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
     def on_broken_pipe(self) -> None:
         """Leave it to the caller of the command: rich would exit with 1, which commands use for answers."""

@@ -64,6 +64,36 @@ def test_a_key_is_not_made_without_a_passphrase_or_a_terminal(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_characters_that_the_output_lacks_are_escaped(folder: Path) -> None:
+    """They ended a command with a traceback."""
+    done = started("PYTHONIOENCODING=ascii fedchain explorer blocks run", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u2026" in done.stdout
+
+
+HANG_UP = """
+import signal, sys
+from fedchain.cli import main
+def app():
+    try:
+        signal.raise_signal(signal.SIGHUP)
+    except KeyboardInterrupt:
+        print("is ended as by Ctrl-C")
+    else:
+        print("goes on")
+main.app = app
+signal.signal(signal.SIGHUP, signal.Handlers[sys.argv[1]])
+main.main()
+"""
+
+
+@pytest.mark.parametrize(("before", "said"), [("SIG_DFL", "is ended as by Ctrl-C\n"), ("SIG_IGN", "goes on\n")])
+def test_a_terminal_that_closes_ends_a_command_as_ctrl_c_does(before: str, said: str) -> None:
+    """It left the nodes of a test network running."""
+    done = subprocess.run([sys.executable, "-c", HANG_UP, before], capture_output=True, text=True, check=True)
+    assert done.stdout == said
+
+
 # --- modules of the current folder
 
 MINE = """

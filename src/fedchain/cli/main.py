@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import TextIOWrapper
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
@@ -154,8 +155,15 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 
 def main() -> None:
-    """Run the ``fedchain`` command. A service manager's or a batch system's SIGTERM is taken as Ctrl-C."""
+    """Run the ``fedchain`` command. A service manager's or a batch system's SIGTERM is taken as Ctrl-C, and so is a
+    terminal that closes, unless the command was started to outlive it.
+
+    Characters that the output's encoding lacks are escaped, as Python does on standard error.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()

@@ -1,10 +1,15 @@
-"""Addresses with their numbers."""
+"""Addresses with their numbers, and a panel whose terminal is closed."""
 
 import logging
+import os
+from types import SimpleNamespace
+from typing import Any
 
+import anyio
 import pytest
 
-from fedchain.node.operating.console import LINE
+from fedchain.node.operating import console
+from fedchain.node.operating.console import LINE, show_service
 from fedchain.node.operating.member_numbers import MemberNumbers
 
 
@@ -36,3 +41,54 @@ def record_of(message: str, *values: object) -> logging.LogRecord:
 )
 def test_an_address_has_its_number_behind_it(message: str, values: tuple[object, ...], text: str) -> None:
     assert logging.Formatter(LINE).format(record_of(message, *values)).endswith(f" INFO fedchain.node {text}")
+
+
+def test_a_panel_ends_with_its_terminal_and_the_node_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the node with a traceback."""
+    master, slave = os.openpty()
+    looks = 0
+
+    def status() -> dict[str, Any]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            os.close(master)
+        if looks == 5:
+            scopes[0].cancel()
+        return {
+            "address": "me",
+            "numbers": {"me": 0},
+            "head": "aa",
+            "height": 1,
+            "round": 2,
+            "phase": "update",
+            "members": 1,
+            "peers": [],
+            "quorum": 1,
+            "electors": 1,
+            "quorum_reachable": True,
+            "electors_missing": [],
+            "accuracy": None,
+            "epsilon": None,
+            "waiting_for": "a nonce",
+            "clocks_off": {},
+            "conflict": None,
+            "stands": None,
+            "not_counted": "",
+            "method_fails": "",
+        }
+
+    scopes = list[anyio.CancelScope]()
+    service: Any = SimpleNamespace(status=status)
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+            scopes.append(scope)
+            await show_service(service)
+
+    monkeypatch.setattr(console, "REFRESH_S", 0.001)
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stdout", terminal)
+        anyio.run(main)
+    assert looks >= 3
