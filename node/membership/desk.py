@@ -25,7 +25,7 @@ from fedchain.chain.membership.rules import approvals_required
 from fedchain.chain.membership.succession import place_of
 from fedchain.chain.state import State
 from fedchain.crypto.address import address, public_key_from_address
-from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.exceptions import CryptoError, InvalidAddress
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.node.config import NodeConfigError
@@ -208,7 +208,10 @@ class Desk:
         record, node = self._own_record(), self._service.node
         if (said := self._asked_before(ChangeKind.REKEY)) is not None:
             return said
-        following = self._make_key()
+        try:
+            following = self._make_key()
+        except CryptoError as error:
+            raise NodeConfigError(str(error)) from None
         until, chain_id = node.head.height + HEIGHTS_VALID, self._service.genesis.chain_id
         change = sign_rekey(self._key, following, chain_id, sequence=record.sequence, until=until)
         self._take(change, approves=False)

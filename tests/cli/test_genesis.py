@@ -1,10 +1,13 @@
 """``fedchain genesis``: every field can be chosen in the units of people, and is shown to people and to programs."""
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import Admission, FaultModel, Genesis
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import create_file
 from fedchain.node.founding.consensus import Consensus
 from tests.support.chain.builders import keys
 
@@ -196,3 +200,24 @@ def test_a_method_of_a_file_is_shown(elsewhere: Path) -> None:
     result = CliRunner().invoke(app, ["methods", f"{elsewhere}/shown_method.py:Mine"])
     assert result.exit_code == 0, result.output
     assert "Mine: as BLADE-FL." in result.output
+
+
+def test_no_shares_are_left_behind_by_a_document_that_finds_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They kept the next attempt from writing its own."""
+
+    def write_on_a_full_disk(path: Path, data: bytes, *, is_public: bool) -> None:
+        if path.name == "g":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        create_file(path, data, is_public=is_public)
+
+    dealt = SimpleNamespace(encode=lambda: b"sealed shares")
+    monkeypatch.setattr("fedchain.node.custody.dealing.deal_keys", lambda config, members, random: (config, dealt))
+    monkeypatch.setattr("fedchain.crypto.durable.create_file", write_on_a_full_disk)
+    result = found(tmp_path / "g")
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert result.stderr == f"fedchain: {tmp_path / 'g'} cannot be written: No space left on device\n"
+    monkeypatch.setattr("fedchain.crypto.durable.create_file", create_file)
+    assert found(tmp_path / "g").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "g.dealing"]

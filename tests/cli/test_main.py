@@ -71,6 +71,15 @@ def test_characters_that_the_output_lacks_are_escaped(folder: Path) -> None:
     assert "\\u2026" in done.stdout
 
 
+@pytest.mark.parametrize("words", ["--help", "--version", "node --help", "simulate --settings", "methods"])
+def test_output_that_cannot_be_written_is_one_line_or_none(words: str) -> None:
+    """Help and the like ended in a traceback, or with the exit code of an answer."""
+    full = started(f"fedchain {words} > /dev/full")
+    assert (full.returncode, full.stderr) == (2, "fedchain: input or output: No space left on device\n")
+    closed = started(f"(sleep 0.2; fedchain {words}; echo $? >&2) | true")
+    assert closed.stderr == "141\n"
+
+
 HANG_UP = """
 import signal, sys
 from fedchain.cli import main

@@ -88,7 +88,12 @@ def new_genesis(
         )
         if dealing is not None:  # first: shares without a document are of no harm
             _write_new(sealed, dealing.encode())
-        _write_new(path, genesis.encode())
+        try:
+            _write_new(path, genesis.encode())
+        except NodeConfigError:
+            if dealing is not None:
+                sealed.unlink()
+            raise
         typer.echo(genesis.chain_id.hex())
         method = build_method(config.method, dict(config.hyperparameters))
         for caution in method.cautions(None if genesis.contributors_per_round else genesis.rounds):

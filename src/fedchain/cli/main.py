@@ -105,15 +105,16 @@ class CommandTable(TyperGroup):
             return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; the reader of its output may close it."""
-        try:
+        """Run the command."""
+        with _writing():
             value = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
-            # The interpreter would flush the rest at its end, and report an error.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(EXIT_CLOSED_PIPE) from None
         return value
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the command line; ``--help`` is answered here."""
+        with _writing():
+            return super().make_context(info_name, args, parent, **extra)
 
     def main(self, *arguments: Any, **given: Any) -> Any:
         """Run a command line, and exit; a wrong one is answered with one line and exit code 2."""
@@ -152,6 +153,22 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
     if version:
         typer.echo(f"fedchain {fedchain.__version__}")
         raise typer.Exit()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """End the command if its output cannot be written: quietly where its reader closed it, else with one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # The interpreter would flush the rest at its end, and report an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(EXIT_CLOSED_PIPE) from None
+        typer.echo(f"fedchain: input or output: {error.strerror or error}", err=True)
+        raise typer.Exit(EXIT_BAD_INPUT) from None
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.member import Standing
 from fedchain.crypto.address import address
+from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.config import NodeConfigError
@@ -246,6 +247,18 @@ def test_another_key_is_asked_for_once_and_both_keys_sign() -> None:
     assert len(made) == 1
     (change,) = it.node.open_changes()
     assert (change.kind, change.key) == (ChangeKind.REKEY, made[0].public_key)
+
+
+def test_a_key_that_cannot_be_made_is_an_answer() -> None:
+    """On a full disk the question ended the node, with a traceback."""
+    it = office()
+
+    def make() -> PrivateKey:
+        raise KeyFileError("key.pem.next cannot be written: No space left on device")
+
+    with pytest.raises(NodeConfigError, match=r"key\.pem\.next cannot be written: No space left on device"):
+        Desk(it, it.chain.key(it.me), Nobody(), make).answer({"ask": "rekey"})
+    assert it.node.open_changes() == ()
 
 
 def amend(desk: Desk, *values: str) -> str:
