@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import sphinx.util.inspect
 import sphinx.util.typing
+from sphinx.addnodes import toctree
 from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util.typing import stringify_annotation
 
@@ -87,6 +88,34 @@ def write_type(kind: Any, *given: Any, **options: Any) -> str:
 sphinx.util.typing.stringify_annotation = sphinx.util.inspect.stringify_annotation = write_type
 
 
+def name_pages(app: "Sphinx", page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Have the sidebar made of tables of contents without headings, which it leaves out, in place of copies of all."""
+    env, write = app.env, context.get("toctree")
+    if write is None:
+        return
+    if not _titles:
+        for name, contents in env.tocs.items():
+            _titles[name] = contents.deepcopy()
+            for item in _titles[name]:
+                if len(item) > 1:
+                    item[1][:] = [*item.findall(toctree)]
+                    if not len(item[1]):
+                        item.pop(1)
+
+    def write_titles(**options: Any) -> Any:
+        whole, env.tocs = env.tocs, _titles if options.get("titles_only") else env.tocs
+        try:
+            return write(**options)
+        finally:
+            env.tocs = whole
+
+    context["toctree"] = write_titles
+
+
+_titles: dict[str, Any] = {}
+"""Titles of the pages, each with the tables of the pages below it."""
+
+
 def mend_page(app: "Sphinx", page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Mend the theme's HTML for readers without a mouse or without eyes.
 
@@ -105,4 +134,5 @@ def setup(app: "Sphinx") -> None:
     app.connect("source-read", append_commands)
     app.connect("autodoc-process-docstring", write_fields)
     app.connect("autodoc-process-signature", write_signature)
+    app.connect("html-page-context", name_pages, priority=100)  # before the theme
     app.connect("html-page-context", mend_page, priority=900)  # after the theme

@@ -75,8 +75,8 @@ def test_a_bare_loop_on_a_card_drops_what_the_processor_drops(monkeypatch: pytes
 
 @pytest.mark.parametrize("method", measured_methods())
 def test_a_local_step_of_each_method_is_measured(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, steps in (("STEPS", 1), ("STEPS_LONG", 2)):
-        monkeypatch.setattr(local_steps, name, steps)
+    for name, number in (("STEPS", 1), ("STEPS_LONG", 2), ("EXAMPLES", 40)):
+        monkeypatch.setattr(local_steps, name, number)
     assert local_steps.Update(method).measure().update_ms > 0
 
 

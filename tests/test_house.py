@@ -109,9 +109,18 @@ def foreign_private(path: Path) -> Iterator[str]:
             yield f"{name_of(path)}:{node.lineno} {node.attr}"
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node, with the branches that hold them: a tenth of what ``ast.walk`` finds."""
+    if isinstance(node, ast.mod | ast.stmt | ast.excepthandler | ast.match_case):
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for inner in getattr(node, name, ()):
+                yield from statements(inner)
+
+
 def imported(module: ast.Module) -> set[str]:
     """Modules that a module imports anywhere: at its top, in functions, and for types alone."""
-    nodes = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and node.module]
+    nodes = [node for node in statements(module) if isinstance(node, ast.ImportFrom) and node.module]
     return {
         name for node in nodes for name in (str(node.module), *(f"{node.module}.{item.name}" for item in node.names))
     }
@@ -135,6 +144,14 @@ def test_a_circle_would_be_noticed() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c", "d"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
     assert imported(ast.parse("def f():\n    from x.y import z")) == {"x.y", "x.y.z"}
+    for text in (
+        "if a:\n    pass\nelse:\n    from x import y",
+        "try:\n    pass\nexcept E:\n    from x import y",
+        "try:\n    pass\nfinally:\n    with a:\n        from x import y",
+        "class A:\n    async def f():\n        for a in b: pass\n        else:\n            from x import y",
+        "match a:\n    case 1:\n        while b:\n            from x import y",
+    ):
+        assert imported(ast.parse(text)) == {"x", "x.y"}, text
 
 
 def test_no_module_touches_the_private_names_of_another() -> None:

@@ -22,7 +22,7 @@ STORED = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 @pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_damaged_input_does_no_harm(target: Target) -> None:
-    executions = EXECUTIONS.get(target.name.split("-")[0], 800)
+    executions = EXECUTIONS.get(target.name.split("-")[0], 400)
     outcome = fuzz(target, 1, executions_max=executions)
     assert outcome.executions >= executions
     assert len(outcome.behaviours) > 1

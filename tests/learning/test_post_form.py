@@ -105,7 +105,7 @@ def test_many_members_posts_in_any_order_and_another_process_give_the_same_bytes
         (tmp_path / sender.hex()).write_bytes(payload)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2")
     ran = subprocess.run(
-        [sys.executable, "-c", _ELSEWHERE, str(tmp_path), repr(settings)],
+        [sys.executable, "-c", _ELSEWHERE, str(tmp_path), repr(settings), repr(Application(federation.config).info)],
         capture_output=True,
         text=True,
         check=True,
@@ -120,11 +120,12 @@ from dataclasses import replace
 from pathlib import Path
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.round import OffChain
-folder, settings = Path(sys.argv[1]), ast.literal_eval(sys.argv[2])
+folder, settings, shapes = Path(sys.argv[1]), ast.literal_eval(sys.argv[2]), eval(sys.argv[3])
 known = (folder / "known").read_bytes()
 posts = sorted((bytes.fromhex(path.name), path.read_bytes()) for path in folder.iterdir() if path.name != "known")
-task = LearningConfig(method="fedavg", clients=len(posts), hyperparameters=settings)
+task = LearningConfig(method="fedavg", clients=len(posts), hyperparameters=settings, shapes=shapes)
 print(hashlib.sha256(Application(task).aggregate(OffChain("update", 2), known, posts)).hexdigest())
 """
 

@@ -212,7 +212,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(folder: Path, caplog: pytest.
     path = folder / DATABASE
     original, expected = path.read_bytes(), read_everything(folder)
     messages, left_out = list[str](), 0
-    for place in range(0, len(original), 61):
+    for place in range(0, len(original), 127):
         damaged = bytearray(original)
         damaged[place] ^= 0xFF
         path.write_bytes(damaged)
@@ -224,7 +224,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(folder: Path, caplog: pytest.
         assert all(record is None or record in expected for record in found)
         left_out += sum(record is not None for record in expected) - sum(record is not None for record in found)
     assert len(messages) > 20
-    assert left_out > 100
+    assert left_out > 50
     assert all(str(folder) in message and message.isprintable() for message in messages)
 
 
@@ -274,7 +274,7 @@ with Store.open(Path(sys.argv[1]), GENESIS) as store:
         print(number, sha256(data).hex(), flush=True)
 """
 
-KILLS = 10
+KILLS = 5
 
 
 @pytest.mark.long
@@ -287,7 +287,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         child = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         # A kill follows the acknowledgement of a different record each time, and hits the child at its next one.
-        lines = [child.stdout.readline() for _ in range(3 + kill)]
+        lines = [child.stdout.readline() for _ in range(3 + 2 * kill)]
         child.send_signal(signal.SIGKILL)
         # It may have acknowledged more before the signal arrived.
         lines += child.stdout.read().splitlines(keepends=True)
@@ -297,7 +297,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
                 acknowledged[int(number)] = bytes.fromhex(name)
         assert child.wait() == -signal.SIGKILL
         child.stdout.close()
-    assert len(acknowledged) >= sum(3 + kill for kill in range(KILLS))
+    assert len(acknowledged) >= sum(3 + 2 * kill for kill in range(KILLS))
     with Store.open(folder, GENESIS) as store:
         expect_whole(store)
         assert store.base() == 1

@@ -259,7 +259,7 @@ def living(
 ) -> Iterator[Life]:
     """A federation of processes that runs, all of them with one program, but for one that is ``late``."""
     said: dict[str, Any] = {"phase_timeout_s": 4.0} | consensus
-    settings = Consensus(rounds=0, mining_s=0.5, mining_attempts=500, phase_floor_s=1.0, **said)
+    settings = Consensus(rounds=0, mining_s=0.05, mining_attempts=50, phase_floor_s=1.0, **said)
     life = Life(folder, found_testnet(folder, replace(DIGITS, clients=founders), settings, parts=parts), program)
     try:
         for node in life.nodes:

@@ -52,7 +52,7 @@ def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_veri
     (here / "mytask.py").write_text(TOKENS, encoding="utf-8")
     words = ["--task", "mytask.py:load", "--peers", "2", "--rounds", "2", "--set", "local_steps=5", "--out"]
     done("simulate", *words, "run", "--set", "mining_attempts=8", "--workers", "1")
-    network = ("node", "testnet", *words, "net", "--set", "mining_s=0.3")
+    network = ("node", "testnet", *words, "net", "--set", "mining_s=0.05", "--set", "mining_attempts=50")
     shown = done(*network, env={"PYTHONSAFEPATH": "1"})
     assert shown.splitlines()[-1] == "all nodes have the same head"
     assert refused(*network) == "net exists already; name another folder with --out"

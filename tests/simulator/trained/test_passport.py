@@ -415,8 +415,8 @@ def test_a_flipped_byte_of_a_passport_is_refused_by_the_name_of_its_part(
 
 
 @pytest.mark.long
-def test_each_flipped_byte_of_a_passport_is_refused(passport: Written) -> None:
-    for place in range(len(passport.data)):
+def test_flipped_bytes_all_over_a_passport_are_refused(passport: Written) -> None:
+    for place in range(0, len(passport.data), 3):
         judge_flip(passport, place, 1)
 
 
