@@ -28,7 +28,6 @@ from tests.support.chain.explored import FakeRules, write, write_joined
 from tests.support.chain.light import light, renewed_chain
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
 from tests.support.web.browsing import browser as browser
-from tests.support.web.browsing import context as context
 from tests.support.web.builders import append
 
 pytestmark = NEEDS_CHROMIUM
@@ -88,6 +87,20 @@ def address(folder: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def shared(browser: Browser) -> Iterator[BrowserContext]:
+    """Pages of one context have a process in common, which takes longer to begin than a page to be checked."""
+    with browser.new_context() as context:
+        context.set_default_timeout(20_000)
+        yield context
+
+
+@pytest.fixture
+def page(shared: BrowserContext) -> Iterator[Page]:
+    with shared.new_page() as page:
+        yield page
+
+
 def line(page: Page) -> Locator:
     return page.locator("#checked")
 
@@ -114,9 +127,8 @@ QUORUM = "electors signed the vote for this block,"
     ],
 )
 def test_the_votes_for_a_block_are_checked_in_the_browser(
-    address: str, context: BrowserContext, chain: ChainBuilder, height: int, count: str, believed: str
+    address: str, page: Page, chain: ChainBuilder, height: int, count: str, believed: str
 ) -> None:
-    page = context.new_page()
     page.goto(f"{address}/{chain.genesis.name}/block/{height}")
     expect(line(page)).to_have_class("card verdict good")
     expect(line(page)).to_contain_text(f"checked in this browser {count}; the header has this hash")
@@ -138,9 +150,8 @@ def test_the_votes_for_a_block_are_checked_in_the_browser(
     ],
 )
 def test_members_that_change_are_followed_in_the_browser(
-    address: str, context: BrowserContext, chain: ChainBuilder, height: int, count: str, between: str
+    address: str, page: Page, chain: ChainBuilder, height: int, count: str, between: str
 ) -> None:
-    page = context.new_page()
     page.goto(f"{address}/{chain.genesis.name}/block/{height}")
     expect(line(page)).to_have_class("card verdict good")
     expect(line(page)).to_contain_text(f"checked in this browser {count}; the header has this hash")
@@ -159,19 +170,17 @@ COUNTED = """
 """
 
 
-def test_no_vote_is_verified_twice_where_a_block_waits_for_others(address: str, context: BrowserContext) -> None:
-    context.add_init_script(COUNTED)
-    page = context.new_page()
+def test_no_vote_is_verified_twice_where_a_block_waits_for_others(address: str, page: Page) -> None:
+    page.add_init_script(COUNTED)
     page.goto(f"{address}/{RENEWED.genesis.name}/block/8")
     expect(line(page)).to_contain_text("blocks between the founders and these electors were checked")
     verified = page.evaluate("window.verified")
     assert len(verified) == len(set(verified)) > 6
 
 
-def test_the_way_is_found_over_the_blocks_that_led_a_node_to_its_head(tmp_path: Path, context: BrowserContext) -> None:
+def test_the_way_is_found_over_the_blocks_that_led_a_node_to_its_head(tmp_path: Path, page: Page) -> None:
     with Store.create(tmp_path / "joined" / "chain", RENEWED.genesis) as store:
         between = write_joined(store, RENEWED)[:-1]
-    page = context.new_page()
     with served(tmp_path, lambda document: FakeRules()) as address:
         page.goto(f"{address}/joined/block/8")
         expect(line(page)).to_have_class("card verdict good")
@@ -180,10 +189,7 @@ def test_the_way_is_found_over_the_blocks_that_led_a_node_to_its_head(tmp_path: 
         )
 
 
-def test_the_line_stays_when_the_page_is_brought_up_to_date(
-    address: str, folder: Path, context: BrowserContext
-) -> None:
-    page = context.new_page()
+def test_the_line_stays_when_the_page_is_brought_up_to_date(address: str, folder: Path, page: Page) -> None:
     page.goto(f"{address}/live/block/1")
     expect(line(page)).to_have_class("card verdict good")
     append(folder / "live", LIVE, LIVE.extend())
@@ -299,9 +305,8 @@ LIES: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
 
 
 @pytest.mark.parametrize("about", LIES)
-def test_a_lie_of_the_server_is_shown_as_one(address: str, context: BrowserContext, about: str) -> None:
+def test_a_lie_of_the_server_is_shown_as_one(address: str, page: Page, about: str) -> None:
     change, words = LIES[about]
-    page = context.new_page()
     answering(page, "**/api/v1/plain/light/3", spoilt(change))
     page.goto(f"{address}/plain/block/3")
     expect(line(page)).to_have_class("card verdict false")
@@ -328,27 +333,24 @@ SETS: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
 
 
 @pytest.mark.parametrize("about", SETS)
-def test_a_lie_about_members_that_changed_is_shown_as_one(address: str, context: BrowserContext, about: str) -> None:
+def test_a_lie_about_members_that_changed_is_shown_as_one(address: str, page: Page, about: str) -> None:
     change, words = SETS[about]
-    page = context.new_page()
     answering(page, "**/api/v1/renewed/light/8", spoilt(change))
     page.goto(f"{address}/renewed/block/8")
     expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text(words)
 
 
-def test_a_page_that_shows_another_knowledge_than_was_signed_is_false(address: str, context: BrowserContext) -> None:
+def test_a_page_that_shows_another_knowledge_than_was_signed_is_false(address: str, page: Page) -> None:
     root = PLAIN.blocks[PLAIN.tip].header.knowledge_root.hex().encode()
-    page = context.new_page()
     answering(page, "**/plain/block/3", lambda body: body.replace(root, b"00" * 32))
     page.goto(f"{address}/plain/block/3")
     expect(line(page)).to_contain_text("the hashes on this page are not those of the header")
 
 
-def test_members_of_another_founding_document_signed_nothing(address: str, context: BrowserContext) -> None:
+def test_members_of_another_founding_document_signed_nothing(address: str, page: Page) -> None:
     """The server's document has the right name, and keys of its own."""
     other = genesis(8, name="plain")
-    page = context.new_page()
     answering(page, "**/plain/genesis.fedchain", lambda body: other.encode())
     answering(page, "**/plain/light/3", spoilt(lambda block: replace(block, chain_id=other.chain_id)))
     page.goto(f"{address}/plain/block/3")
@@ -357,13 +359,13 @@ def test_members_of_another_founding_document_signed_nothing(address: str, conte
 
 
 @pytest.mark.parametrize("spoil", ["signature", "same"])
-def test_an_invented_conviction_lowers_no_quorum(address: str, context: BrowserContext, spoil: str) -> None:
+def test_an_invented_conviction_lowers_no_quorum(address: str, page: Page, spoil: str) -> None:
     """The server's own block convicts honest members, so that the votes that it can forge would be enough."""
     crime = double_vote(keys(4)[0], PLAIN.genesis, 1)
     forged = replace(crime, second=replace(crime.second, signature=bytes(64)) if spoil == "signature" else crime.first)
     below = replace(PLAIN.states[PLAIN.blocks[PLAIN.tip].header.parent_hash], convicted=(forged,))
     header = replace(PLAIN.blocks[PLAIN.tip].header, state_root=below.root)
-    page, old = context.new_page(), PLAIN.blocks[PLAIN.tip].header
+    old = PLAIN.blocks[PLAIN.tip].header
     certificate = PLAIN.certificate(replace(PLAIN.blocks[PLAIN.tip], header=header), sorted(PLAIN.genesis.members)[1:])
     lie = spoilt(lambda block: replace(block, header=header, state=below.encode(), certificate=certificate))
     answering(page, "**/api/v1/plain/light/3", lie)
@@ -381,10 +383,7 @@ def test_an_invented_conviction_lowers_no_quorum(address: str, context: BrowserC
     "body",
     [b"{}", b"[]", b"<html>", b'{"bytes": "ff"}', b'{"bytes": "95"}', b'{"bytes": "' + b"91" * 20 + b'"}', b""],
 )
-def test_an_answer_that_cannot_be_read_leaves_no_false_comfort(
-    address: str, context: BrowserContext, body: bytes
-) -> None:
-    page = context.new_page()
+def test_an_answer_that_cannot_be_read_leaves_no_false_comfort(address: str, page: Page, body: bytes) -> None:
     errors = list[str]()
     page.on("pageerror", lambda error: errors.append(str(error)))
     answering(page, "**/api/v1/plain/light/3", lambda honest: body)
@@ -412,8 +411,7 @@ def test_an_answer_that_cannot_be_read_leaves_no_false_comfort(
         ),
     ],
 )
-def test_a_browser_that_cannot_says_so(address: str, context: BrowserContext, script: str, words: str) -> None:
-    page = context.new_page()
+def test_a_browser_that_cannot_says_so(address: str, page: Page, script: str, words: str) -> None:
     page.add_init_script(script)
     page.goto(f"{address}/plain/block/2")
     expect(line(page)).to_have_text(words)
@@ -428,8 +426,7 @@ def test_without_a_script_there_is_no_line_and_nothing_else_is_missing(address: 
         expect(page.locator("#certificate")).to_be_visible()
 
 
-def test_a_block_that_is_not_final_has_no_line(address: str, context: BrowserContext) -> None:
-    page = context.new_page()
+def test_a_block_that_is_not_final_has_no_line(address: str, page: Page) -> None:
     page.goto(f"{address}/plain/genesis")
     expect(line(page)).to_have_count(0)
 
@@ -442,8 +439,7 @@ def test_a_block_that_is_not_final_has_no_line(address: str, context: BrowserCon
         *(pytest.param(path, marks=pytest.mark.slow) for path in ("member/9", "participation")),
     ],
 )
-def test_pages_of_members_that_change_read_well_for_everybody(address: str, context: BrowserContext, path: str) -> None:
-    page = context.new_page()
+def test_pages_of_members_that_change_read_well_for_everybody(address: str, page: Page, path: str) -> None:
     page.goto(f"{address}/renewed/{path}")
     page.set_viewport_size({"width": 320, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
@@ -455,8 +451,7 @@ def test_pages_of_members_that_change_read_well_for_everybody(address: str, cont
 
 
 @pytest.mark.slow
-def test_the_line_reads_well_for_everybody(address: str, context: BrowserContext) -> None:
-    page = context.new_page()
+def test_the_line_reads_well_for_everybody(address: str, page: Page) -> None:
     answering(page, "**/api/v1/plain/light/3", spoilt(lambda block: forge(block, 0)))
     for height, kind in ((2, "good"), (3, "false")):
         page.goto(f"{address}/plain/block/{height}")
