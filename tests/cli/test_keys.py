@@ -123,6 +123,11 @@ def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:
     with JournalFile.open(journal_path(here, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key, MEMBERS) as journal:
         journal.write(SAID.encode())
     exported.write_text(done("export-journal", here, "--genesis", document), encoding="utf-8")
+    assert "there/key.pem cannot be read: No such file" in refused(
+        "import-journal", there, exported, "--genesis", document
+    )
+    assert list(there.parent.iterdir()) == []  # beside a misspelt name, no node would look for it
+    KEY.save(there)
     done("import-journal", there, exported, "--genesis", document)
     with JournalFile.open(journal_path(there, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key, MEMBERS) as journal:
         assert journal.content() == SAID.encode()
@@ -159,6 +164,7 @@ def test_journals_that_cannot_be_exported_or_imported(tmp_path: Path) -> None:
     assert "is no genesis document" in refused("export-journal", key, "--genesis", document)
     document.write_bytes(GENESIS.encode())
     assert "journal cannot be read" in refused("export-journal", key, "--genesis", document)
+    KEY.save(key)
     assert "journal.json: No such file" in refused("import-journal", key, exported, "--genesis", document)
     exported.write_bytes(b"\xff")
     assert "it is not text" in refused("import-journal", key, exported, "--genesis", document)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,26 @@ def test_a_terminal_that_closes_ends_a_command_as_ctrl_c_does(before: str, said:
     """It left the nodes of a test network running."""
     done = subprocess.run([sys.executable, "-c", HANG_UP, before], capture_output=True, text=True, check=True)
     assert done.stdout == said
+
+
+SECOND = """
+import atexit, os, signal, sys
+from fedchain.cli import main
+def app():
+    sys.exit(130)
+main.app = app
+number = signal.Signals[sys.argv[1]]
+signal.signal(number, signal.SIG_DFL)  # it may be ignored where these tests run
+atexit.register(os.kill, os.getpid(), number)
+main.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_another_ctrl_c_while_python_ends_is_no_traceback(name: str) -> None:
+    """It came out of what waited there for processes of a parallel run."""
+    done = subprocess.run([sys.executable, "-c", SECOND, name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.Signals[name], "")
 
 
 # --- modules of the current folder

@@ -136,6 +136,7 @@ def import_signing_journal(
 ) -> None:
     """Import a key's signing journal and private files from another machine, before its node starts here."""
     with clear_errors():
+        from fedchain.crypto.key_file import is_encrypted
         from fedchain.node.core.voting.journal import is_behind
         from fedchain.node.custody.journal_file import JournalError, journal_path
         from fedchain.node.custody.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
@@ -147,6 +148,7 @@ def import_signing_journal(
         except ValueError:
             raise JournalError(f"{exported} is no exported journal: it is not text") from None
         document = read_genesis(genesis)
+        is_encrypted(path)  # it has to be a key: beside a name that was misspelt, no node would look for its journal
         owner = Owner(lambda: load_key(path), document.index)
         import_journal(journal_path(path, document.chain_id), text, is_behind, owner)
 

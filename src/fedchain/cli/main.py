@@ -178,9 +178,13 @@ def main() -> None:
     Characters that the output's encoding lacks are escaped, as Python does on standard error.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    taken = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in taken:
+        signal.signal(number, signal.default_int_handler)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    finally:
+        for number in (signal.SIGTERM, *taken):  # what Python does at its end is broken off without a traceback
+            signal.signal(number, signal.SIG_DFL)
