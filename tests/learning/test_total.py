@@ -34,7 +34,7 @@ from tests.support.learning.federation import SPLITTING
 from tests.support.learning.federation import config as small
 
 CLIENTS = 4
-EXAMPLES = 4
+EXAMPLES = 3
 SMALLEST = float(np.finfo(np.float32).smallest_normal)
 
 EXTREME: dict[str, tuple[str, dict[str, HyperparameterValue]]] = {

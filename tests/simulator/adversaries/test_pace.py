@@ -105,7 +105,7 @@ def test_a_slow_walk_adds_no_more_than_its_budget() -> None:
 @pytest.mark.long
 def test_liars_that_keep_it_out_of_their_votes_add_no_more_either() -> None:
     """They are as many as may lie, and their votes stand in most certificates."""
-    rounds, timeout_s, liars = 30, 30, (7, 8, 9)
+    rounds, timeout_s, liars = 20, 30, (7, 8, 9)
     said: dict[str, Any] = {"peers": PEERS, "rounds": rounds} | OWN_DIFFICULTY
     mute = Traitors(behaviour="slow-walk", peers=liars, parameters={"mute": 1})
     outcome = trivial_simulation(trivial_scenario(adversaries=(mute,), **said)).run()

@@ -27,7 +27,7 @@ AXE_RUN = "runOnly => axe.run(document, {runOnly, resultTypes: ['violations']})"
 
 LEVELS_A_AND_AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
-CONTRAST = {"type": "rule", "values": ["color-contrast"]}
+CONTRAST = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 """All that depends on whether it is light or dark."""
 
 
