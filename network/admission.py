@@ -13,7 +13,7 @@ would let it keep a node from everybody else.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,12 @@ from fedchain.network.limits import BLAME_OVER_BUDGET, Limits, TokenBucket
 from fedchain.network.membership import Membership
 
 log = logging.getLogger("fedchain.network")
+
+GUESTS: PublicKey = b"guests"
+"""Stands for all guests, where a payer is named."""
+
+CALM = 0.5
+"""Part of its budget of messages that a member has to have left for its next one to be paid without looking."""
 
 EXCESS = 4.0
 """Multiple of the message budget beyond which a neighbour is blamed."""
@@ -43,13 +49,12 @@ class _Budgets:
         """Bytes sent because it asked."""
 
 
-class _Conduct(TokenBucket):
-    """One member's budget of messages, its other budgets if it ever needed them, and how it has behaved."""
+class _Conduct:
+    """One member's budgets beside that of messages, if it ever needed them, and how it has behaved."""
 
     __slots__ = ("_budgets", "_limits", "blame", "blamed_at_s", "slow_s")
 
     def __init__(self, limits: Limits, now_s: float) -> None:
-        super().__init__(limits.messages_per_s, limits.messages_burst, now_s)
         self._limits = limits
         self._budgets: _Budgets | None = None
         self.slow_s = 0.0
@@ -85,6 +90,13 @@ class Gate:
     ) -> None:
         self.members = members
         self._limits, self._folder, self._wall = limits, folder, wall
+        self._message_s = 1.0 / limits.messages_per_s
+        # Half a message more than the budget, for sums of times are rounded.
+        self._owed_max_s = (limits.messages_burst - 0.5) * self._message_s
+        self._calm_s = min(1.0 - CALM, 1.0 - 2.0 / limits.messages_burst) * limits.messages_burst * self._message_s
+        self._even_s = {GUESTS: now_s}  # when the budget of messages is full again, of each that has used it
+        self.is_calm = True
+        """Whether every member has always had so much left of its budget that its next message is surely paid."""
         self._conduct: dict[PublicKey, _Conduct] = {}
         self._guests = _Conduct(limits, now_s)  # what all of them together may cost
         self._bans: dict[PublicKey, tuple[Ban, float]] = {}  # with its end on our clock
@@ -100,6 +112,7 @@ class Gate:
     def forget(self, peer: PublicKey) -> None:
         """Drop the accounts of one that is a member no more. A ban of it still ends in its time."""
         self._conduct.pop(peer, None)
+        self._even_s.pop(peer, None)
 
     def follow(self, successors: Mapping[PublicKey, PublicKey], now_s: float) -> None:
         """Members replaced their keys: what a former key did is its member's, which has one budget under both.
@@ -116,6 +129,8 @@ class Gate:
             conduct = self._of(old, now_s)
             if new in self.members:
                 self._conduct[new] = conduct
+                if (even_s := self._even_s.pop(old, None)) is not None:
+                    self._even_s[new] = max(even_s, self._even_s.get(new, even_s))
             if (known := self._bans.get(old)) is not None and now_s < known[1]:
                 self._bans[new] = replace(known[0], peer=new), known[1]
                 self._save(now_s)
@@ -129,13 +144,46 @@ class Gate:
         Each message that is dropped delays what comes behind it until there is room for one. A peer that nevertheless
         finds a way to go far beyond its budget is blamed; a guest for its own messages alone, whoever used the budget.
         """
-        conduct = self._conduct.get(peer) or self._begin(peer, now_s)
-        if (self._guests if peer in self.members.guests else conduct).spends(1.0, now_s):
-            return True
-        conduct.slow_s += 1.0 / self._limits.messages_per_s
+        payer = self._payer(peer) if self._successors or self.members.guests else peer
+        even_s = self._even_s.get(payer)
+        if even_s is None:
+            if payer not in self.members:
+                return True  # nothing is kept of it
+            even_s = now_s
+        if even_s < now_s:
+            even_s = now_s
+        if even_s - now_s > self._calm_s:
+            self.is_calm = False
+            if even_s - now_s > self._owed_max_s:
+                self._refuse(peer, now_s)
+                return False
+        self._even_s[payer] = even_s + self._message_s
+        return True
+
+    def pay(self, messages: Iterable[tuple[PublicKey, float]]) -> None:
+        """Take messages from their members' budgets that are surely paid (:attr:`is_calm`), one of each at most.
+
+        Args:
+            messages: each message's member, and the time at which it came.
+        """
+        even_s, message_s = self._even_s, self._message_s
+        for peer, now_s in messages:
+            since_s = even_s.get(peer, now_s)
+            even_s[peer] = (since_s if since_s > now_s else now_s) + message_s
+
+    def _payer(self, peer: PublicKey) -> PublicKey:
+        """The one whose budget of messages a peer's are taken from."""
+        if peer in self.members.guests:
+            return GUESTS
+        successor = self._successors.get(peer, peer)
+        return successor if successor in self.members else peer
+
+    def _refuse(self, peer: PublicKey, now_s: float) -> None:
+        """A peer has no budget left for its message."""
+        conduct = self._of(peer, now_s)
+        conduct.slow_s += self._message_s
         if not conduct.budgets(now_s).excess.spends(1.0, now_s):
             self.blame(peer, BLAME_OVER_BUDGET, "far more messages than its budget", now_s)
-        return False
 
     def charge(self, peer: PublicKey, *, cpu_s: float = 0.0, bytes_out: int = 0, now_s: float) -> None:
         """Take what a peer has cost us from its budgets: time of ours, and bytes sent because it asked."""
@@ -182,6 +230,7 @@ class Gate:
         was_banned = not self.admits(peer, now_s) and peer in self._bans
         for key in (peer, *(old for old, new in self._successors.items() if new == peer)):
             self._conduct.pop(key, None)
+            self._even_s.pop(key, None)
             if self._bans.pop(key, None) is not None:
                 self._save(now_s)
         return was_banned

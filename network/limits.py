@@ -86,10 +86,7 @@ class TokenBucket:
 
     def spends(self, amount: float, now_s: float) -> bool:
         """Take ``amount`` out if it is there."""
-        if now_s > self._at_s:  # as _refill, for every message passes here
-            tokens = self._tokens + self._rate * (now_s - self._at_s)
-            self._tokens = tokens if tokens < self._burst else self._burst
-        self._at_s = now_s
+        self._refill(now_s)
         if self._tokens < amount:
             return False
         self._tokens -= amount

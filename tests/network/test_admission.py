@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedchain.network.admission import EXCESS, Gate
 from fedchain.network.bans import Ban
-from fedchain.network.limits import TokenBucket
+from fedchain.network.limits import Limits, TokenBucket
 from fedchain.network.membership import Membership
 from tests.support.network.gate import LIMITS, MEMBERS, NOON_S, Calendar, gate
 
@@ -155,3 +155,39 @@ def test_a_member_is_admitted_from_the_height_at_which_it_is_tracked() -> None:
     assert membership.track(7, MEMBERS[1:3]) == (frozenset(MEMBERS[2:3]), frozenset(MEMBERS[:1]))
     assert [door.admits(member, 0.0) for member in MEMBERS[:3]] == [False, True, True]
     assert (membership.height, len(membership)) == (7, 2)
+
+
+def test_a_whole_burst_may_come_at_once() -> None:
+    door = Gate(Membership(MEMBERS), Limits(), wall=Calendar(), now_s=NOON_S)
+    assert [door.pays(ONE, NOON_S) for _ in range(4_001)] == [True] * 4_000 + [False]
+
+
+@given(pauses=st.lists(st.floats(0.0, 1.0), max_size=8))
+def test_messages_that_are_surely_paid_are_charged_like_others(pauses: list[float]) -> None:
+    one, other, now_s = gate(), gate(), 0.0
+    for pause_s in pauses:
+        now_s += pause_s
+        if one.is_calm:
+            one.pay([(ONE, now_s), (TWO, now_s + 0.25)])
+            assert other.pays(ONE, now_s)
+            assert other.pays(TWO, now_s + 0.25)
+            assert one.pays(THREE, now_s) == other.pays(THREE, now_s)
+    for member in MEMBERS:
+        assert [one.pays(member, now_s + 1.0) for _ in range(6)] == [other.pays(member, now_s + 1.0) for _ in range(6)]
+
+
+def test_all_is_calm_until_a_member_has_used_half_of_its_budget() -> None:
+    door = gate()
+    calm = []
+    for _ in range(4):
+        door.pays(ONE, 0.0)
+        door.pays(TWO, 0.0)
+        calm.append(door.is_calm)
+    assert calm == [True, True, True, False]
+
+
+def test_no_account_is_kept_of_strangers() -> None:
+    door = gate()
+    held = len(door._even_s)
+    assert all(door.pays(bytes([number] * 32), 0.0) for number in range(100) for _ in range(9))
+    assert len(door._even_s) == held
