@@ -3,7 +3,9 @@
 Where late posts count, those that are owed to earlier rounds are held, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from itertools import groupby
+from operator import attrgetter
 
 from fedchain.chain.post import Post, PostKey
 from fedchain.crypto.hashing import Hash
@@ -11,6 +13,9 @@ from fedchain.crypto.keys import PublicKey
 
 PhaseKey = tuple[int, int]
 """(round, phase)."""
+
+
+_phase: Callable[[Post], PhaseKey] = attrgetter("round", "phase")
 
 
 class Mempool:
@@ -47,6 +52,17 @@ class Mempool:
         self.changes += 1
         return True
 
+    def open(self, phase: PhaseKey) -> dict[PublicKey, Post]:
+        """Posts of a phase by sender, to be added to; :meth:`note` is to be told of those that were added."""
+        self._held_since_ms.setdefault(phase, {})
+        return self._posts.setdefault(phase, {})
+
+    def note(self, since: Sequence[tuple[PublicKey, int]], phase: PhaseKey) -> None:
+        """Note since when posts that were added to :meth:`open` are held, by sender. They are demanded."""
+        if since:
+            self._held_since_ms[phase].update(since)
+            self.changes += len(since)
+
     def get(self, phase: PhaseKey, sender: PublicKey) -> Post | None:
         """The post of ``sender`` in a phase; None if it is not held."""
         posts = self._posts.get(phase)
@@ -59,14 +75,10 @@ class Mempool:
 
     def others(self, posts: Iterable[Post]) -> list[tuple[Post, Post]]:
         """Each held post whose sender has another one for the same phase among ``posts``, with that one."""
-        phase, by_sender, found = None, dict[PublicKey, Post](), []
-        for post in posts:  # nearly all are of one phase
-            if (post.round, post.phase) != phase:
-                phase = post.round, post.phase
-                by_sender = self.posts(phase)
-            held = by_sender.get(post.sender)
-            if held is not None and held.hash != post.hash:
-                found.append((held, post))
+        found: list[tuple[Post, Post]] = []
+        for key, of_phase in groupby(posts, _phase):
+            held = self.posts(key)
+            found += [(mine, post) for post in of_phase if (mine := held.get(post.sender, post)).hash != post.hash]
         return found
 
     def posts(self, phase: PhaseKey) -> dict[PublicKey, Post]:
@@ -95,15 +107,17 @@ class Mempool:
         """Payload hashes of all posts that are held."""
         return (post.payload_hash for post in self.all())
 
-    def drop_before(self, phase: PhaseKey, is_owed: Callable[[PostKey], object] = lambda key: False) -> None:
-        """Forget the posts of phases before ``phase``, which are closed, except those that are still owed."""
+    def drop_before(self, phase: PhaseKey, is_owed: Callable[[PostKey], object] | None = None) -> None:
+        """Forget the posts of phases before ``phase``, which are closed, except those that are still owed, if any."""
         for closed in [known for known in self._posts if known < phase]:
             since_ms = self._held_since_ms.pop(closed, {})
-            kept = {sender: post for sender, post in self._posts.pop(closed).items() if is_owed(post.key)}
+            posts = self._posts.pop(closed)
+            kept = {sender: post for sender, post in posts.items() if is_owed(post.key)} if is_owed else {}
             if kept:
                 self._posts[closed] = kept
                 self._held_since_ms[closed] = {who: at_ms for who, at_ms in since_ms.items() if who in kept}
-        self.useless = {key: post for key, post in self.useless.items() if key[:2] >= phase or is_owed(key)}
+        for key in [known for known in self.useless if known[:2] < phase and not (is_owed and is_owed(known))]:
+            del self.useless[key]
         self.changes += 1
 
     def drop(self, post: Post) -> None:

@@ -136,6 +136,7 @@ class Node:
 
     def content(self, content_hash: Hash) -> bytes | None:
         """A payload or knowledge by its hash, from memory or from the store."""
+        self._end_lull()
         return self._context.content(content_hash)
 
     def knowledge(self) -> bytes | None:
@@ -157,6 +158,7 @@ class Node:
 
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are missing."""
+        self._end_lull()
         return self._parts.attendance.missing
 
     def arriving(self) -> list[tuple[Post, int]]:
@@ -208,6 +210,7 @@ class Node:
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Numbers of items in the pools, all of which are bounded by constants and the number of members."""
+        self._end_lull()
         context = self._context
         yield "candidates", max(0, len(context.ledger.entries) - len(self._parts.blocks.wanted))
         yield "posts", len(context.mempool)
@@ -248,7 +251,8 @@ class Node:
     def handle(self, event: Event, now: Moment) -> list[Effect]:
         """Take an ``event`` that happens ``now``; returns the effects that follow from it, in order."""
         context = self._context
-        context.now, context.effects, self._lull = now, [], None
+        self._end_lull()
+        context.now, context.effects = now, []
         is_first = not self._has_begun
         if is_first:
             self._begin()
@@ -259,17 +263,17 @@ class Node:
             self._advance()
         return context.effects
 
-    def takes(self, post: Post, payload: bytes | None, now_ms: int) -> bool:
-        """Take a post as :meth:`handle` would, if nothing else follows from it; False: it is still to be handled.
-
-        Args:
-            post: the post that came.
-            payload: its payload, if it came with it.
-            now_ms: now, by the monotonic clock.
-        """
-        if self._lull is None:
+    def lull(self) -> Lull:
+        """The lull since the last event, in which it takes posts; it is over with the next event."""
+        if self._lull is None or self._lull.is_over:  # whoever has it may end it
             self._lull = self._parts.posts.lull(self._parts.attendance.quiet())
-        return self._lull.takes(post, payload, now_ms)
+        return self._lull
+
+    def _end_lull(self) -> None:
+        """Have all in memory that posts of a lull leave there."""
+        if self._lull is not None:
+            self._lull.end()
+            self._lull = None
 
     def _begin(self) -> None:
         """Prepare for the first event: from here on the time is known."""
@@ -328,7 +332,7 @@ class Node:
         parts.crimes.on_head()
         parts.changes.on_head()
         parts.sessions.on_head()
-        context.mempool.drop_before(context.phase, context.head.owed_to)
+        context.mempool.drop_before(context.phase, context.head.owed_to if context.head.owed else None)
         roster = context.head.roster
         if self.head.records:  # members come and go
             context.catch_up.track(_claimants(self.head), self.genesis.fault_model.faulty(roster.active))

@@ -4,7 +4,8 @@ The author of a post is blamed for what it signed. A peer that passes a post on 
 known: a bad signature, or an author that is no member.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -58,7 +59,10 @@ class GoodPosts(Protocol):
         """Note that post and payload are good at ``state``."""
 
     def at(self, state: State) -> Mapping[Hash, bytes]:
-        """Payloads of those that were noted at ``state``, by post; each is the very object that was noted."""
+        """Payloads of those that were noted at ``state``, by post; each is the very object that was noted.
+
+        Two states whose open phases differ have two mappings.
+        """
 
 
 class _NoGoodPosts:
@@ -76,10 +80,27 @@ NO_GOOD_POSTS = _NoGoodPosts()
 """For a node alone in its process, which checks each post once anyway."""
 
 
+class Arrival:
+    """A post that comes to some nodes of a process at one moment, with what each of them notes of it.
+
+    Args:
+        post: the post.
+        payload: its payload, if it came with it.
+        now_ms: now, by the monotonic clock.
+    """
+
+    __slots__ = ("content", "now_ms", "payload", "post", "since")
+
+    def __init__(self, post: Post, payload: bytes | None, now_ms: int) -> None:
+        self.post, self.payload, self.now_ms = post, payload, now_ms
+        self.since, self.content = (post.sender, now_ms), (post.payload_hash, payload or b"")
+
+
 class Lull:
     """A span of the open phase in which a good post changes nothing but the mempool, so that it needs no whole turn.
 
-    It is over with the node's next event. In a simulation of many peers nearly all posts come in lulls.
+    It is over with the node's next event. In a simulation of many peers nearly all posts come in lulls. What such a
+    post leaves besides, the time since when it is held and its payload, is noted for all of them at the end.
 
     Args:
         context: the node's memory.
@@ -87,31 +108,55 @@ class Lull:
         quiet: the posts that make no difference.
     """
 
-    __slots__ = ("_apart", "_contents", "_good", "_left", "_mempool", "_phase", "_round", "_until_ms")
+    __slots__ = ("_context", "apart", "good", "is_over", "left", "phase", "posts", "taken", "until_ms")
 
     def __init__(self, context: Context, good: Mapping[Hash, bytes], quiet: Quiet) -> None:
-        self._mempool, self._contents, self._good = context.mempool, context.contents, good
-        self._round, self._phase = context.phase
-        self._left, self._until_ms = quiet.posts, quiet.until_ms
-        self._apart = context.me, quiet.but_of  # whose posts mean more
+        self._context, self.good, self.phase = context, good, context.phase
+        self.posts = context.mempool.open(context.phase)
+        self.left = quiet.posts
+        self.until_ms = math.inf if quiet.until_ms is None else quiet.until_ms
+        self.apart = context.me, quiet.but_of  # whose posts mean more
+        self.taken: list[Arrival] = []
+        """Posts that were taken."""
+        self.is_over = False
+        """Whether it takes no posts any more."""
 
-    def takes(self, post: Post, payload: bytes | None, now_ms: int) -> bool:
-        """Take a post, if that is all that a whole turn would do.
+    def end(self) -> None:
+        """Note what is left to note of the posts that were taken."""
+        if not self.is_over:
+            self.is_over, self.left = True, 0
+            self._context.mempool.note([arrival.since for arrival in self.taken], self.phase)
+            self._context.contents.hold_all([arrival.content for arrival in self.taken])
 
-        Args:
-            post: the post.
-            payload: its payload, if it came with it.
-            now_ms: now, by the monotonic clock.
-        """
-        if payload is None or self._left <= 0 or self._good.get(post.hash) is not payload:
-            return False
-        if post.round != self._round or post.phase != self._phase or post.sender in self._apart:
-            return False
-        if (self._until_ms is not None and now_ms >= self._until_ms) or not self._mempool.add(post, now_ms):
-            return False
-        self._contents.put(post.payload_hash, payload)
-        self._left -= 1
-        return True
+
+def taken_in_lulls(arrival: Arrival, numbers: Sequence[int], first: int, lulls: Sequence[Lull | None]) -> int:
+    """Have nodes take a post, one after the other, as long as that is all that a whole turn of each would do.
+
+    Args:
+        arrival: the post.
+        numbers: places of the nodes that get it.
+        first: place of the first one among ``numbers``.
+        lulls: the lull of each node, by its place; None if there is none.
+
+    Returns:
+        The place among ``numbers`` of the first node that has not taken it; their number if there is none.
+    """
+    post, payload, now_ms = arrival.post, arrival.payload, arrival.now_ms
+    sender, good, is_good = post.sender, None, False
+    for place in range(first, len(numbers)):
+        lull = lulls[numbers[place]]
+        if lull is None or lull.left <= 0 or now_ms >= lull.until_ms:
+            return place
+        if lull.good is not good:  # peers at one head share it
+            good = lull.good
+            is_good = payload is not None and good.get(post.hash) is payload
+            is_good = is_good and (post.round, post.phase) == lull.phase
+        if not is_good or sender in lull.posts or sender in lull.apart:
+            return place
+        lull.posts[sender] = post
+        lull.taken.append(arrival)
+        lull.left -= 1
+    return len(numbers)
 
 
 class Posts:

@@ -82,9 +82,7 @@ class Checker:
 
     def on_head(self, peer: SimulatedPeer) -> None:
         """An honest peer's head moved."""
-        assert peer.node is not None, "only a running peer's head moves"
-        head = peer.node.head
-        self.inclusion.on_head(peer, (head.round, head.phase))
+        self.inclusion.on_head(peer.number)
 
     def on_crash(self, number: int) -> None:
         """A peer lost its memory."""

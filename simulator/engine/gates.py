@@ -4,7 +4,7 @@ A neighbour pays for each message, and is blamed for messages that it should hav
 for bad messages that they signed. A peer that was blamed too much is cut off for the length of a ban.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fedchain.chain.exceptions import Refused
 from fedchain.crypto.keys import PublicKey
@@ -53,6 +53,16 @@ class Gates:
             return True
         self._note_ban(gate, number, neighbour)
         return False
+
+    def is_calm(self, number: int) -> bool:
+        """Whether a peer's neighbours surely pay for one more message each: see :attr:`Gate.is_calm`."""
+        gate = self._gates[number] or self._open(number)
+        return gate.is_calm
+
+    def pay(self, number: int, messages: Iterable[tuple[PublicKey, float]]) -> None:
+        """Charge messages to a peer's neighbours that surely pay for them."""
+        gate = self._gates[number] or self._open(number)
+        gate.pay(messages)
 
     def rejected(self, number: int, neighbour: int) -> None:
         """A neighbour passed on a message that it could have known to be bad."""

@@ -16,9 +16,10 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.links import Link
 from fedchain.network.membership import Membership
-from fedchain.network.messages import Chunk, GossipMessage, Message, decode_message, encode_message
+from fedchain.network.messages import Chunk, GossipMessage, Message, PostMessage, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
+from fedchain.node.core.posts import Arrival, Lull, taken_in_lulls
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.gates import Gates, OnBan
 
@@ -74,6 +75,10 @@ class Parcel:
     """Whether peers that accept it pass it on."""
 
 
+OnTaken = Callable[[Sequence[int], int, Parcel, Arrival], None]
+"""Called with (peer numbers, sender, parcel, arrival)."""
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkWatch:
     """Functions to call with what happens in the network."""
@@ -85,6 +90,8 @@ class NetworkWatch:
     end."""
     on_ban: OnBan = lambda number, banned: None
     """Called with (peer number, the peer that it has banned) before that."""
+    on_taken: OnTaken = lambda numbers, sender, parcel, arrival: None
+    """Called in place of ``on_delivery`` for a post that some peers took in a lull."""
 
 
 class SimulatedNetwork:
@@ -121,7 +128,8 @@ class SimulatedNetwork:
         members = self._members = list(members)
         self._number = {member: number for number, member in enumerate(members)}
         self._random = random.Random(seed)
-        self._on_delivery, self._on_link, self._on_ban = watch.on_delivery, watch.on_link, watch.on_ban
+        self._on_delivery, self._on_taken = watch.on_delivery, watch.on_taken
+        self._on_link, self._on_ban = watch.on_link, watch.on_ban
         self._share = share
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
         self._tracked: tuple[Collection[PublicKey], frozenset[PublicKey]] = (), frozenset(members[:founders])
@@ -136,12 +144,13 @@ class SimulatedNetwork:
         self.attached: set[int] = set()
         """Peers that are up."""
         self._receivers: list[Receiver | None] = [None] * len(members)
+        self._lulls: list[Lull | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
         self._present: Sequence[int] = range(len(members))
-        self._side = [0] * len(members)
+        self._side, self._is_split = [0] * len(members), False
         self._uplink_free_ms = [0.0] * len(members)
         self._seen: list[dict[bytes, None]] = [{} for _ in members]
-        self._arrivals: dict[int, list[tuple[int, int, Parcel]]] = {}  # by time: (to, from, parcel), in order
+        self._arrivals: dict[int, list[tuple[int, Parcel, list[int]]]] = {}  # by time: (from, parcel, to), in order
         self._times_ms: list[int] = []  # a heap of the times that have arrivals
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ms = 0
@@ -175,7 +184,21 @@ class SimulatedNetwork:
     def attach(self, number: int, receiver: Receiver | None) -> None:
         """Hand a peer's messages to ``receiver``; None if the peer is down, and they are lost."""
         self._receivers[number] = receiver
+        self._end_lull(number)
         (self.attached.discard if receiver is None else self.attached.add)(number)
+
+    def rest(self, number: int, lull: Lull) -> None:
+        """Give a peer the posts that its node takes in a lull without calling the peer."""
+        if not self._mesh and self.gates.is_calm(number):
+            self._lulls[number] = lull
+
+    def _end_lull(self, number: int) -> None:
+        """A peer is to be called again; its neighbours pay for what it took."""
+        lull = self._lulls[number]
+        if lull is not None:
+            self._lulls[number] = None
+            lull.end()
+            self.gates.pay(number, [(arrival.post.sender, arrival.now_ms / 1000) for arrival in lull.taken])
 
     def track(self, number: int, height: int, members: Collection[PublicKey]) -> None:
         """Take the members by which a peer admits others from now on; it keeps no connection to anybody else."""
@@ -208,6 +231,7 @@ class SimulatedNetwork:
 
     def split(self, groups: Sequence[Sequence[int]]) -> None:
         """Partition the network: only peers of one group reach each other. Peers in no group form the last one."""
+        self._is_split = True
         self._side = [len(groups)] * len(self._members)
         for side, group in enumerate(groups):
             for number in group:
@@ -215,6 +239,7 @@ class SimulatedNetwork:
 
     def heal(self) -> None:
         """End the partition."""
+        self._is_split = False
         self._side = [0] * len(self._members)
 
     def publish(self, sender: int, message: GossipMessage) -> None:
@@ -310,6 +335,7 @@ class SimulatedNetwork:
         now_ms = self._loop.now_ms()
         start_ms = float(now_ms)
         links = self._links[sender] if self._links else None
+        groups: dict[int, list[int]] = {}
         for receiver in receivers:
             if links is not None:
                 links[receiver][0] += parcel.size_bytes
@@ -321,11 +347,16 @@ class SimulatedNetwork:
                 arrival = int(start_ms + (min_ms + spread_ms * draw())) + 1
                 if loss and draw() < loss:
                     continue
-                due = arrivals.get(arrival)
-                if due is None:
-                    due, is_new = arrivals.setdefault(arrival, []), True
-                    heapq.heappush(self._times_ms, arrival)
-                due.append((receiver, sender, parcel))
+                group = groups.get(arrival)
+                if group is not None:
+                    group.append(receiver)
+                else:
+                    group = groups[arrival] = [receiver]
+                    due = arrivals.get(arrival)
+                    if due is None:
+                        due, is_new = arrivals.setdefault(arrival, []), True
+                        heapq.heappush(self._times_ms, arrival)
+                    due.append((sender, parcel, group))
                 if links is not None:
                     link = links[receiver]
                     link[1] += 1
@@ -343,22 +374,42 @@ class SimulatedNetwork:
         self._timer = self._loop.call_at(self._wake_ms / 1000, self._deliver_due)
 
     def _deliver_due(self) -> None:
-        now_ms, received, deliver = self._loop.now_ms(), self.received_bytes, self._deliver
+        now_ms = self._loop.now_ms()
         while self._times_ms and self._times_ms[0] <= now_ms:
-            arrived = self._arrivals.pop(heapq.heappop(self._times_ms))
-            for receiver, sender, parcel in arrived:
-                side = self._side  # a delivery may change it
-                if side[sender] == side[receiver]:
-                    received[receiver] += parcel.size_bytes
-                    deliver(receiver, sender, parcel)
+            for sender, parcel, receivers in self._arrivals.pop(heapq.heappop(self._times_ms)):
+                message = parcel.message
+                if type(message) is PostMessage and message.post.sender == self._members[sender]:
+                    self._deliver_post(sender, parcel, receivers, Arrival(message.post, message.payload, now_ms))
+                else:
+                    for number in receivers:
+                        self._deliver(number, sender, parcel)
         self._timer = None
         self._set_timer()
 
+    def _deliver_post(self, sender: int, parcel: Parcel, receivers: Sequence[int], arrival: Arrival) -> None:
+        """Hand peers a post from its author: to those in a lull at once, and to each other one in its turn."""
+        place, received = 0, self.received_bytes
+        while place < len(receivers):
+            if not self._broken and not self._is_split:  # each delivery may change that
+                first, place = place, taken_in_lulls(arrival, receivers, place, self._lulls)
+                if place > first:
+                    taken = receivers[first:place]
+                    for number in taken:
+                        received[number] += parcel.size_bytes
+                    self._on_taken(taken, sender, parcel, arrival)
+            if place < len(receivers):
+                self._deliver(receivers[place], sender, parcel)
+                place += 1
+
     def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
-        """Hand a peer a parcel that its neighbour can pay for."""
+        """Hand a peer a parcel that reaches it, if its neighbour can pay for it."""
+        if self._side[sender] != self._side[number]:
+            return
+        self.received_bytes[number] += parcel.size_bytes
         receiver, is_gossip = self._receivers[number], parcel.gossip
         if receiver is None or (self._broken and (number, sender) in self._broken):
             return
+        self._end_lull(number)
         if not self.gates.pays(number, sender) or (is_gossip and not self._remember(number, parcel.identity)):
             return
         self._on_delivery(number, sender, parcel)
@@ -387,6 +438,7 @@ class Endpoint:
 
     def __init__(self, network: SimulatedNetwork, number: int) -> None:
         self.attach = partial(network.attach, number)
+        self.rest = partial(network.rest, number)
         self.track = partial(network.track, number)
         self.publish = partial(network.publish, number)
         self.send = partial(network.send, number)

@@ -17,7 +17,6 @@ from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.storage.store import Content, Final, Record, Storage
@@ -48,7 +47,7 @@ from fedchain.node.core.events import (
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.parts import Conduct
-from fedchain.node.core.posts import GoodPosts
+from fedchain.node.core.posts import Arrival, GoodPosts, taken_in_lulls
 from fedchain.node.core.reception import TICK_MS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import KeyGuard
@@ -68,8 +67,8 @@ class Observer(Protocol):
     def on_event(self, peer: "SimulatedPeer", event: Event, effects: Sequence[Effect]) -> None:
         """A node has handled an event; its ``effects`` are not carried out yet."""
 
-    def on_post(self, peer: "SimulatedPeer", post: Post, now_ms: int) -> None:
-        """An honest peer's node has taken a post, from which nothing else followed."""
+    def on_post(self, numbers: Sequence[int], arrival: Arrival) -> None:
+        """Nodes of honest peers have taken a post, from which nothing else followed."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
@@ -399,11 +398,13 @@ class SimulatedPeer:
         self.crash()
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
-        """Take a message as :meth:`handle` does; most posts in one step."""
+        """Take a message as :meth:`handle` does. A post in a lull takes one step, as do those that come behind it."""
         if type(message) is PostMessage and self.is_honest and self.node is not None:
-            now_ms = self._around.loop.now_ms()
-            if self.node.takes(message.post, message.payload, now_ms):
-                self._around.observer.on_post(self, message.post, now_ms)
+            lull = self.node.lull()
+            arrival = Arrival(message.post, message.payload, self._around.loop.now_ms())
+            if taken_in_lulls(arrival, (0,), 0, (lull,)):
+                self._around.observer.on_post((self.number,), arrival)
+                self._endpoint.rest(lull)
                 return Verdict.ACCEPT
         return self.handle(MessageReceived(sender, message))
 

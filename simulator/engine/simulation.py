@@ -15,7 +15,6 @@ from typing import Any
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
-from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.collector import collecting_rarely
@@ -30,6 +29,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeersConnected, PeersDisconnected
 from fedchain.node.core.jobs import CheckPost
+from fedchain.node.core.posts import Arrival
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -38,7 +38,7 @@ from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.faults import Faults
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.membership import MembershipChanges
-from fedchain.simulator.engine.network import NetworkWatch
+from fedchain.simulator.engine.network import NetworkWatch, Parcel
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.recorder import Recorder
@@ -146,7 +146,9 @@ class Simulation:
         self._contents = ContentPool(hashes_once=supervision.shares_checks)
         shared = Checks(genesis, rules, self._contents.intern) if supervision.shares_checks else None
         construction = Construction(scenario, genesis, keys, rules, self.loop, self._contents, shared)
-        self.network = construction.network(NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban))
+        self.network = construction.network(
+            NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban, self._on_taken)
+        )
         self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
         seal = self._record.remembering(sealing(genesis.proof_function))
@@ -202,7 +204,7 @@ class Simulation:
 
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
         """A node handled an event: note it in the trace and in the timeline."""
-        self._count_event()
+        self._count_events(1)
         if not effects and isinstance(event, MessageReceived):
             if peer.is_honest and isinstance(event.message, (PostMessage, CandidateMessage)):
                 if peer.node is not None and isinstance(event.message, CandidateMessage):
@@ -222,10 +224,15 @@ class Simulation:
             if effects:
                 self.recorder.on_effects(peer, effects)
 
-    def on_post(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
-        """An honest peer's node took a post, and did nothing else."""
-        self._count_event()
-        self.checker.inclusion.on_post(peer.number, post, now_ms)
+    def on_post(self, numbers: Sequence[int], arrival: Arrival) -> None:
+        """Nodes of honest peers took a post, and did nothing else."""
+        self._count_events(len(numbers))
+        self.checker.inclusion.on_post(numbers, arrival.post, arrival.now_ms)
+
+    def _on_taken(self, numbers: Sequence[int], sender: int, parcel: Parcel, arrival: Arrival) -> None:
+        """The network gave a post to nodes in a lull."""
+        self._trace.deliver_to_all(numbers, sender, parcel)
+        self.on_post(numbers, arrival)
 
     def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""
@@ -263,9 +270,9 @@ class Simulation:
         if self._shifts is not None and head.height >= self.progress.height:
             self.loop.call_later(0.0, self._shifts.change, peer)
 
-    def _count_event(self) -> None:
-        """Count an event of a node, and end the run if that was asked for meanwhile."""
-        self._events += 1
+    def _count_events(self, number: int) -> None:
+        """Count events of nodes, and end the run if that was asked for meanwhile."""
+        self._events += number
         if self._stop is not None and self._stop.is_set() and not self._done.done():
             self._done.set_exception(Interrupted())
 

@@ -1,5 +1,7 @@
 """The trace of a run: one hash over all that happened, which shows whether two runs are the same."""
 
+from collections.abc import Sequence
+
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import Parcel
@@ -21,6 +23,17 @@ class Trace:
         lines.append(b"%d %d %d %b" % (self._loop.now_ms(), receiver, sender, parcel.identity))
         if len(lines) >= LINES_MAX:
             self.write()
+
+    def deliver_to_all(self, receivers: Sequence[int], sender: int, parcel: Parcel) -> None:
+        """A parcel reaches some peers at one moment, one after the other."""
+        before, behind = b"%d " % self._loop.now_ms(), b" %d %b" % (sender, parcel.identity)
+        lines = [b"%b%d%b" % (before, receiver, behind) for receiver in receivers]
+        while lines:
+            room = max(1, LINES_MAX - len(self._lines))
+            self._lines += lines[:room]
+            if len(self._lines) >= LINES_MAX:
+                self.write()
+            lines = lines[room:]
 
     def note(self, number: int, kind: str, detail: bytes) -> None:
         """Something else happened to a peer."""

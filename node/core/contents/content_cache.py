@@ -133,6 +133,10 @@ class ContentCache:
         self._unchecked.pop(content_hash, None)
         self._held[content_hash] = self._intern(content_hash, data)
 
+    def hold_all(self, contents: Iterable[tuple[Hash, bytes]]) -> None:
+        """Hold contents that peers of this process hold, too, and that nobody has asked for here."""
+        self._held.update(contents)
+
     def publish(self, content_hash: Hash) -> None:
         """Release a content to peers that ask for it: it was found to be the one that its post, or the chain, names."""
         if (data := self._unchecked.pop(content_hash, None)) is not None:
@@ -303,6 +307,16 @@ class ContentCache:
         self.downloads.keep_only(awaited | fetched)
         self._as_content = {item for item in self._as_content & (awaited | self.wanted()) if item in self.downloads}
         self._ahead &= self._as_content
+        if sum(map(len, self._held.values())) <= self._recent_size_max:  # as a rule there is room for all
+            for item in (self._held.keys() - needed).difference(recent):
+                del self._held[item]
+        else:
+            self._held = self._fitting(needed, recent)
+        self._unchecked = {item: data for item, data in self._unchecked.items() if item in needed}
+        self._askers = {item: askers for item, askers in self._askers.items() if self._is_coming(item)}
+
+    def _fitting(self, needed: set[Hash], recent: Iterable[Hash]) -> dict[Hash, bytes]:
+        """Held contents that are needed, and recent ones as long as there is room."""
         kept = {item: data for item, data in self._held.items() if item in needed}
         room = self._recent_size_max
         for item in recent:
@@ -312,9 +326,7 @@ class ContentCache:
             if size <= room:
                 kept[item] = data
                 room -= size
-        self._held = kept
-        self._unchecked = {item: data for item, data in self._unchecked.items() if item in needed}
-        self._askers = {item: askers for item, askers in self._askers.items() if self._is_coming(item)}
+        return kept
 
     def _fetch(
         self,

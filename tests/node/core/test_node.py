@@ -4,7 +4,7 @@ import pytest
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.network.session import SESSION_SIZE
-from fedchain.node.core.attendance import Attendance
+from fedchain.node.core.attendance import Attendance, Quiet
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Effect, Tell
 from fedchain.node.core.node import Node
@@ -48,7 +48,7 @@ def test_a_whole_turn_would_only_have_told_that_the_node_still_listens(
 
     quiet_turns: list[Node] = []
     monkeypatch.setattr(Attendance, "waits_for_more", never_waits)
-    monkeypatch.setattr(Node, "takes", lambda *_: False)  # posts in lulls take whole turns, too
+    monkeypatch.setattr(Attendance, "quiet", lambda _: Quiet(0, None, None))  # posts in lulls take whole turns, too
     monkeypatch.setattr(Node, "_advance", watched)
     run_trivial(trivial_scenario(peers=10, rounds=3, **values))
     assert len(quiet_turns) > 50

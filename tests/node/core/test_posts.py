@@ -22,6 +22,7 @@ from fedchain.network.source import STALL_MS
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
+from fedchain.node.core.posts import Arrival, taken_in_lulls
 from fedchain.node.core.voting import vote_policy
 from fedchain.node.core.voting.vote_policy import patience_ends_ms
 from tests.support.chain.builders import CREATED_MS, UPDATE, genesis, keys, payload, post
@@ -361,7 +362,8 @@ def _in_a_lull(members: int = 7, version: int = 2) -> tuple[Stage, list[PostMess
 
 
 def _takes(stage: Stage, message: PostMessage, later_ms: int = 0) -> bool:
-    return stage.node.takes(message.post, message.payload, stage.node._context.now.ms + later_ms)
+    arrival = Arrival(message.post, message.payload, stage.node._context.now.ms + later_ms)
+    return taken_in_lulls(arrival, (0,), 0, (stage.node.lull(),)) == 1
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -479,3 +481,37 @@ def test_the_post_that_is_waited_for_longest_is_no_matter_of_a_lull(monkeypatch:
     assert stage.node._context.clock.quorum_ms is not None
     assert not _takes(stage, patient), "without it, less is waited for"
     assert _takes(stage, other)
+
+
+def test_nodes_in_lulls_take_a_post_in_turn_up_to_the_first_that_does_not() -> None:
+    stages = [_in_a_lull()[0] for _ in range(5)]
+    message = _in_a_lull()[1][0]
+    for stage in (*stages[:3], stages[4]):  # at the head of the other one, nobody has found it good
+        stage.node._parts.posts._good = _Good(message)
+    stages[1].receive(message)
+    lulls = [stage.node.lull() for stage in stages]
+    arrival = Arrival(message.post, message.payload, 0)
+    rounds = [(2, 0), (0, 1), (4, 3), (3, 0)]
+    assert [taken_in_lulls(arrival, numbers, 0, lulls) for numbers in rounds] == [2, 0, 1, 0]
+    assert taken_in_lulls(arrival, (1, 0, 2), 1, [None, *lulls[1:]]) == 1
+    assert [stage.node.holds(message.post) for stage in stages] == [True, True, True, False, True]
+
+
+def test_what_posts_in_a_lull_leave_is_there_whoever_asks_the_node() -> None:
+    stage, posts = _in_a_lull()
+    held = dict(stage.node.sizes())
+    since_ms = stage.node._context.now.ms + 7
+    for item, asked in zip(posts, ("content", "sizes", "waiting"), strict=False):
+        lull = stage.node.lull()
+        assert _takes(stage, item, 7)
+        if asked == "content":
+            assert stage.node.content(item.post.payload_hash) == item.payload
+        elif asked == "sizes":
+            found = dict(stage.node.sizes())
+            assert [found[name] - held[name] for name in ("posts", "contents")] == [2, 2]
+        else:
+            assert item.post.sender not in stage.node.waiting_for()
+        assert lull.is_over
+        assert not taken_in_lulls(Arrival(posts[-1].post, posts[-1].payload, 0), (0,), 0, (lull,))
+        assert item.post.sender in stage.node._context.mempool.held_by(stage.node._context.phase, since_ms)
+        assert item.post.sender not in stage.node._context.mempool.held_by(stage.node._context.phase, since_ms - 1)

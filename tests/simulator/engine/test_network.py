@@ -1,8 +1,9 @@
 """The simulated network keeps the promises of `fedchain.network.network.Network`, and breaks no others than it says."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,8 +11,12 @@ import pytest
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, GetContent, Message, VoteMessage, encode_message
+from fedchain.network.messages import Chunk, GetContent, Message, PostMessage, VoteMessage, encode_message
 from fedchain.network.verdict import Verdict
+from fedchain.node.core.attendance import Quiet
+from fedchain.node.core.context import Context
+from fedchain.node.core.mempool import Mempool
+from fedchain.node.core.posts import Lull
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import (
     LINKED_MAX,
@@ -21,6 +26,7 @@ from fedchain.simulator.engine.network import (
     Parcel,
     SimulatedNetwork,
     _build_mesh,
+    _pack,
 )
 from tests.support.chain import builders
 
@@ -394,3 +400,99 @@ def test_a_peer_that_is_a_member_no_more_is_cut_off_until_it_is_tracked_again() 
         it.network.track(1, 4, it.members)  # nothing changes for the others
         it.network.track(0, 6, it.members)
         assert links[2:] == [(0, 2, True), (2, 0, True)]
+
+
+class Lulled(Scene):
+    """Peers of which some are in a lull, in which they take any post."""
+
+    taken: list[tuple[Sequence[int], int, int]]  # (peers, sender, time)
+
+    def rest(self, *numbers: int, posts: int = 9) -> None:
+        for number in numbers:
+            context = SimpleNamespace(phase=(1, 0), mempool=Mempool(), contents=SimpleNamespace(hold_all=list), me=b"")
+            parcel = _pack(PostMessage(POST, b"payload"), gossip=self.network.conditions.degree > 0)
+            good = {POST.hash: cast(PostMessage, parcel.message).payload or b""}  # the very object that is delivered
+            lull = Lull(cast(Context, context), good, Quiet(posts, None, None))
+            self.network.rest(number, lull)
+
+    def post(self, sender: int = 0) -> None:
+        self.network.publish(sender, PostMessage(POST, b"payload"))
+
+
+POST = builders.post(builders.keys(1)[0], builders.genesis(), 1, b"payload")
+
+
+@contextmanager
+def lulled(peers: int = 4, **conditions: Any) -> Iterator[Lulled]:
+    loop = VirtualTimeLoop()
+    it = Lulled(loop, peers, 1, **conditions)
+    it.taken = []
+    it.network._on_taken = lambda numbers, sender, parcel, arrival: it.taken.append((numbers, sender, arrival.now_ms))
+    try:
+        yield it
+    finally:
+        loop.close()
+
+
+AT_ONCE = {"delay_min_ms": 20, "delay_max_ms": 20}
+
+
+def test_an_author_s_post_is_taken_by_those_in_a_lull_and_handed_to_each_other_one_in_its_turn() -> None:
+    with lulled(7, **AT_ONCE) as it:
+        it.rest(1, 2, 4)
+        it.rest(5, posts=0)
+        it.post()
+        it.run()
+        assert it.taken == [([1, 2], 0, 21), ([4], 0, 21)]
+        assert it.receivers() == [3, 5, 6]
+        assert [number for number, _, _ in it.delivered] == [3, 5, 6]
+        assert len({*it.network.received_bytes[1:]}) == 1, "each of them has received it"
+
+
+def test_another_s_post_and_one_in_a_mesh_are_handed_to_each_peer() -> None:
+    with lulled(5, **AT_ONCE) as it:
+        it.rest(1, 2, 3, 4)
+        it.post(sender=2)
+        it.run()
+        assert (it.taken, it.receivers()) == ([], [0, 1, 3, 4])
+    with lulled(5, degree=2, **AT_ONCE) as it:
+        it.rest(1, 2, 3, 4)
+        it.post()
+        it.run()
+        assert (it.taken, it.receivers()) == ([], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("happens", ["split", "down", "cut off"])
+def test_no_post_reaches_those_in_a_lull_whom_none_could_reach(happens: str) -> None:
+    with lulled(4, **AT_ONCE) as it:
+        it.rest(1, 2, 3)
+        it.post()
+        if happens == "split":
+            it.network.split([[1]])
+        elif happens == "down":
+            it.network.attach(1, None)
+        else:
+            it.network.track(1, 4, it.members[1:])
+        it.run()
+        assert 1 not in it.receivers()
+        assert all(1 not in numbers for numbers, _, _ in it.taken)
+
+
+def test_posts_that_were_taken_are_paid_when_the_lull_ends() -> None:
+    with lulled(2, **AT_ONCE) as it:
+        it.rest(1)
+        burst, paid = int(it.network.gates.limits.messages_burst), []
+
+        def take(*_: Any) -> None:
+            it.network.attach(1, None)  # as any other message to it does
+            paid.append(sum(it.network.gates.pays(1, 0) for _ in range(burst)))
+
+        it.network._on_taken = take
+        it.post()
+        it.run()
+        assert paid == [burst - 1]
+        it.attach(1)
+        it.rest(1)
+        it.post()
+        it.run()
+        assert (len(paid), it.receivers()) == (1, [1]), "where budgets are short, each message is looked at"

@@ -32,3 +32,19 @@ def test_lines_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = sha256(bytes(32) + b"0 0 1 label0 0 1 label")
     assert trace.write() == sha256(whole), "the two were hashed when they came"
     loop.close()
+
+
+def test_a_delivery_to_many_leaves_the_lines_of_one_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINES_MAX", 3)
+    loop, parcel = VirtualTimeLoop(), Parcel(GetFinal(1, 1), size_bytes=1, identity=b"label", gossip=False)
+    together, alone = Trace(loop), Trace(loop)
+    for receivers in ([4], [0, 2, 3, 5, 6, 7, 8], [], [1, 2]):
+        together.deliver_to_all(receivers, 9, parcel)
+        for number in receivers:
+            alone.deliver(number, 9, parcel)
+        for trace in (together, alone):
+            trace.note(0, "head", b"")
+            trace.note(0, "mined", b"")
+    assert together._lines == alone._lines
+    assert together.write() == alone.write()
+    loop.close()
