@@ -8,6 +8,7 @@ precommits that make it final, which the next block carries.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from fedchain.chain.certificate import Certificate
@@ -18,6 +19,8 @@ from fedchain.chain.merkle import merkle_root
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
+
+_payload_hash = attrgetter("payload_hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Block:
 
     def __post_init__(self) -> None:
         made_for = self.header.round
-        object.__setattr__(self, "payload_hashes", tuple([post.payload_hash for post in self.transactions]))
+        object.__setattr__(self, "payload_hashes", tuple(map(_payload_hash, self.transactions)))
         senders = frozenset([post.sender for post in self.transactions if post.round == made_for])
         object.__setattr__(self, "senders", senders)
 

@@ -109,6 +109,12 @@ class Roster:
         return _heir(self.members, without, seat, self.dataless)
 
 
+@lru_cache(maxsize=8)
+def by_key(members: frozenset[PublicKey]) -> tuple[PublicKey, ...]:
+    """Members in the order of their keys, in which a block counts their posts."""
+    return tuple(sorted(members))
+
+
 def draw_roster(
     genesis: Genesis,
     members: tuple[PublicKey, ...],

@@ -27,6 +27,8 @@ class VoteKind(IntEnum):
     PRECOMMIT = 2
     """"A quorum would; I am locked on it." """
 
+    __hash__ = int.__hash__  # that of the base class takes a call, four times for each vote that comes
+
 
 Slot = tuple[int, int, int]
 """(height, attempt, kind), in the order in which a member signs them: a member votes at most once in each."""

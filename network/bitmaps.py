@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from fedchain.network.messages import Bitmap
 
 
-def to_bitmap(places: Iterable[int], size: int) -> Bitmap:
-    """Mark ``places`` among ``size`` members."""
-    bits = bytearray((size + 7) // 8)
+def to_bitmap(places: Iterable[int], size: int, marked: Bitmap = b"") -> Bitmap:
+    """Mark ``places`` among ``size`` members, in addition to those that are marked in a bitmap of that size."""
+    bits = bytearray(marked or (size + 7) // 8)
     for place in places:
         bits[place >> 3] |= 1 << (place & 7)
     return bytes(bits)

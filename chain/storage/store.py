@@ -6,7 +6,7 @@ crashes; ``Store`` in ``sqlite.py`` is a folder on disk.
 
 from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -17,14 +17,16 @@ from fedchain.crypto.hashing import Hash
 from fedchain.files.spool import InMemory, Spools
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A payload or knowledge, kept under its hash."""
+class Content(NamedTuple):
+    """A payload or knowledge, kept under its hash. Each block has as many as members post, so it is a tuple."""
 
     hash: Hash
     """32 bytes: SHA-256 of ``data``."""
-    data: bytes = field(repr=False)
+    data: bytes
     """The bytes themselves."""
+
+    def __repr__(self) -> str:
+        return f"Content({self.hash!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +143,11 @@ class MemoryStore:
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
+        self._contents.update([record for record in records if type(record) is Content])  # by far most
         for record in records:
             match record:
-                case Content():  # by far most
-                    if record.hash not in self._contents:
-                        self._contents[record.hash] = record.data
+                case Content():
+                    pass  # it is kept
                 case Final():
                     self._finalize(record)
                 case Candidate(block):

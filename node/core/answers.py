@@ -5,7 +5,7 @@ All of it is a pure function of the node's memory.
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.post import Post
@@ -38,6 +38,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.context import Context
+from fedchain.node.core.mempool import PhaseKey
 from fedchain.node.core.voting.agreement import Agreement
 from fedchain.node.core.voting.ballot import Slot
 
@@ -53,12 +54,23 @@ UNKNOWN_MAX = 2
 ChainQuestion = GetFinal | GetPosts | GetVotes | GetCandidate | GetCertificate | GetPayloads
 
 
+class _ShownPosts(NamedTuple):
+    """Posts of a phase that were held when they were marked."""
+
+    phase: PhaseKey
+    changes: int
+    """Count of the mempool's changes then."""
+    posts: int
+    """Their number."""
+    bitmap: Bitmap
+
+
 class Answers:
     """Reads a node's memory on behalf of its peers."""
 
     def __init__(self, context: Context, bulk: BulkParts) -> None:
         self._context, self._bulk = context, bulk
-        self._marked_posts: tuple[int, Bitmap] = -1, b""  # a count of mempool changes, and the posts then
+        self._shown = _ShownPosts((-1, -1), 0, 0, b"")
 
     def status(self, agreement: Agreement) -> Status:
         """The status that announces what this node holds."""
@@ -182,16 +194,22 @@ class Answers:
                 return
             yield FinalMessage(block, certificate)
 
-    def _mark(self, members: Collection[PublicKey]) -> Bitmap:
+    def _mark(self, members: Collection[PublicKey], marked: Bitmap = b"") -> Bitmap:
         roster = self._context.head.roster
-        return to_bitmap([roster.seats[member] for member in members], len(roster.members))
+        return to_bitmap([roster.seats[member] for member in members], len(roster.members), marked)
 
     def _posts_held(self) -> Bitmap:
         """Members whose posts of the open phase are here."""
-        mempool = self._context.mempool
-        if self._marked_posts[0] != mempool.changes:
-            self._marked_posts = mempool.changes, self._mark(mempool.posts(self._context.phase))
-        return self._marked_posts[1]
+        mempool, phase, shown = self._context.mempool, self._context.phase, self._shown
+        if shown.changes != mempool.changes or shown.phase != phase:
+            posts = mempool.posts(phase)
+            added = len(posts) - shown.posts
+            if shown.phase == phase and mempool.changes - shown.changes == added:  # all changes are new posts
+                bitmap = self._mark([*islice(reversed(posts), added)], shown.bitmap)
+            else:
+                bitmap = self._mark(posts)
+            self._shown = shown = _ShownPosts(phase, mempool.changes, len(posts), bitmap)
+        return shown.bitmap
 
     def _late_posts_lacking(self) -> GetPosts | None:
         """A question for owed posts that are not here, of one earlier phase in its turn; None if all are.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import starmap
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -117,9 +118,12 @@ class BlockImport:
             posts = entry.block.transactions
             if entry.is_valid:
                 entry.lacks_parts = entry.lacks_parts and not self._has_parts(posts)
-            elif (job := recompute_job(context.head, context.contents_here, posts)).is_possible:
-                entry.is_computing = True
-                context.emit(Compute(job))
+            else:
+                needed = needed_contents(context.head, posts)
+                contents = context.contents_here(needed)
+                if contents.keys() >= {*needed}:
+                    entry.is_computing = True
+                    context.emit(Compute(Recompute(context.head, posts, contents)))
 
     def _has_parts(self, posts: Sequence[Post]) -> bool:
         """Whether all parts of a block's posts that this peer reads and waits for are here; the others are fetched."""
@@ -177,11 +181,13 @@ class BlockImport:
     def _contents(self, block: Block) -> list[Record]:
         """Contents of a valid or final block that are here but not in the store yet; any peer may have them."""
         wanted = contents_in_order([block])
+        self._context.publish(*wanted)
+        if self._stored.issuperset(wanted):
+            return []
         fresh = self._context.contents.get_all([item for item in wanted if item not in self._stored])
         fresh.pop(EMPTY_ROOT, None)
         self._stored |= fresh.keys()
-        self._context.publish(*wanted)
-        return [Content(item, data) for item, data in fresh.items()]
+        return [*starmap(Content, fresh.items())]
 
     # final blocks
 

@@ -7,8 +7,9 @@ from fedchain.chain.block import Block, Header, evidence_root, sign_block, trans
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
-from fedchain.chain.membership.change import Change, changes_root
+from fedchain.chain.membership.change import CHANGES_VERSION, Change, changes_root
 from fedchain.chain.post import Post
+from fedchain.chain.roster import by_key
 from fedchain.chain.state import may_close_empty
 from fedchain.chain.transition import naming_members
 from fedchain.network.messages import CandidateMessage
@@ -120,7 +121,8 @@ class Mining:
             changes_root=changes_root(draft.changes),
         )
         body = draft.transactions, draft.certificate, draft.evidence, draft.changes
-        header = naming_members(context.genesis, context.head, Block(header, b"", *body))
+        if header.version >= CHANGES_VERSION:  # only these name the members behind, and a block is large
+            header = naming_members(context.genesis, context.head, Block(header, b"", *body))
         self.draft = replace(draft, header=header, knowledge=result)
         context.emit(Mine(header))
 
@@ -155,7 +157,7 @@ class Mining:
         if is_ready and is_producer:
             if self._sorted[0] != context.mempool.changes:
                 posts = context.mempool.posts(context.phase)
-                counted = [posts[member] for member in sorted(posts) if member in head.roster.contributors]
+                counted = [posts[member] for member in by_key(head.roster.contributors) if member in posts]
                 if late := context.late_posts():
                     counted = sorted(counted + late, key=lambda post: (post.sender, post.round))
                 self._sorted = context.mempool.changes, tuple(counted)

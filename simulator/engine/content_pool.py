@@ -7,7 +7,7 @@ content without holders is dropped from memory; if a storage keeps it, it is wri
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from pathlib import Path
 from typing import cast
 
@@ -124,13 +124,17 @@ class Shelf(MutableMapping[Hash, bytes]):
         return self._pool.read(content_hash) if content_hash in self._large else self._small[content_hash]
 
     def __setitem__(self, content_hash: Hash, data: bytes) -> None:
-        if content_hash in self:
-            return  # the hash determines the content
         if len(data) < LARGE_SIZE:
             self._small[content_hash] = data
-        else:
+        elif content_hash not in self._large:
             self._large[content_hash] = None
             self._pool.keep(content_hash, data)
+
+    def update(self, contents: Collection[tuple[Hash, bytes]]) -> None:  # type: ignore[override]  # of those of a dict
+        """Add contents, of which a block has many."""
+        self._small.update([item for item in contents if len(item[1]) < LARGE_SIZE])
+        for content_hash, data in [item for item in contents if len(item[1]) >= LARGE_SIZE]:
+            self[content_hash] = data
 
     def __delitem__(self, content_hash: Hash) -> None:
         if content_hash in self._small:

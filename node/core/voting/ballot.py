@@ -116,7 +116,9 @@ class Ballots:
         if not low <= vote.attempt <= high:
             far = LimitReached if vote.attempt > high else OutOfWindow
             raise far("vote's attempt", f"{vote.attempt} found, {low} to {high} are kept")
-        ballot = self._ballots.setdefault((vote.attempt, vote.kind), Ballot())
+        ballot = self._ballots.get((vote.attempt, vote.kind))
+        if ballot is None:
+            ballot = self._ballots[vote.attempt, vote.kind] = Ballot()
         first, second = ballot.first.get(vote.voter), ballot.second.get(vote.voter)
         if first is not None and not excludes(first, vote):
             raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")

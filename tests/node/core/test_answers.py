@@ -5,6 +5,7 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.vote import NIL
+from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import (
     CandidateMessage,
     CertificateMessage,
@@ -23,7 +24,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core import answers
-from tests.support.chain.builders import genesis, keys
+from tests.support.chain.builders import genesis, keys, payload, post
 from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import PREVOTE, Stage, sent
 
@@ -174,6 +175,28 @@ def test_a_status_shows_the_posts_of_the_open_phase() -> None:
         )
         block = stage.block()
         stage.final(block)
+
+
+def test_a_status_shows_each_post_as_it_comes_and_none_that_was_dropped() -> None:
+    stage = Stage(genesis(7), contributes=False)
+    first, second, *others = stage.others_posts()
+    mempool, held = stage.node._context.mempool, list[PublicKey]()
+
+    def shown() -> bytes:
+        return stage.node._parts.answers.status(stage.node.voting.agreement).posts
+
+    for item in (first, second, *others[:2]):
+        stage.post(item)
+        held.append(item.sender)
+        assert shown() == stage.holds(*held)
+    mempool.drop(first)
+    for item in others[2:4]:
+        mempool.add(item, 0)
+    assert shown() == stage.holds(*held[1:], *[item.sender for item in others[2:4]])
+    early = post(stage.chain.key(first.sender), stage.genesis, 2, payload(1))
+    mempool.add(early, 0)
+    mempool.add(first, 0)
+    assert shown() == stage.holds(*held, *[item.sender for item in others[2:4]])
 
 
 def test_a_status_has_a_bit_for_each_place_and_none_for_former_keys() -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import Hash
+from fedchain.node.core.contents.retention import contents_in_order
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.support.chain.builders import genesis
+from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.node.driver import Federation
 from tests.support.node.stage import Stage
 
@@ -54,3 +55,12 @@ def test_a_sweep_keeps_the_window_and_what_its_oldest_block_stands_on(height: in
     assert all(kept(oldest.header.knowledge_root, *(post.payload_hash for post in oldest.transactions)))
     assert kept(before.header.knowledge_root) == [True], "the oldest block adds to it"
     assert not any(kept(forgotten.header.knowledge_root, *(post.payload_hash for post in forgotten.transactions)))
+
+
+def test_contents_are_in_the_order_in_which_they_are_preferred() -> None:
+    chain = ChainBuilder(genesis(4))
+    first, second, third = chain.extend_many(3)
+    own = [(block.header.knowledge_root, *block.payload_hashes) for block in (first, second, third)]
+    assert contents_in_order([first, second, third]) == tuple(dict.fromkeys((*own[2], *own[1], *own[0])))
+    assert contents_in_order([second]) == tuple(dict.fromkeys(own[1]))
+    assert contents_in_order([third, first]) == tuple(dict.fromkeys((*own[0], *own[2])))
