@@ -99,8 +99,8 @@ class Arrival:
 class Lull:
     """A span of the open phase in which a good post changes nothing but the mempool, so that it needs no whole turn.
 
-    It is over with the node's next event. In a simulation of many peers nearly all posts come in lulls. What such a
-    post leaves besides, the time since when it is held and its payload, is noted for all of them at the end.
+    It is over with the node's next event. In a simulation of many peers nearly all posts come in lulls. The
+    payloads of these posts, and since when they are held, are noted at its end.
 
     Args:
         context: the node's memory.
