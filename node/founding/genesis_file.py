@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
 from fedchain.files.kinds import looks_like
 from fedchain.node.config import NodeConfigError
 
@@ -16,7 +16,8 @@ def read_genesis(path: Path) -> Genesis:
         InvalidGenesis: it is no genesis document, or one that contradicts itself. Either message names the file.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(GENESIS_SIZE_MAX + 1)
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
     try:
