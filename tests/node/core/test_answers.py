@@ -193,10 +193,22 @@ def test_a_status_shows_each_post_as_it_comes_and_none_that_was_dropped() -> Non
     for item in others[2:4]:
         mempool.add(item, 0)
     assert shown() == stage.holds(*held[1:], *[item.sender for item in others[2:4]])
-    early = post(stage.chain.key(first.sender), stage.genesis, 2, payload(1))
-    mempool.add(early, 0)
-    mempool.add(first, 0)
+    early = [post(stage.chain.key(item.sender), stage.genesis, 2, payload(1)) for item in (first, second, *others)]
+    for item in (*early, first):
+        mempool.add(item, 0)
     assert shown() == stage.holds(*held, *[item.sender for item in others[2:4]])
+
+
+def test_a_status_shows_the_posts_of_a_phase_that_were_held_before_it_was_open() -> None:
+    stage = Stage(genesis(4), contributes=False)
+    first, *others = stage.others_posts()
+    stage.post(first)
+    for item in others:
+        stage.node._context.mempool.add(post(stage.chain.key(item.sender), stage.genesis, 2, payload(1)), 0)
+    assert stage.node._parts.answers.status(stage.node.voting.agreement).posts == stage.holds(first.sender)
+    stage.final(stage.block())
+    shown = stage.node._parts.answers.status(stage.node.voting.agreement).posts
+    assert shown == stage.holds(*[item.sender for item in others])
 
 
 def test_a_status_has_a_bit_for_each_place_and_none_for_former_keys() -> None:
