@@ -81,6 +81,7 @@ def test_another_key_ends_no_ban_and_gives_no_budget(tmp_path: Path) -> None:
     assert not door.blame(ONE, 6.0, "it lied", 0.0)
     door.follow({ONE: TWO}, 0.0)
     assert not door.pays(TWO, 0.0), "it has spent what it had"
+    assert not door.pays(ONE, 0.0), "its former key has no more"
     assert door.blame(TWO, 6.0, "it lied again", 0.0), "it lied before"
     door.follow({TWO: THREE}, 1.0)
     assert not door.admits(THREE, 1.0)
