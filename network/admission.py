@@ -93,7 +93,7 @@ class Gate:
         self._message_s = 1.0 / limits.messages_per_s
         # Half a message more than the budget, for sums of times are rounded.
         self._owed_max_s = (limits.messages_burst - 0.5) * self._message_s
-        self._calm_s = min(1.0 - CALM, 1.0 - 2.0 / limits.messages_burst) * limits.messages_burst * self._message_s
+        self._calm_s = (limits.messages_burst - max(CALM * limits.messages_burst, 2.0)) * self._message_s
         self._even_s = {GUESTS: now_s}  # when the budget of messages is full again, of each that has used it
         self.is_calm = True
         """Whether every member has always had so much left of its budget that its next message is surely paid."""

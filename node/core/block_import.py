@@ -118,12 +118,9 @@ class BlockImport:
             posts = entry.block.transactions
             if entry.is_valid:
                 entry.lacks_parts = entry.lacks_parts and not self._has_parts(posts)
-            else:
-                needed = needed_contents(context.head, posts)
-                contents = context.contents_here(needed)
-                if contents.keys() >= {*needed}:
-                    entry.is_computing = True
-                    context.emit(Compute(Recompute(context.head, posts, contents)))
+            elif (job := recompute_job(context.head, context.contents_here, posts)).is_possible:
+                entry.is_computing = True
+                context.emit(Compute(job))
 
     def _has_parts(self, posts: Sequence[Post]) -> bool:
         """Whether all parts of a block's posts that this peer reads and waits for are here; the others are fetched."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from fedchain.chain.exceptions import Refused
+from fedchain.chain.knowledge import needed_contents
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
@@ -56,6 +57,11 @@ class Recompute:
     def key(self) -> "JobKey":
         """The inputs that determine the result."""
         return self.state.block_hash, tuple([post.hash for post in self.transactions])
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether all contents that it needs are here."""
+        return self.contents.keys() >= {*needed_contents(self.state, self.transactions)}
 
 
 @dataclass(frozen=True, slots=True)

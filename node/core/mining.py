@@ -7,7 +7,7 @@ from fedchain.chain.block import Block, Header, evidence_root, sign_block, trans
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
-from fedchain.chain.membership.change import CHANGES_VERSION, Change, changes_root
+from fedchain.chain.membership.change import Change, changes_root
 from fedchain.chain.post import Post
 from fedchain.chain.roster import by_key
 from fedchain.chain.state import may_close_empty
@@ -121,8 +121,7 @@ class Mining:
             changes_root=changes_root(draft.changes),
         )
         body = draft.transactions, draft.certificate, draft.evidence, draft.changes
-        if header.version >= CHANGES_VERSION:  # only these name the members behind, and a block is large
-            header = naming_members(context.genesis, context.head, Block(header, b"", *body))
+        header = naming_members(context.genesis, context.head, Block(header, b"", *body))
         self.draft = replace(draft, header=header, knowledge=result)
         context.emit(Mine(header))
 

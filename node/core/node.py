@@ -270,7 +270,7 @@ class Node:
         return self._lull
 
     def _end_lull(self) -> None:
-        """Have all in memory that posts of a lull leave there."""
+        """End the lull, if there is one, so that memory holds all that its posts leave."""
         if self._lull is not None:
             self._lull.end()
             self._lull = None
