@@ -246,6 +246,13 @@ def test_a_module_without_a_body_needs_no_test() -> None:
     assert does_something(ast.parse("async def f(): return 1"))
 
 
+def test_nothing_is_raised_by_a_clause_for_groups() -> None:
+    """Python before 3.11.4, as Debian 12 has it, wraps that in another group, which no caller expects."""
+    clauses = (clause for path in PRODUCT for clause in ast.walk(tree(path)) if isinstance(clause, ast.TryStar))
+    handlers = (handler for clause in clauses for handler in clause.handlers)
+    assert not [ast.unparse(step) for handler in handlers for step in ast.walk(handler) if isinstance(step, ast.Raise)]
+
+
 @pytest.mark.parametrize("name", ["members", "index"])
 def test_founders_are_asked_for_where_a_federation_is_founded_or_shown(name: str) -> None:
     """Elsewhere the roster of a state says who is a member."""

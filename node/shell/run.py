@@ -264,10 +264,15 @@ async def _serve(
                     tasks.start_soon(audience.watch, service)
                 await service.run()
             starting.cancel_scope.cancel()
-    except* (ListenError, InvalidBootstrap, WorkerFailed) as group:
-        raise NodeConfigError(str(_first(group))) from None
-    except* (NodeConfigError, ChainError) as group:
-        error = _first(group)
+    except ExceptionGroup as group:
+        # Not by `except*`: it would wrap in another group what two of its clauses raise, and Python before 3.11.4
+        # any one.
+        mendable, others = group.split((ListenError, InvalidBootstrap, WorkerFailed, NodeConfigError, ChainError))
+        if mendable is None or others is not None:
+            raise
+        error = _first(mendable)
+        if isinstance(error, ListenError | InvalidBootstrap | WorkerFailed):
+            raise NodeConfigError(str(error)) from None
         goes_on = isinstance(error, NodeStopped) and bool(running) and _goes_on(joining, running[0])
         if not goes_on:
             raise ended_by(error) from None

@@ -13,7 +13,8 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.shell.run import _inform
-from fedchain.node.workers.supervisor import Seat
+from fedchain.node.shell.service import NodeStopped, Service
+from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed
 from tests.support.chain.builders import keys
 from tests.support.cli_node import ANYWHERE, done, run, start
 from tests.support.node.own_recipe import here as here
@@ -118,3 +119,25 @@ def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> No
     refusal = "the members train on digits, not on data of their own; leave out the task"
     assert start("--task", "mytask:load", genesis="digits") == refusal
     assert not (here / "data").exists()
+
+
+def test_a_node_that_ends_for_two_reasons_at_once_says_one_in_a_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = PrivateKey.generate()
+    key.save(here / "only.pem")
+    done("genesis", "new", "genesis", "--member", address(key.public_key))
+
+    async def prepare(_: TrainingWorker) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise WorkerFailed("no room")
+
+    async def stop(_: Service) -> None:
+        await anyio.wait_all_tasks_blocked()
+        raise NodeStopped("the key is elsewhere")
+
+    monkeypatch.setattr(TrainingWorker, "prepare", prepare)
+    monkeypatch.setattr(Service, "run", stop)
+    assert start(key="only.pem") in ("no room", "the key is elsewhere")
