@@ -23,6 +23,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.limits import Limits
 from fedchain.network.membership import Membership
+from fedchain.network.ports import ListenError
 
 ADDRESSES_PER_PEER = 4
 """Addresses remembered of one member."""
@@ -66,6 +67,12 @@ def parse_bootstrap(text: str, members: Collection[PublicKey] | None) -> tuple[P
     if members is not None and peer not in members:
         raise InvalidBootstrap(f"bootstrap address {text!r}: {name} is not a member")
     return peer, place
+
+
+def check_announced(places: Iterable[str]) -> None:
+    """Raise ListenError, which names it, for the first of ``places`` that nobody could dial."""
+    if wrong := [place for place in places if not is_address(place)]:
+        raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
 
 
 def is_address(text: str) -> bool:

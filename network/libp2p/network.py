@@ -21,7 +21,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.admission import Gate
 from fedchain.network.bans import Ban
-from fedchain.network.libp2p.addresses import AddressBook, is_address, parse_bootstrap
+from fedchain.network.libp2p.addresses import AddressBook, check_announced, parse_bootstrap
 from fedchain.network.libp2p.bounds import Judged
 from fedchain.network.libp2p.finder import Finder
 from fedchain.network.libp2p.gossip import GuardedPubsub
@@ -84,8 +84,7 @@ async def open_network(
     starts = [parse_bootstrap(text, None) for text in bootstrap]
     check_free(listen)
     announced = list(announce)
-    if wrong := [place for place in announced if not is_address(place)]:
-        raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
+    check_announced(announced)
     network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder, version)
     for peer, place in starts:
         network.book.add_fixed(peer, place)

@@ -9,9 +9,9 @@ from fedchain.chain.genesis import Admission
 from fedchain.crypto.durable import write_file
 from fedchain.files.layout import GENESIS_FILE, INVITATION_FILE, KEY_FILE, LOG_FILE, SETTINGS_FILE, START_FILE
 from fedchain.files.tables import read_toml
-from fedchain.network.ports import parse_listen
 from fedchain.node.config import NodeConfigError, load_config
 from fedchain.node.membership.invitation import read_invitation
+from fedchain.node.operating.preflight import check_addresses
 
 BEFORE = frozenset({KEY_FILE, LOG_FILE, START_FILE})
 """Files that a newcomer's folder may hold before."""
@@ -44,8 +44,7 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
     own = {"genesis": GENESIS_FILE, "key": KEY_FILE, "data": ""}
     values = {name: str((folder / place).absolute()) for name, place in own.items()} | dict(settings)
     config = load_config(None, values)  # before they are written down: the command can be given again
-    if parse_listen(config.listen) is None:
-        raise NodeConfigError(f"listen is {config.listen!r}, which is not of the form /ip4/…/tcp/…")
+    check_addresses(config)
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
     # The settings come last: as long as they are not there, what an attempt that was broken off has left is ours.
     contents = {folder / GENESIS_FILE: invitation.genesis.encode(), copy: invitation.encode(), path: text.encode()}

@@ -30,6 +30,8 @@ from fedchain.node.membership.invitation import read_invitation
 from fedchain.node.membership.next_key import NextKey
 from fedchain.node.operating.preflight import (
     LIBP2P_VERSION,
+    check_announced,
+    check_bootstrap,
     check_chain,
     check_folder,
     check_libp2p,
@@ -370,10 +372,7 @@ def _check_metrics(place: str, listen: str) -> str:
 
 
 def _check_announced(places: Sequence[str]) -> str:
-    from fedchain.network.libp2p.addresses import is_address
-
-    if wrong := [place for place in places if not is_address(place)]:
-        raise NodeConfigError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
+    check_announced(places)
     return f"the others are told {', '.join(places)}"
 
 
@@ -387,13 +386,8 @@ def _check_bootstrap(config: NodeConfig, genesis: Genesis | None, timeout_s: flo
 
 
 def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Finding | str:
-    from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
-
-    try:
-        is_fixed = genesis is not None and genesis.version < CHANGES_VERSION
-        _, reached = parse_bootstrap(place, genesis.members if genesis is not None and is_fixed else None)
-    except InvalidBootstrap as error:
-        raise NodeConfigError(str(error)) from None
+    is_fixed = genesis is not None and genesis.version < CHANGES_VERSION
+    reached = check_bootstrap(place, genesis.members if genesis is not None and is_fixed else None)
     _, _, host, _, port = reached.split("/")
     try:
         with socket.create_connection((host, int(port)), timeout_s) as connection:

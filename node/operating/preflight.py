@@ -7,7 +7,9 @@ import re
 import resource
 import shlex
 import socket
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedchain.files.layout import (
     ADDRESS_FILE,
@@ -24,6 +26,9 @@ from fedchain.files.layout import (
 )
 from fedchain.network.ports import PORT_MAX, ListenError, check_free, parse_listen, why_not_free
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
+
+if TYPE_CHECKING:
+    from fedchain.crypto.signatures import PublicKey
 
 LIBP2P_VERSION = "0.8.1"
 """The required version; ``network/libp2p/`` replaces parts of it."""
@@ -55,9 +60,7 @@ def check(config: NodeConfig) -> None:
     check_libp2p()
     check_signatures()
     raise_file_limit()
-    check_listen(config.listen)
-    if config.metrics:
-        check_metrics(config.metrics, config.listen)
+    check_addresses(config)
     check_folder(Path(config.data))
     check_chain(Path(config.data) / CHAIN_FOLDER, Path(config.genesis))
 
@@ -134,11 +137,43 @@ def raise_file_limit(members: int = 0) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def check_addresses(config: NodeConfig) -> None:
+    """Raise NodeConfigError unless we can listen at our addresses, and others can be dialled at theirs."""
+    check_listen(config.listen)
+    if config.metrics:
+        check_metrics(config.metrics, config.listen)
+    if config.announce:
+        check_announced(config.announce)
+    for place in config.bootstrap:
+        check_bootstrap(place, None)
+
+
 def check_listen(listen: str) -> None:
     """Raise NodeConfigError unless we can listen at the address."""
     try:
         check_free(listen)
     except ListenError as error:
+        raise NodeConfigError(str(error)) from None
+
+
+def check_announced(places: Sequence[str]) -> None:
+    """Raise NodeConfigError unless others can be told these addresses."""
+    from fedchain.network.libp2p import addresses  # slow to import
+
+    try:
+        addresses.check_announced(places)
+    except ListenError as error:
+        raise NodeConfigError(str(error)) from None
+
+
+def check_bootstrap(text: str, members: "Collection[PublicKey] | None") -> str:
+    """The place that an address to start from names; raises NodeConfigError if it is none, or nobody's in ``members``,
+    if these are known."""
+    from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap  # slow to import
+
+    try:
+        return parse_bootstrap(text, members)[1]
+    except InvalidBootstrap as error:
         raise NodeConfigError(str(error)) from None
 
 

@@ -91,11 +91,11 @@ def test_a_newcomer_gets_a_key_once_and_the_command_goes_on(
     file, folder = tmp_path / "clinic.invitation", tmp_path / "clinic"
     file.write_bytes(Host(tmp_path).requests.invite("clinic").encode())
     monkeypatch.setenv(PASSPHRASE_VARIABLE, "of this test")
-    first = run("join", file, folder, "--set", "listen=/ip4/127.0.0.1/tcp/9")
+    first = run("join", file, folder, "--set", "listen=/ip4/127.0.0.1/tcp/0")
     name = address(PrivateKey.load(folder / "key.pem", "of this test").public_key)
     assert first.stdout == f"{folder}/key.pem is made, {name}: this is what members approve of\n"
     assert run("join", file, folder).stdout == ""
-    assert [config.listen for config in started] == ["/ip4/127.0.0.1/tcp/9"] * 2
+    assert [config.listen for config in started] == ["/ip4/127.0.0.1/tcp/0"] * 2
 
 
 def test_without_a_passphrase_the_way_out_is_said(

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from fedchain.chain.genesis import Admission
+from fedchain.crypto.address import address
 from fedchain.node.config import NodeConfigError, load_config
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.membership.arrival import settle
 from fedchain.node.membership.invitation import read_invitation
 from tests.support.chain.builders import keys
+from tests.support.cli_node import ANYWHERE
 from tests.support.node.inviting import Host
+
+AT = f"/ip4/127.0.0.1/tcp/4001/p2p/{address(keys(2)[1].public_key)}"
 
 
 @pytest.fixture
@@ -26,10 +30,10 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_folder_is_made_and_the_same_command_goes_on_with_it(tmp_path: Path, file: Path) -> None:
     folder = tmp_path / "new" / "clinic"
-    settings = {"listen": "/ip4/127.0.0.1/tcp/1", "bootstrap": ["a", "b"], "train_ahead": False, "stop_accuracy": 1}
+    settings = {"listen": ANYWHERE, "bootstrap": [AT, AT], "train_ahead": False, "stop_accuracy": 1}
     path = settle(file, folder, settings)
     config = load_config(path, {})
-    assert (config.listen, config.bootstrap, config.train_ahead) == ("/ip4/127.0.0.1/tcp/1", ("a", "b"), False)
+    assert (config.listen, config.bootstrap, config.train_ahead) == (ANYWHERE, (AT, AT), False)
     assert (config.data, config.key) == (str(folder), str(folder / "key.pem"))
     assert read_genesis(Path(config.genesis)) == read_invitation(file).genesis
     assert [stat.S_IMODE(item.stat().st_mode) for item in (folder, folder / "invitation")] == [0o700, 0o600]
@@ -42,9 +46,13 @@ def test_a_folder_is_made_and_the_same_command_goes_on_with_it(tmp_path: Path, f
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"lisen": "/ip4/127.0.0.1/tcp/1"}, "node has no key 'lisen'; did you mean 'listen'"),
+        ({"lisen": ANYWHERE}, "node has no key 'lisen'; did you mean 'listen'"),
         ({"wait_for": -1}, "wait_for is -1"),
         ({"listen": "4001"}, "listen is '4001', which is not of the form /ip4"),
+        ({"listen": "/ip4/192.0.2.7/tcp/4001"}, "this machine does not have that address"),
+        ({"metrics": "9100"}, "metrics is '9100', which is not of the form HOST:PORT"),
+        ({"announce": ["here"]}, "'here' cannot be announced"),
+        ({"bootstrap": [AT.replace("tcp", "udp")]}, "is not of the form /ip4/…/tcp/…/p2p/…"),
     ],
 )
 def test_wrong_settings_are_not_written_down(
@@ -53,14 +61,14 @@ def test_wrong_settings_are_not_written_down(
     with pytest.raises(NodeConfigError, match=said):
         settle(file, tmp_path / "clinic", settings)
     assert not (tmp_path / "clinic").exists()
-    assert settle(file, tmp_path / "clinic", {"listen": "/ip4/127.0.0.1/tcp/1"}).exists()
+    assert settle(file, tmp_path / "clinic", {"listen": ANYWHERE}).exists()
 
 
 def test_a_key_may_be_there_before(tmp_path: Path, file: Path) -> None:
     (tmp_path / "clinic").mkdir()
     (tmp_path / "clinic" / "key.pem.123.part").write_text("of a command that was killed", encoding="utf-8")
     keys(1)[0].save(tmp_path / "clinic" / "key.pem")
-    assert settle(file, tmp_path / "clinic", {}).exists()
+    assert settle(file, tmp_path / "clinic", {"listen": ANYWHERE}).exists()
 
 
 @pytest.mark.parametrize("written", [0, 1, 2])
@@ -79,32 +87,32 @@ def test_where_a_disk_was_full_the_same_command_goes_on(
         full.setattr(Path, "replace", refuse)
         full.setattr(Path, "unlink", lambda path, missing_ok=False: None)  # a process that is killed removes nothing
         with pytest.raises(NodeConfigError, match="cannot be used: No space left on device"):
-            settle(file, folder, {})
+            settle(file, folder, {"listen": ANYWHERE})
     assert len(replaced) == written
-    config = load_config(settle(file, folder, {"listen": "/ip4/127.0.0.1/tcp/1"}), {})
-    assert config.listen == "/ip4/127.0.0.1/tcp/1"
+    config = load_config(settle(file, folder, {"listen": ANYWHERE}), {})
+    assert config.listen == ANYWHERE
     assert read_invitation(folder / "invitation") == read_invitation(file)
 
 
 def test_what_another_invitation_left_is_not_gone_on_with(tmp_path: Path, file: Path) -> None:
     folder = tmp_path / "clinic"
-    settle(file, folder, {}).unlink()
+    settle(file, folder, {"listen": ANYWHERE}).unlink()
     other = tmp_path / "other.invitation"
     other.write_bytes(Host(tmp_path).requests.invite("other").encode())
     with pytest.raises(NodeConfigError, match="holds other things, such as invitation; name an empty folder"):
-        settle(other, folder, {})
+        settle(other, folder, {"listen": ANYWHERE})
 
 
 def test_other_folders_are_left_alone(tmp_path: Path, file: Path) -> None:
     with pytest.raises(NodeConfigError, match=r"holds other things, such as .*; name an empty folder"):
-        settle(file, tmp_path, {})
+        settle(file, tmp_path, {"listen": ANYWHERE})
     with pytest.raises(NodeConfigError, match="cannot be used: "):
-        settle(file, file, {})
-    settle(file, tmp_path / "clinic", {})
+        settle(file, file, {"listen": ANYWHERE})
+    settle(file, tmp_path / "clinic", {"listen": ANYWHERE})
     other = tmp_path / "other.invitation"
     other.write_bytes(Host(tmp_path).requests.invite("other").encode())
     with pytest.raises(NodeConfigError, match="is the folder of another node"):
-        settle(other, tmp_path / "clinic", {})
+        settle(other, tmp_path / "clinic", {"listen": ANYWHERE})
 
 
 def test_nobody_joins_a_closed_federation(tmp_path: Path) -> None:
@@ -112,5 +120,5 @@ def test_nobody_joins_a_closed_federation(tmp_path: Path) -> None:
     path = tmp_path / "closed"
     path.write_bytes(replace(closed).encode())
     with pytest.raises(NodeConfigError, match="is of a closed federation: nobody joins"):
-        settle(path, tmp_path / "clinic", {})
+        settle(path, tmp_path / "clinic", {"listen": ANYWHERE})
     assert not (tmp_path / "clinic").exists()

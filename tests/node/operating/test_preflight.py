@@ -218,6 +218,11 @@ def has_ip6() -> bool:
     return True
 
 
+def test_addresses_of_others_are_read_before_anything_is_made(config: NodeConfig) -> None:
+    assert refused(config, announce=("/ip4/1.2.3.4/udp/1",)).startswith("'/ip4/1.2.3.4/udp/1' cannot be announced")
+    assert "does not end with /p2p/ and a peer id" in refused(config, bootstrap=("/ip4/1.2.3.4/tcp/1",))
+
+
 def test_an_address_of_another_machine(config: NodeConfig) -> None:
     listen = "/ip4/192.0.2.1/tcp/4001"  # RFC 5737: nobody's
     assert refused(config, listen=listen) == f"cannot listen on {listen}: this machine does not have that address"

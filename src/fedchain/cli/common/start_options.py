@@ -26,7 +26,7 @@ def with_node_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def wrapped(setting: list[str] | None, settings: bool, **given: Any) -> None:
         chosen = {name: given.pop(name) for name in named}
-        options = {name: value for name, value in chosen.items() if value not in (None, "", [])}
+        options = {name: value for name, value in chosen.items() if value not in (None, [])}
         command(**given, overrides=lambda: node_settings(setting or []) | options)
 
     texts, by_name = field_texts(NodeConfig), {item.name: item for item in fields(NodeConfig)}
