@@ -1,7 +1,9 @@
 """The run folder: the scenario, the measurements, the chain, and pictures if they are asked for."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,8 @@ class RunFolder:
             raise ScenarioError(f"{path} exists already; name another folder with --out") from None
         except OSError as error:
             raise ScenarioError(f"{path} cannot be made: {error.strerror}") from None
-        self._write(SCENARIO_FILE, tomli_w.dumps(scenario.to_dict()))
+        with self._whole_or_not():
+            self._write(SCENARIO_FILE, tomli_w.dumps(scenario.to_dict()))
 
     def open_record(self, identity: Mapping[str, str], *, is_resumed: bool) -> Record:
         """Begin the record of the run's results, or open that of an interrupted run.
@@ -69,7 +72,10 @@ class RunFolder:
         Raises ScenarioError if another process has it, or finished the run. Until it is closed, the folder is ours.
         """
         try:
-            return (Record.open if is_resumed else Record.create)(self.path / RECORD_FOLDER, identity)
+            if is_resumed:
+                return Record.open(self.path / RECORD_FOLDER, identity)
+            with self._whole_or_not():
+                return Record.create(self.path / RECORD_FOLDER, identity)
         except RecordError:
             require_unfinished(self.path)
             raise
@@ -135,6 +141,15 @@ class RunFolder:
         if outcome.links:
             self._write(LINKS_FILE, links_text(outcome.links))
         self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
+
+    @contextmanager
+    def _whole_or_not(self) -> Iterator[None]:
+        """Remove the new folder where the disk refuses: it would be in the way of the same command, given again."""
+        try:
+            yield
+        except OSError:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def _write(self, name: str, content: str | bytes) -> None:
         """Replace a file atomically: a process that is killed leaves the old one or the new one."""

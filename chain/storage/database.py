@@ -172,7 +172,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if str(error).startswith("no such "):  # table, column or index
             raise _corrupt(folder, error) from None
-        raise DiskRefused(f"{folder / DATABASE}: {error}") from None
+        # SQLite's own index of its log is the first file that finds no room, and its words for that are others.
+        is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
+        raise DiskRefused(f"{folder / DATABASE}: {'database or disk is full' if is_full else error}") from None
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise _corrupt(folder, error) from None
     except OSError as error:

@@ -107,7 +107,8 @@ class Fitted:
                 yield group
                 group = first
             group = [*group, place]
-        yield group
+        if group:  # a table of no rows may have no columns
+            yield group
 
     def _part(self, places: Sequence[int]) -> Table:
         whole = self._table

@@ -7,7 +7,8 @@ import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.workers import WorkerDiedError
-from fedchain.simulator.console import cautions, run_scenario
+from fedchain.simulator.console import cautions, draw_scenario, run_scenario
+from fedchain.simulator.report import RunFolder
 from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
 from tests.support.simulator.trivial import trivial_scenario
@@ -55,6 +56,13 @@ def test_a_run_that_may_go_on_says_how(
     with pytest.raises(type(error)):
         run_scenario(trivial_scenario(), tmp_path / "run")
     assert ("go on: fedchain simulate --resume --out" in capsys.readouterr().out) == is_said
+
+
+def test_a_run_that_closed_no_round_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = trivial_scenario()
+    RunFolder(tmp_path / "run", scenario).open_record({}, is_resumed=False).close()
+    draw_scenario(scenario, tmp_path / "run")
+    assert f"0 of {scenario.rounds} rounds; pictures are in" in capsys.readouterr().out
 
 
 def test_a_class_that_no_peer_holds_is_said_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """A run folder holds what was run and what was measured, and its pictures show something."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,17 @@ def test_a_full_disk_is_that_of_the_file(tmp_path: Path) -> None:
         folder.write_rows(ROWS, lambda: [])
     assert raised.value.filename == str(folder.path / "metrics.jsonl")
     assert [path.name for path in folder.path.iterdir()] == ["scenario.toml"]
+
+
+@pytest.mark.parametrize("step", ["write_whole", "Record.create"])
+def test_a_full_disk_leaves_no_folder_in_the_way(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(f"fedchain.simulator.report.{step}", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        RunFolder(tmp_path / "run", trivial_scenario()).open_record({}, is_resumed=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_free_name_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

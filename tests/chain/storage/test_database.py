@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.chain.exceptions import StoreCorrupt, StoreMismatch
+from fedchain.chain.exceptions import DiskRefused, StoreCorrupt, StoreMismatch
 from fedchain.chain.storage.content_files import LOCK
-from fedchain.chain.storage.database import DATABASE, STORE_VERSION
+from fedchain.chain.storage.database import DATABASE, STORE_VERSION, disk_errors
 from fedchain.chain.storage.repair import repair
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
@@ -109,3 +109,10 @@ def test_another_file_is_not_a_database(folder: Path) -> None:
     (folder / DATABASE).write_bytes(b"a text that is long enough to be a header, and more of it\n" * 100)
     with pytest.raises(StoreCorrupt, match="not a database; run: fedchain node repair"):
         Store.open(folder)
+
+
+def test_a_disk_that_is_too_full_for_the_index_of_the_log_is_called_full(tmp_path: Path) -> None:
+    error = sqlite3.OperationalError("disk I/O error")  # SQLite's words for it
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    with pytest.raises(DiskRefused, match="database or disk is full"), disk_errors(tmp_path):
+        raise error
