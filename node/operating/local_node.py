@@ -1,6 +1,7 @@
 """One node process of a test network: started, asked, stopped, and started again by whoever likes."""
 
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -39,6 +40,8 @@ class LocalNode:
     """Folder of the method's module, if Python would not find it otherwise."""
     ended: str = ""
     """How it ended; empty while it runs."""
+    told: int = 0
+    """Process that somebody else started, and that was sent a signal: it answers no more before it has ended."""
 
     def start(self) -> None:
         """Start the process, and leave a script beside its log that starts it again."""
@@ -78,13 +81,28 @@ class LocalNode:
         """Send a signal to its process, ours or the one that answers in its folder."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
-        elif (answer := ask_status(self.folder)) is not None:
+        elif (told := (ask_status(self.folder) or {}).get("pid", self.told)) and not has_ended(told):
+            self.told = told
             with suppress(ProcessLookupError):
-                os.kill(answer["pid"], number)
+                os.kill(told, number)
 
     def is_running(self) -> bool:
         """Whether a process runs in its folder, ours or one that somebody started after it."""
-        return (self.process is not None and self.process.poll() is None) or ask_status(self.folder) is not None
+        if (self.process is not None and self.process.poll() is None) or ask_status(self.folder) is not None:
+            return True
+        return bool(self.told) and not has_ended(self.told)
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process has ended, also where nobody has waited for it yet."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 0)[0])
+    finally:
+        os.close(descriptor)
 
 
 def _environment(modules: Path | None) -> dict[str, str]:

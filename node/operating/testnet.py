@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import sys
 import time
@@ -110,7 +111,9 @@ def found_testnet(
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise NodeConfigError(f"{folder} exists already; name another folder with --out") from None
+        stop = f", and its nodes run (fedchain node testnet stop --out {shlex.quote(str(folder))})"
+        running = stop if any(node.is_running() for node in _nodes_in(folder)) else ""
+        raise NodeConfigError(f"{folder} exists already{running}; name another folder with --out") from None
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
     keys = [PrivateKey.generate() for _ in range(count_members(config, rule))]
@@ -147,13 +150,23 @@ def found_testnet(
 
 
 def stop_testnet(folder: Path) -> list[int]:
-    """Stop the nodes of a test network that run, whichever process started them; returns their numbers."""
-    named = (path.name.removeprefix("node-") for path in folder.glob("node-*"))  # also those without a chain yet
-    numbers = sorted(int(name) for name in named if name.isdecimal())
-    nodes = [LocalNode(number, node_folder(folder, number), "", []) for number in numbers]
-    running = [node for node in nodes if node.is_running()]
+    """Stop the nodes of a test network that run, whichever process started them; returns their numbers when their
+    processes have ended."""
+    running = [node for node in _nodes_in(folder) if node.is_running()]
     stop_all(running)
     return [node.number for node in running]
+
+
+def is_testnet(folder: Path) -> bool:
+    """Whether a folder holds a test network, running or not."""
+    return bool(_nodes_in(folder))
+
+
+def _nodes_in(folder: Path) -> list[LocalNode]:
+    """The nodes of a test network by their folders, also those without a chain yet."""
+    named = (path.name.removeprefix("node-") for path in folder.glob("node-*"))
+    numbers = sorted(int(name) for name in named if name.isdecimal())
+    return [LocalNode(number, node_folder(folder, number), "", []) for number in numbers]
 
 
 def free_ports(count: int) -> list[int]:

@@ -104,6 +104,20 @@ def test_a_terminal_that_closes_ends_a_command_as_ctrl_c_does(before: str, said:
     assert done.stdout == said
 
 
+@pytest.mark.parametrize("words", ["methods", "explorer blocks run"])
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_terminal_that_is_gone_is_no_wrong_input(folder: Path, words: str, hears: bool) -> None:
+    """It was an error of input or output, with exit code 2, or a traceback with 1 that nobody saw."""
+    master, slave = os.openpty()
+    os.close(master)
+    command = [sys.executable, "-c", "from fedchain.cli.main import main; main()", *words.split()]
+    errors = subprocess.PIPE if hears else slave
+    done = subprocess.run(command, stdout=slave, stderr=errors, text=True, check=False, cwd=folder)
+    os.close(slave)
+    assert done.returncode == 130
+    assert done.stderr in ("", "fedchain: interrupted\n", None)
+
+
 SECOND = """
 import atexit, os, signal, sys
 from fedchain.cli import main

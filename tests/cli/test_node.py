@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, TRAINING_FILE
 from fedchain.node.shell.run import open_store
 from tests.support.chain.builders import keys
-from tests.support.cli_node import ANYWHERE, done, refused, start
+from tests.support.cli_node import ANYWHERE, done, refused, run, start
 from tests.support.node.shell import DIGITS, write_genesis
 
 STRANGER = PrivateKey.generate()
@@ -266,6 +266,11 @@ def test_data_that_cannot_be_read(here: Path) -> None:
 
 def test_nobody_answers_in_a_folder_without_a_node(tmp_path: Path) -> None:
     assert refused("node", "status", tmp_path) == f"no node answers in {tmp_path}; is it running?"
+    # Nor does one that cannot be asked, as by another user: it may well run.
+    unasked = f"{tmp_path / ('x' * 200)} is too long a path for the node's local socket; choose a shorter one"
+    assert refused("node", "status", tmp_path / ("x" * 200)) == unasked
+    checked = run("node", "status", tmp_path / ("x" * 200), "--check")
+    assert (checked.exit_code, checked.stdout) == (2, f"no answer: {unasked}\n")
 
 
 def test_a_test_network_is_refused_where_it_cannot_be(tmp_path: Path) -> None:

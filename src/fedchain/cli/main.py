@@ -163,10 +163,15 @@ def _writing() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise
+        from fedchain.cli.common.hangup import is_hung_up
+
+        hung_up = is_hung_up(error)
         # The interpreter would flush the rest at its end, and report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(EXIT_CLOSED_PIPE) from None
+        if hung_up:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         typer.echo(f"fedchain: input or output: {error.strerror or error}", err=True)
         raise typer.Exit(EXIT_BAD_INPUT) from None
 
@@ -188,3 +193,17 @@ def main() -> None:
     finally:
         for number in (signal.SIGTERM, *taken):  # what Python does at its end is broken off without a traceback
             signal.signal(number, signal.SIG_DFL)
+        _let_go_of_terminal()
+
+
+def _let_go_of_terminal() -> None:
+    """Drop what a terminal that has closed did not take: at Python's end it would be an error of its own."""
+    if not isinstance(sys.stdout, TextIOWrapper) or sys.stdout.closed:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        from fedchain.cli.common.hangup import drop_output, is_hung_up
+
+        if is_hung_up(error):
+            drop_output()

@@ -11,7 +11,7 @@ import typer
 from fedchain.cli.bans import bans, unban
 from fedchain.cli.check import check
 from fedchain.cli.common.command import clear_errors
-from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
+from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT, EXIT_DIFFERENT
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
 from fedchain.cli.common.running import run
 from fedchain.cli.common.shared import Sharing
@@ -75,9 +75,15 @@ def status(
 
         from fedchain.node.config import NodeConfigError
         from fedchain.node.operating.console import check_line, status_lines
-        from fedchain.node.operating.status import ask_status
+        from fedchain.node.operating.status import ask
 
-        answer = ask_status(folder)
+        try:
+            answer = ask(folder, {"ask": "status"})
+        except NodeConfigError as error:  # it does not answer, or not this user
+            if not check:
+                raise
+            typer.echo(f"no answer: {error}")
+            raise typer.Exit(EXIT_BAD_INPUT) from None
         if check:
             code, line = check_line(answer)
             typer.echo(line)
@@ -164,8 +170,11 @@ def run_local(
 def _stop_testnets(out: Path | None) -> None:
     """Stop the nodes of one test network, or of all in the folder of runs."""
     from fedchain.files.layout import RUNS_FOLDER
-    from fedchain.node.operating.testnet import stop_testnet
+    from fedchain.node.config import NodeConfigError
+    from fedchain.node.operating.testnet import is_testnet, stop_testnet
 
+    if out is not None and not is_testnet(out):
+        raise NodeConfigError(f"{out} is no folder of a test network")
     stopped = 0
     for folder in sorted(RUNS_FOLDER.glob("*")) if out is None else [out]:
         if numbers := stop_testnet(folder):

@@ -15,12 +15,13 @@ from fedchain.node.operating.testnet import stop_testnet
 from tests.support.node.shell import wait_until
 
 ANSWERS = """
-import json, os, signal, socket, sys
+import json, os, signal, socket, sys, time
 server = socket.socket(socket.AF_UNIX)
 server.bind(sys.argv[1])
 server.listen()
 def end(*_):
     os.unlink(sys.argv[1])
+    time.sleep(0.3)
     sys.exit("told to end")
 signal.signal(signal.SIGINT, end)
 while True:
@@ -29,7 +30,7 @@ while True:
     client.sendall(json.dumps({"pid": os.getpid()}).encode())
     client.close()
 """
-"""A process that answers as a node does, and ends as one."""
+"""A process that answers as a node does, and ends as one: it answers no more before."""
 
 
 def node_in(folder: Path) -> LocalNode:
@@ -61,7 +62,7 @@ def test_a_killed_node_is_started_again_by_its_script_and_stopped_by_its_pid(tmp
         wait_until(lambda: node.look() and not node.ended, "it answers again")
         assert node.status["pid"] == script.pid
         assert stop_testnet(tmp_path) == [0]
-        assert script.wait(60) == 1
+        assert script.poll() == 1, "it is said to be stopped when it has ended"
     finally:
         script.kill()
     assert "told to end" in (node.folder / "node.log").read_text(encoding="utf-8")
@@ -76,9 +77,14 @@ def test_the_command_stops_the_networks_under_runs(tmp_path: Path, monkeypatch: 
     node.start()
     try:
         wait_until(node.look, "it answers")
+        again = CliRunner().invoke(node_app, ["testnet", "--out", "runs/testnet"]).stderr
+        assert "exists already, and its nodes run (fedchain node testnet stop --out runs/testnet); name" in again
         result = CliRunner().invoke(node_app, ["testnet", "stop"])
         assert result.output == "runs/testnet: stopped 1 node\n"
     finally:
         stop_all([node])
     assert CliRunner().invoke(node_app, ["testnet", "stop"]).output == "no node runs\n"
-    assert CliRunner().invoke(node_app, ["testnet", "stop", "--out", "elsewhere"]).output == "elsewhere: no node runs\n"
+    there = CliRunner().invoke(node_app, ["testnet", "stop", "--out", "runs/testnet"])
+    assert (there.exit_code, there.output) == (0, "runs/testnet: no node runs\n")
+    wrong = CliRunner().invoke(node_app, ["testnet", "stop", "--out", "elsewhere"])
+    assert (wrong.exit_code, wrong.stderr) == (2, "fedchain: elsewhere is no folder of a test network\n")

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT, EXIT_DIFFERENT, EXIT_INTERRUPTED
+from fedchain.cli.common.hangup import drop_output, is_hung_up
 
 METHOD_HELP = (
     "Learning method: a name that `fedchain methods` lists, or FILE.py:Class or module:Class. Nodes import it by the "
@@ -85,6 +86,9 @@ def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) 
     except BrokenPipeError:
         raise  # the reader of the output has seen enough: the command table handles that
     except OSError as error:
+        if is_hung_up(error):
+            complaints.say("interrupted")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         complaints.say(f"{error.filename or 'input or output'}: {error.strerror or error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except (KeyboardInterrupt, typer.Abort):
@@ -116,5 +120,10 @@ class Complaints:
         """Say it in one line."""
         if self.are_logged:
             logging.getLogger("fedchain.node").error("%s", text)
-        else:
+            return
+        try:
             print(f"fedchain: {text}", file=sys.stderr)
+        except OSError as error:
+            if not is_hung_up(error):
+                raise
+            drop_output()
