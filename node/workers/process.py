@@ -13,6 +13,7 @@ if __name__ == "__main__":  # before anything that takes time, so that only the 
     os.setpgid(0, 0)
 
 import contextlib
+import errno
 import faulthandler
 import io
 import random
@@ -54,6 +55,9 @@ It takes effect because a worker stays in its node's session: Linux schedules se
 ("autogroup", see sched(7)), and applies niceness only within a session. With all three busy on one core, the node gets
 89 %, training 10 % and mining 1 %; in separate sessions each got a third. To other programs the three count as one.
 """
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a disk without room: no line of a program is to blame, so none is shown."""
 
 MINING_SLICE_S = 0.1
 """How long the miner searches before it checks for a newer header."""
@@ -194,6 +198,9 @@ def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str
         except LearningError as error:  # the client is unchanged
             answer = ["failed", f"{type(error).__name__}: {error}"]
         except Exception as error:  # the client's state is unknown now: the next process reads the stored one
+            if isinstance(error, OSError) and error.errno in FULL:
+                write_frame(answers, ["failed", f"{error.filename or folder}: {error.strerror}"])
+                return
             write_frame(answers, ["failed", one_line(error)])
             raise
         write_frame(answers, answer)

@@ -273,6 +273,8 @@ class Faulty(BladeFl):
     def update(self, client, round):
         if round.number == 2:
             raise NothingToPost("as it should be")
+        if round.number == 3:
+            raise OSError(28, "No space left on device", "a file")
         print("from Python")
         os.write(2, b"from elsewhere" + b"." * 9000 + b"\\n")
         raise RuntimeError("boom")
@@ -294,10 +296,14 @@ async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
         refusal = await worker.ask(Question(1, "update", 2, b""))
         assert isinstance(refusal, NothingToPost)
         assert str(refusal) == "NothingToPost: as it should be"
-        with pytest.raises(WorkerFailed, match=r"^RuntimeError: boom \(.*own_faulty.py, line 14\)$"):
+        with pytest.raises(WorkerFailed, match=r"^RuntimeError: boom \(.*own_faulty.py, line 16\)$"):
             await worker.ask(Question(1, "update", 1, b""))
         await until(lambda: "RuntimeError: boom" in caplog.text, "its last words")
-    lines = [json.loads(line) for line in caplog.text.splitlines()]
+        lines = [json.loads(line) for line in caplog.text.splitlines()]
+        with pytest.raises(WorkerFailed, match=r"^a file: No space left on device$"):
+            await worker.ask(Question(1, "update", 3, b""))
+    last = [json.loads(line)["message"] for line in caplog.text.splitlines()][len(lines) :]
+    assert not [message for message in last if "Traceback" in message], "where a disk is full no program is wrong"
     assert {(line["logger"], line["worker"]) for line in lines} == {("fedchain.worker", "train")}
     messages = [line["message"].removeprefix("worker=train ") for line in lines]
     assert messages[0] == "from Python"
