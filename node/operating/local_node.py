@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.files.layout import LOG_FILE, START_FILE
+from fedchain.files.spool import naming
 from fedchain.learning.registry import MODULES_VARIABLE
 from fedchain.node.operating.status import ask_status
 
@@ -51,7 +52,8 @@ class LocalNode:
             lines.append(f"export {MODULES_VARIABLE}={shlex.quote(str(self.modules))}")
         log_file = shlex.quote(str(self.folder / LOG_FILE))
         lines.append(f"exec {shlex.join(self.command)} >>{log_file} 2>&1 </dev/null")
-        script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with naming(script):
+            script.write_text("\n".join(lines) + "\n", encoding="utf-8")
         script.chmod(0o755)
         with (self.folder / LOG_FILE).open("ab") as log:
             # A session of its own: Ctrl-C is ours to pass on, once.

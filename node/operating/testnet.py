@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import socket
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import assert_never
 
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import create_file
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE, KEY_FILE
 from fedchain.files.places import node_folder
@@ -107,7 +109,6 @@ def found_testnet(
     """
     if config.clients > PEERS_MAX:
         raise NodeConfigError(f"peers is {config.clients}, at most {PEERS_MAX} processes are started on one machine")
-    rule = choose_aggregator(config, consensus)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -116,6 +117,18 @@ def found_testnet(
         raise NodeConfigError(f"{folder} exists already{running}; name another folder with --out") from None
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
+    try:
+        return _write(folder, config, consensus, modules, parts)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # it would be in the way of the same command, given again
+        raise
+
+
+def _write(
+    folder: Path, config: LearningConfig, consensus: Consensus, modules: Path | None, parts: int
+) -> list[LocalNode]:
+    """Write what :func:`found_testnet` says into a new folder. Raises OSError or CryptoError: the disk refuses."""
+    rule = choose_aggregator(config, consensus)
     keys = [PrivateKey.generate() for _ in range(count_members(config, rule))]
     config = replace(config, clients=parts or config.clients)
     config, dealing = deal_keys(config, [key.public_key for key in keys], os.urandom)
@@ -128,7 +141,7 @@ def found_testnet(
         aggregator=rule,
         **consensus.to_genesis(),
     )
-    (folder / GENESIS_FILE).write_bytes(genesis.encode())
+    create_file(folder / GENESIS_FILE, genesis.encode(), is_public=True)
     nodes: list[LocalNode] = []
     for number, (key, port) in enumerate(zip(keys, free_ports(len(keys)), strict=True)):
         own = node_folder(folder, number)

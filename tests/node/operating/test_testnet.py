@@ -3,6 +3,7 @@
 The lines and files of ``node testnet`` are tested in ``tests/node/shell/test_own_data.py``.
 """
 
+import errno
 import os
 import re
 import signal
@@ -284,3 +285,14 @@ def test_nodes_import_a_method_that_lies_elsewhere(tmp_path: Path, monkeypatch: 
     node.start()
     assert node.process is not None
     assert node.process.wait(60) == 0, (tmp_path / "node.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("step", ["create_file", "PrivateKey.save"])
+def test_a_full_disk_leaves_no_folder_in_the_way(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(f"fedchain.node.operating.testnet.{step}", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        found_testnet(tmp_path / "testnet", DIGITS, Consensus())
+    assert list(tmp_path.iterdir()) == []
