@@ -182,7 +182,10 @@ def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str
         genesis = read_genesis(Path(genesis_path))
         dealt, members = orders.get()
         trainer = Trainer(genesis, Path(folder), int(member), Local(*local), secrets, dict(dealt), members)
-    except (LearningError, ChainError, NodeConfigError, PipeBroken, OSError) as error:
+    except OSError as error:
+        write_frame(answers, ["failed", _words_of(error, folder)])
+        return
+    except (LearningError, ChainError, NodeConfigError, PipeBroken) as error:
         write_frame(answers, ["failed", str(error)])
         return
     write_frame(answers, ["ready"])
@@ -199,7 +202,7 @@ def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str
             answer = ["failed", f"{type(error).__name__}: {error}"]
         except Exception as error:  # the client's state is unknown now: the next process reads the stored one
             if isinstance(error, OSError) and error.errno in FULL:
-                write_frame(answers, ["failed", f"{error.filename or folder}: {error.strerror}"])
+                write_frame(answers, ["failed", _words_of(error, folder)])
                 return
             write_frame(answers, ["failed", one_line(error)])
             raise
@@ -254,6 +257,11 @@ def _orders() -> "Queue[Any]":
 
     threading.Thread(target=read, daemon=True).start()
     return orders
+
+
+def _words_of(error: OSError, folder: str) -> str:
+    """The file that the system refuses, and why."""
+    return f"{error.filename or folder}: {error.strerror or error}"
 
 
 def _refusal(made: NothingToPost) -> list[Any]:

@@ -315,6 +315,15 @@ async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
 
 @pytest.mark.long
 @on_trio
+async def test_a_file_that_the_system_refuses_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / TRAINING_FILE).mkdir()
+    async with training(write_genesis(tmp_path / "genesis"), tmp_path) as worker:
+        with pytest.raises(WorkerFailed, match=rf"^{tmp_path / TRAINING_FILE}: Is a directory$"):
+            await worker.prepare()
+
+
+@pytest.mark.long
+@on_trio
 async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_checkpoint_before_it(
     tmp_path: Path,
 ) -> None:
