@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fedchain.allocator import HugePages
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, genesis_state
@@ -50,6 +51,9 @@ from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import CHAIN_KEEPER, Scenario, ScenarioError
+
+EVENTS_PER_LOOK = 10_000
+"""Events of nodes after which it is looked whether the process has grown."""
 
 OBJECTS_PER_PEER = 20
 """New objects per peer after which Python collects garbage; with few peers, its own threshold is higher. Many peers
@@ -140,7 +144,7 @@ class Simulation:
         self._scenario, self._genesis, self._executor = scenario, genesis, executor
         self._on_round, self._stop, self._record = supervision.on_round, supervision.stop, supervision.record
         self._trace, self._shortfalls = Trace(self.loop), Shortfalls(genesis)
-        self._events = 0
+        self._events, self._next_look, self._pages = 0, EVENTS_PER_LOOK, HugePages()
         self._is_stopped = False
         self._done: asyncio.Future[None] = self.loop.create_future()
         self._contents = ContentPool(hashes_once=supervision.shares_checks)
@@ -273,6 +277,9 @@ class Simulation:
     def _count_events(self, number: int) -> None:
         """Count events of nodes, and end the run if that was asked for meanwhile."""
         self._events += number
+        if self._events >= self._next_look:
+            self._next_look = self._events + EVENTS_PER_LOOK
+            self._pages.look()
         if self._stop is not None and self._stop.is_set() and not self._done.done():
             self._done.set_exception(Interrupted())
 
