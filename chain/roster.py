@@ -55,7 +55,7 @@ class Roster:
     _counting: frozenset[PublicKey] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_counting", _all(self.counting))
+        object.__setattr__(self, "_counting", member_set(self.counting))
 
     def __len__(self) -> int:
         return len(self.members)
@@ -220,7 +220,7 @@ def draw(
     If the members are no more than a stranger's claim, the draw is not remembered: it could invent large sets for ever.
     """
     if not 0 < count < len(members):
-        return frozenset(members) if is_claim else _all(members)
+        return frozenset(members) if is_claim else member_set(members)
     if places is None:
         return frozenset(_draw(members, count, seed))
     named = {places[member].to_bytes(NUMBER_SIZE, "big"): member for member in members}
@@ -283,7 +283,8 @@ def _drawn(members: tuple[PublicKey, ...], count: int, seed: bytes) -> tuple[Pub
 
 
 @lru_cache(maxsize=8)
-def _all(members: tuple[PublicKey, ...]) -> frozenset[PublicKey]:
+def member_set(members: tuple[PublicKey, ...]) -> frozenset[PublicKey]:
+    """Members as a set, one object for all that stand at one state."""
     return frozenset(members)
 
 

@@ -4,7 +4,7 @@ Claims alone prove nothing, and only members have one each. A height is confirme
 lie: one of them is honest.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -48,10 +48,8 @@ class Wanted(Enum):
 
 @dataclass(slots=True)
 class _Source:
-    """One peer as a source of blocks: what it said, and what it delivered."""
+    """One peer as a source of blocks: what it was asked for, and what it delivered."""
 
-    height: int = 0
-    """Height that it says it has."""
     asked_ms: int | None = None
     """When it was asked; None: nothing is expected of it."""
     asked_last_ms: int = -1
@@ -94,6 +92,7 @@ class CatchUp:
 
     def __init__(self, members: Collection[PublicKey], faulty: int, *, hears_all: bool = False) -> None:
         self._members, self._faulty, self._hears_all = frozenset(members), faulty, hears_all
+        self._heights: dict[PublicKey, int] = {}  # that peers say they have
         self._sources: dict[PublicKey, _Source] = {}
         self._highest = 0  # of all claims
         self._above = 0  # claims above the confirmed height
@@ -106,10 +105,10 @@ class CatchUp:
     def track(self, members: Collection[PublicKey], faulty: int) -> None:
         """Take the members at another height, and how many of them may lie; who is gone has no say any more."""
         if self._members != (now := frozenset(members)):
-            for peer in () if self._hears_all else self._sources.keys() - now:
+            for peer in () if self._hears_all else self._heights.keys() - now:
                 self.drop(peer)
             self._members = now
-            self._heard = len(now & self._sources.keys())
+            self._heard = len(now & self._heights.keys())
             self._above = self.claims_above(self.confirmed)
         self._faulty = faulty
 
@@ -128,42 +127,43 @@ class CatchUp:
         has_say = peer in self._members
         if not has_say and not self._hears_all:
             return
-        if (source := self._sources.get(peer)) is None:
-            source = self._sources[peer] = _Source()
+        if (before := self._heights.get(peer)) is None:
+            before = 0
             self._heard += has_say
-        source.height, before = height, source.height
+        self._heights[peer] = height
         self._above += has_say * ((height > self.confirmed) - (before > self.confirmed))
         self._highest = max(self._highest, height)
         if height < before == self._highest:
-            self._highest = max(source.height for source in self._sources.values())
+            self._highest = max(self._heights.values())
         if height > self.confirmed and self._above >= self.enough:
             self.confirmed = self.claimed_by(self.enough)
             self._above = self.claims_above(self.confirmed)
 
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
-        if (gone := self._sources.pop(peer, None)) is not None:
+        if (height := self._heights.pop(peer, None)) is not None:
             self._heard -= peer in self._members
-            self._above -= peer in self._members and gone.height > self.confirmed
+            self._above -= peer in self._members and height > self.confirmed
+            self._sources.pop(peer, None)
             self._owing.discard(peer)
-            self._highest = max((source.height for source in self._sources.values()), default=0)
+            self._highest = max(self._heights.values(), default=0)
 
     def claimed_by(self, count: int) -> int:
         """Height that at least ``count`` members say they have; 0 where fewer spoke."""
-        heights = sorted((self._sources[peer].height for peer in self._sources.keys() & self._members), reverse=True)
+        heights = sorted((self._heights[peer] for peer in self._heights.keys() & self._members), reverse=True)
         return heights[count - 1] if 0 < count <= len(heights) else 0
 
     def claims_above(self, height: int) -> int:
         """How many members say they are above ``height``."""
-        return sum(source.height > height for peer, source in self._sources.items() if peer in self._members)
+        return sum(claimed > height for peer, claimed in self._heights.items() if peer in self._members)
 
     def claims(self) -> dict[PublicKey, int]:
         """Heights that members say they have, one of each."""
-        return {peer: source.height for peer, source in self._sources.items() if peer in self._members}
+        return {peer: height for peer, height in self._heights.items() if peer in self._members}
 
     def at_least(self, height: int) -> list[PublicKey]:
         """Peers that say they are at ``height`` or above."""
-        return [peer for peer, source in self._sources.items() if source.height >= height]
+        return [peer for peer, claimed in self._heights.items() if claimed >= height]
 
     def heard(self) -> int:
         """Number of members that have stated their height."""
@@ -171,7 +171,7 @@ class CatchUp:
 
     def sources(self) -> int:
         """Number of peers that have, members or not."""
-        return len(self._sources)
+        return len(self._heights)
 
     def owed(self) -> int:
         """How many blocks are asked for and have not come."""
@@ -181,7 +181,7 @@ class CatchUp:
 
     def expect(self, peer: PublicKey, height: int) -> None:
         """A peer is asked whether it has a head at ``height``, which another peer handed out."""
-        if peer in self._sources:
+        if peer in self._heights:
             self._owe(peer, (height,), Wanted.HEAD)
 
     def take(self, peer: PublicKey, height: int) -> Wanted | None:
@@ -194,8 +194,9 @@ class CatchUp:
 
     def delivered(self, peer: PublicKey, height: int, now_ms: int) -> None:
         """The block at ``height`` that a peer sent is final."""
-        if (source := self._sources.get(peer)) is None:
+        if peer not in self._heights:
             return
+        source = self._source(peer)
         source.failures, source.rest_until_ms, source.came = 0, 0, source.came + 1
         if source.asked_ms is not None:
             source.pace_ms = (now_ms - source.asked_ms) // source.came
@@ -204,7 +205,8 @@ class CatchUp:
 
     def failed(self, peer: PublicKey, now_ms: int) -> None:
         """An answer of a peer was refused: others are asked."""
-        if (source := self._sources.get(peer)) is not None:
+        if peer in self._heights:
+            source = self._source(peer)
             source.came = 0
             self._wait_no_more(source, now_ms)
 
@@ -215,8 +217,8 @@ class CatchUp:
 
     def reached(self, height: int) -> None:
         """Our head moved on: the blocks that were asked for have come."""
-        for source in self._sources.values():
-            if source.height <= height:
+        for peer, source in self._sources.items():
+            if self._heights[peer] <= height:
                 source.asked_ms = None
 
     def ask(
@@ -233,46 +235,55 @@ class CatchUp:
         """
         if height >= self._highest:
             return []
-        sources = self._sources
+        heights = self._heights
         if is_walking:
-            sources = {peer: source for peer, source in sources.items() if source.height - height <= gap_max}
-        for source in sources.values():
-            if source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
+            heights = {peer: claimed for peer, claimed in heights.items() if claimed - height <= gap_max}
+        for peer, source in self._sources.items():
+            if peer in heights and source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
                 self._wait_no_more(source, now_ms)
+        peers = {peer: claimed for peer, claimed in heights.items() if claimed > height}
         requests = list[Request]()
-        for peer in self._choose(sources, height, now_ms, gap_max):
-            source = self._sources[peer]
-            is_far = source.height - height > gap_max
+        for peer in self._choose(peers, height, now_ms, gap_max):
+            source, claimed = self._source(peer), peers[peer]
+            is_far = claimed - height > gap_max
             below = height if source.asked_ms is None else source.asked_to
-            source.asked_to = source.height if is_far else min(source.height, below + count)
+            source.asked_to = claimed if is_far else min(claimed, below + count)
             source.asked_ms = source.asked_last_ms = now_ms
             source.came = 0
             if is_far:
-                self._owe(peer, (source.height,), Wanted.HEAD)
+                self._owe(peer, (claimed,), Wanted.HEAD)
             else:
                 self._owe(peer, range(below + 1, source.asked_to + 1), Wanted.NEXT)
-            requests.append((peer, GetFinal(source.height, 1) if is_far else GetFinal(below + 1, count)))
+            requests.append((peer, GetFinal(claimed, 1) if is_far else GetFinal(below + 1, count)))
         return requests
 
     def _owe(self, peer: PublicKey, heights: Iterable[int], wanted: Wanted) -> None:
-        self._sources[peer].owe(heights, wanted)
+        self._source(peer).owe(heights, wanted)
         self._owing.add(peer)
 
-    def _choose(self, sources: dict[PublicKey, _Source], height: int, now_ms: int, gap_max: int) -> list[PublicKey]:
-        """The peers to ask: one that is good enough alone, but for a comparison at times; otherwise all take turns."""
+    def _source(self, peer: PublicKey) -> _Source:
+        """What is noted of a peer that has stated its height."""
+        source = self._sources.get(peer)
+        if source is None:
+            source = self._sources[peer] = _Source()
+        return source
+
+    def _choose(self, peers: Mapping[PublicKey, int], height: int, now_ms: int, gap_max: int) -> list[PublicKey]:
+        """The peers to ask, of those that say they are above us: one that is good enough alone, but for a comparison at
+        times; otherwise all take turns."""
 
         def in_turn(peer: PublicKey) -> tuple[bool, int, int]:
-            source = self._sources[peer]
+            source = self._source(peer)
             # Single blocks from a peer far below the others would never get us to their height.
-            return source.height + gap_max < self.confirmed, source.failures, source.asked_last_ms
+            return peers[peer] + gap_max < self.confirmed, source.failures, source.asked_last_ms
 
         free, busy = list[PublicKey](), list[PublicKey]()
-        for peer, source in sources.items():
-            if source.height > height:
-                if self._may_be_asked(source, height, now_ms):
-                    free.append(peer)
-                elif source.asked_ms is not None:
-                    busy.append(peer)
+        for peer, claimed in peers.items():
+            source = self._source(peer)
+            if self._may_be_asked(source, claimed, height, now_ms):
+                free.append(peer)
+            elif source.asked_ms is not None:
+                busy.append(peer)
         places = AT_ONCE - len(busy)
         if places <= 0:
             return []
@@ -288,11 +299,11 @@ class CatchUp:
         return chosen
 
     @staticmethod
-    def _may_be_asked(source: _Source, height: int, now_ms: int) -> bool:
+    def _may_be_asked(source: _Source, claimed: int, height: int, now_ms: int) -> bool:
         """Whether a peer does not rest and owes nothing, or is delivering and owes little."""
         if source.asked_ms is None:
             return now_ms >= source.rest_until_ms
-        return source.came > 0 and source.asked_to - height <= IN_HAND_MAX and source.asked_to < source.height
+        return source.came > 0 and source.asked_to - height <= IN_HAND_MAX and source.asked_to < claimed
 
     @staticmethod
     def _wait_no_more(source: _Source, now_ms: int) -> None:

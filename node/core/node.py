@@ -14,6 +14,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.membership.member import Member
 from fedchain.chain.post import Post
+from fedchain.chain.roster import member_set
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.hashing import Hash, sha256
@@ -357,6 +358,6 @@ class Node:
             self._context.emit(Wake(max(at_ms, self._context.now.ms + 1)))
 
 
-def _claimants(head: State) -> tuple[PublicKey, ...]:
+def _claimants(head: State) -> frozenset[PublicKey]:
     """Members whose claims count: where members change, those alone of whom f may lie, and none that was convicted."""
-    return head.roster.counting if head.records else head.roster.members
+    return member_set(head.roster.counting if head.records else head.roster.members)

@@ -140,10 +140,10 @@ def test_a_set_that_somebody_claims_is_not_remembered(committee: int) -> None:
     invented = MemberSet(tuple(key.public_key for key in keys(50)), tuple(range(50)), committee)
     below = replace(block.below, members_root=invented.root)
     forged = replace(block, header=replace(block.header, parent_hash=below.hash), below=below, members=invented)
-    held = [kept.cache_info().misses for kept in (roster._draw, roster._all)]
+    held = [kept.cache_info().misses for kept in (roster._draw, roster.member_set)]
     with pytest.raises((Invalid, UnknownParent)):
         verify_skipping(CHAIN.genesis, BEGIN, forged, is_valid_signature)
-    assert [kept.cache_info().misses for kept in (roster._draw, roster._all)] == held
+    assert [kept.cache_info().misses for kept in (roster._draw, roster.member_set)] == held
 
 
 def test_a_forged_set_is_refused() -> None:

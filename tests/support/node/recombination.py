@@ -492,7 +492,7 @@ def digest(peer: Peer) -> Hashable:
         tuple(sorted(context.contents._held)),
         tuple(context.contents.downloads._downloads),
         tuple(context.contents._waiting),
-        tuple((peer, source.height) for peer, source in context.catch_up._sources.items()),
+        tuple(context.catch_up._heights.items()),
         tuple((name, len(head.holders)) for name, head in joining._waiting.items())
         if isinstance(joining, Joining)
         else tuple(joining._line),

@@ -29,13 +29,13 @@ def _handed_out(stage: Stage, peer: PublicKey, block: Block) -> HandedOut:
 
 
 def _failures(stage: Stage) -> list[int]:
-    sources = stage.node._context.catch_up._sources
-    return [sources[other].failures for other in stage.others]
+    catch_up = stage.node._context.catch_up
+    return [catch_up._source(other).failures for other in stage.others]
 
 
 def _came(stage: Stage) -> list[int]:
-    sources = stage.node._context.catch_up._sources
-    return [sources[other].came for other in stage.others]
+    catch_up = stage.node._context.catch_up
+    return [catch_up._source(other).came for other in stage.others]
 
 
 def test_every_peer_that_handed_out_the_block_which_is_final_has_delivered() -> None:
