@@ -10,7 +10,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt, StoreError
-from fedchain.chain.storage.store import Content
 from fedchain.crypto.durable import sync_file, sync_folder
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.files.spool import MAPPED_SIZE, link_file, map_file, move_file, path_of
@@ -27,15 +26,15 @@ def make_folder(folder: Path) -> None:
     folder.chmod(FOLDER_MODE)  # it may have existed
 
 
-def write_content(folder: Path, content: Content, *, is_durable: bool = True) -> None:
+def write_content(folder: Path, content_hash: Hash, data: bytes, *, is_durable: bool = True) -> None:
     """Write a file that appears under its name complete and on disk, or not at all. The caller holds the lock.
 
     A file of the right size is left as it is: one that is known to be damaged was deleted before. A content that
     need not be durable may be lost with the machine's power, and is written faster. A file in which it was
     put together is moved, and one that somebody else has gets a second name.
     """
-    path, root = content_path(folder, content.hash), folder / CONTENTS
-    if path.exists() and path.stat().st_size == len(content.data):
+    path, root = content_path(folder, content_hash), folder / CONTENTS
+    if path.exists() and path.stat().st_size == len(data):
         return
     root.mkdir(mode=FOLDER_MODE, exist_ok=True)
     path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
@@ -43,14 +42,14 @@ def write_content(folder: Path, content: Content, *, is_durable: bool = True) ->
         sync_folder(root)
         sync_folder(folder)
     # There is one writer and it writes one file at a time, so one temporary name does and never piles up.
-    temporary, spooled = root / "incoming", path_of(content.data)
+    temporary, spooled = root / "incoming", path_of(data)
     temporary.unlink(missing_ok=True)
     if is_durable and spooled is not None and spooled.exists():
         sync_file(spooled)
-    if not move_file(content.data, path) and not link_file(content.data, path):
+    if not move_file(data, path) and not link_file(data, path):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(temporary, flags, FILE_MODE), "wb") as file:
-            file.write(content.data)
+            file.write(data)
         if is_durable:
             sync_file(temporary)
         temporary.replace(path)

@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt
@@ -15,7 +15,6 @@ from fedchain.chain.storage.content_files import (
     read_content_part,
     write_content,
 )
-from fedchain.chain.storage.store import Content
 from fedchain.crypto.hashing import Hash, sha256
 
 log = logging.getLogger("fedchain.store")
@@ -28,7 +27,7 @@ faster than a file. Larger ones would bloat the database, which the log copies o
 """
 
 
-class Contents:
+class ContentTable:
     """The contents of a folder. A damaged one is logged once and counts as not held until it is written again."""
 
     def __init__(
@@ -84,11 +83,11 @@ class Contents:
         (size,) = self._reader.execute(query).fetchone()
         return int(size)
 
-    def write_files(self, contents: Iterable[Content]) -> None:
+    def write_files(self, contents: Mapping[Hash, bytes]) -> None:
         """Write the files before the rows: a crash between the two leaves files without rows, which nobody reads."""
-        for content in contents:
-            if len(content.data) > ROW_SIZE_MAX:
-                write_content(self._folder, content, is_durable=self._is_durable)
+        for content_hash, data in contents.items():
+            if len(data) > ROW_SIZE_MAX:
+                write_content(self._folder, content_hash, data, is_durable=self._is_durable)
 
     def delete_damaged_files(self) -> frozenset[Hash]:
         """Delete the files of damaged contents, before their rows; return the hashes of all damaged contents."""
@@ -104,13 +103,12 @@ class Contents:
         """
         self._writer.executemany("DELETE FROM contents WHERE hash = ?", ((item,) for item in damaged))
 
-    def insert(self, contents: Iterable[Content]) -> None:
+    def insert(self, contents: Mapping[Hash, bytes]) -> None:
         """Write the rows, within the caller's transaction."""
         rows: list[tuple[Hash, int, bytes | None]] = []
-        for content in contents:
-            assert sha256(content.data) == content.hash, "content is kept under its own hash"
-            size = len(content.data)
-            rows.append((content.hash, size, content.data if size <= ROW_SIZE_MAX else None))
+        for content_hash, data in contents.items():
+            assert sha256(data) == content_hash, "content is kept under its own hash"
+            rows.append((content_hash, len(data), data if len(data) <= ROW_SIZE_MAX else None))
         self._writer.executemany("INSERT OR IGNORE INTO contents (hash, size, data) VALUES (?, ?, ?)", rows)
 
     def mend(self, damaged: Collection[Hash]) -> None:

@@ -24,7 +24,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.storage.content_files import make_folder, spool_path, take_lock
-from fedchain.chain.storage.contents import Contents
+from fedchain.chain.storage.contents import ContentTable
 from fedchain.chain.storage.database import (
     PAGE_SIZE,
     build_database,
@@ -37,7 +37,7 @@ from fedchain.chain.storage.database import (
 from fedchain.chain.storage.records import Records
 from fedchain.chain.storage.recovery import STATE_INTERVAL, find_base, head_height, recover
 from fedchain.chain.storage.rows import FINALS, STATES, RowRecord, to_row
-from fedchain.chain.storage.store import Candidate, Content, Final, Record
+from fedchain.chain.storage.store import Candidate, Contents, Final, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_file_system, sync_folder
 from fedchain.crypto.hashing import Hash
@@ -65,7 +65,7 @@ class Store(Records):
         self._writer = reader if writer is None else writer
         self._lock = lock
         self._is_durable = is_durable
-        self._contents = Contents(folder, reader, self._writer, is_durable=is_durable)
+        self._contents = ContentTable(folder, reader, self._writer, is_durable=is_durable)
         self._spools = SpoolFolder(spool_path(folder))
         self._base = 1  # a read-only store looks it up each time: the writer goes on
         if writer is not None:
@@ -136,7 +136,10 @@ class Store(Records):
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
-        contents = [record for record in records if isinstance(record, Content)]
+        contents = dict[Hash, bytes]()
+        for record in records:
+            if isinstance(record, Contents):
+                contents.update(record.by_hash)
         with disk_errors(self.folder):
             lost = self._contents.delete_damaged_files()
             self._contents.write_files(contents)
@@ -235,7 +238,7 @@ class Store(Records):
                     self._insert_row(record)
             case Vote() | Post() | LightBlock():
                 self._insert_row(record)
-            case Content():
+            case Contents():
                 pass  # all of them were written before
             case _:
                 assert_never(record)
@@ -267,6 +270,6 @@ class Store(Records):
     def _forget_damage(self, records: Sequence[Record]) -> None:
         """Forget the damage to records that were written again."""
         for record in records:
-            if not isinstance(record, Content) and self._damaged:
+            if not isinstance(record, Contents) and self._damaged:
                 table, values = to_row(record)
                 self._damaged.discard(table.key(values))

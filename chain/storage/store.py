@@ -4,9 +4,9 @@ Everything else follows from these records. ``MemoryStore`` serves simulated pee
 crashes; ``Store`` in ``sqlite.py`` is a folder on disk.
 """
 
-from collections.abc import Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -17,16 +17,12 @@ from fedchain.crypto.hashing import Hash
 from fedchain.files.spool import InMemory, Spools
 
 
-class Content(NamedTuple):
-    """A payload or knowledge, kept under its hash. Each block has as many as members post, so it is a tuple."""
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Payloads and knowledges, each kept under its hash. A block has as many as members post."""
 
-    hash: Hash
-    """32 bytes: SHA-256 of ``data``."""
-    data: bytes
-    """The bytes themselves."""
-
-    def __repr__(self) -> str:
-        return f"Content({self.hash!r})"
+    by_hash: Mapping[Hash, bytes] = field(repr=False)
+    """The bytes, by their SHA-256 of 32 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class Final:
     """The encoded state *before* the block, to which its header commits; empty for a block that was fetched later."""
 
 
-Record = Final | Candidate | Vote | Post | LightBlock | Content
+Record = Final | Candidate | Vote | Post | LightBlock | Contents
 """A record that can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again. Light
 blocks say who decided the heights of a chain whose members change (``chain/light/held.py``)."""
 
@@ -143,11 +139,10 @@ class MemoryStore:
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
-        self._contents.update([record for record in records if type(record) is Content])  # by far most
         for record in records:
             match record:
-                case Content():
-                    pass  # it is kept
+                case Contents(by_hash):
+                    self._contents.update(by_hash)
                 case Final():
                     self._finalize(record)
                 case Candidate(block):

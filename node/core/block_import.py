@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import starmap
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -19,7 +18,7 @@ from fedchain.chain.knowledge import EMPTY_ROOT, needed_contents
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
-from fedchain.chain.storage.store import Candidate, Content, Final, Record
+from fedchain.chain.storage.store import Candidate, Contents, Final, Record
 from fedchain.chain.transition import judge_final, judge_joined
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
@@ -158,7 +157,7 @@ class BlockImport:
             and result.root == context.head.knowledge_root
         ):
             context.contents.put(result.root, result.data)
-            context.emit(Persist((Content(result.root, result.data),)))
+            context.emit(Persist((Contents({result.root: result.data}),)))
 
     def _validate(self, entry: Entry, knowledge: Knowledge, *, is_own: bool) -> None:
         context, header = self._context, entry.block.header
@@ -184,7 +183,7 @@ class BlockImport:
         fresh = self._context.contents.get_all([item for item in wanted if item not in self._stored])
         fresh.pop(EMPTY_ROOT, None)
         self._stored |= fresh.keys()
-        return [*starmap(Content, fresh.items())]
+        return [Contents(fresh)] if fresh else []
 
     # final blocks
 

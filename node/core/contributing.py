@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.state import phase_rule
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.contents.bulk import BulkParts
@@ -153,7 +153,7 @@ class Contributing:
         assert own is not None, "it is ready"
         context, post = self._context, own.post
         # The payload comes first: losing it after the post was written down would cost the phase.
-        context.emit(Persist((Content(post.payload_hash, own.payload),)))
+        context.emit(Persist((Contents({post.payload_hash: own.payload}),)))
         context.write_journal(context.journal.with_post(post, context.genesis.late_rounds))
         context.emit(Persist((post,)))
         context.mempool.add(post, context.now.ms)

@@ -22,7 +22,7 @@ from fedchain.chain.exceptions import (
 )
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import State
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.chain.validation import validate_content, validate_post, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -241,7 +241,7 @@ class Posts:
         context.send(context.contents.take_askers(chunk.content_hash))
         if chunk.content_hash in context.head.knowledge_roots:
             context.publish(chunk.content_hash)
-            context.emit(Persist((Content(chunk.content_hash, content),)))
+            context.emit(Persist((Contents({chunk.content_hash: content}),)))
         for post in context.contents.take_waiting(chunk.content_hash):
             self._take(post, content)
         return True

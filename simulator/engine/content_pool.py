@@ -7,7 +7,7 @@ content without holders is dropped from memory; if a storage keeps it, it is wri
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import cast
 
@@ -130,11 +130,12 @@ class Shelf(MutableMapping[Hash, bytes]):
             self._large[content_hash] = None
             self._pool.keep(content_hash, data)
 
-    def update(self, contents: Collection[tuple[Hash, bytes]]) -> None:  # type: ignore[override]  # of those of a dict
+    def update(self, contents: Mapping[Hash, bytes]) -> None:  # type: ignore[override]  # of those of a dict
         """Add contents, of which a block has many."""
-        self._small.update([item for item in contents if len(item[1]) < LARGE_SIZE])
-        for content_hash, data in [item for item in contents if len(item[1]) >= LARGE_SIZE]:
-            self[content_hash] = data
+        if max(map(len, contents.values()), default=0) < LARGE_SIZE:
+            self._small.update(contents)
+        else:
+            super().update(contents)
 
     def __delitem__(self, content_hash: Hash) -> None:
         if content_hash in self._small:

@@ -19,7 +19,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State, phase_rule
-from fedchain.chain.storage.store import Content, Final, Record, Storage
+from fedchain.chain.storage.store import Contents, Final, Record, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
@@ -268,8 +268,8 @@ class SimulatedPeer:
         has_followed = False
         if settled is not None and knowledge is not None and not self.stopped:
             roots = sorted(other.node.head.knowledge_roots)  # what late posts are made from, too
-            known = [Content(root, data) for root in roots if (data := other.node.content(root)) is not None]
-            self.storage.append((*known, Final(settled.block, settled.certificate, settled.state)))
+            known = {root: data for root in roots if (data := other.node.content(root)) is not None}
+            self.storage.append((Contents(known), Final(settled.block, settled.certificate, settled.state)))
             has_followed = True
         self.start(has_listened=has_followed)
 

@@ -12,7 +12,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import decode_state
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -71,8 +71,8 @@ def _extended(
                     posts.append(post(keys(config.clients)[place], genesis, number, payload))
                 added.append(chain.extend(posts=posts))
             kept = None if keeps_posts else {block.header.knowledge_root for block in added}
-            contents = (Content(key, data) for key, data in chain.contents.items() if kept is None or key in kept)
-            store.append([*map(chain.final, added), *contents])
+            contents = {key: data for key, data in chain.contents.items() if kept is None or key in kept}
+            store.append([*map(chain.final, added), Contents(contents)])
             _forget(chain)
     return folder
 

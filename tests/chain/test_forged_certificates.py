@@ -12,7 +12,7 @@ from fedchain.chain.explorer.audit import ChainAudit, audit_store
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import FINALS, to_row
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from tests.support.campaigns import some
 from tests.support.chain.builders import ChainBuilder, SumRules, double_vote, genesis, keys
 from tests.support.chain.forgeries import FORGED, Forge
@@ -32,7 +32,7 @@ def verify(folder: Path, chain: ChainBuilder, kept: dict[int, Certificate] | Non
     with Store.create(folder, chain.genesis) as store:
         blocks = list(chain.blocks.values())
         store.append([chain.final(block) for block in blocks])
-        store.append([Content(item, data) for item, data in chain.contents.items()])
+        store.append([Contents(chain.contents)])
     with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
         for height, certificate in (kept or {}).items():
             record = chain.final(blocks[height - 1], certificate)

@@ -10,7 +10,7 @@ from itertools import product
 from fedchain.chain.block import Block
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import Invalid, InvalidEncoding, Refused, Unready
-from fedchain.chain.storage.store import Content, Final, MemoryStore
+from fedchain.chain.storage.store import Contents, Final, MemoryStore
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
@@ -118,7 +118,7 @@ class Victim:
         self._finals = [builder.final(block) for block in blocks[:HEIGHT]]
         needed = {post.payload_hash for block in blocks[:HEIGHT] for post in block.transactions}
         needed |= {block.header.knowledge_root for block in blocks[:HEIGHT]}
-        self._contents = [Content(item, builder.contents[item]) for item in sorted(needed)]
+        self._contents = Contents({item: builder.contents[item] for item in sorted(needed)})
         self.now_ms = CREATED_MS
         self.restart()
         assert self.node.head.height == HEIGHT
@@ -132,7 +132,7 @@ class Victim:
         """A fresh node from what it had stored at the beginning."""
         self.now_ms = CREATED_MS
         self._peer.store, self._peer.journal = MemoryStore(), Journal()
-        self._peer.store.append([*self._contents, *self._finals])
+        self._peer.store.append([self._contents, *self._finals])
         self._peer.node = self._peer.new_node()
         self._peer.handle(PeersConnected((SENDER,)), self.now_ms)
 

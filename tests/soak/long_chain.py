@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Self, cast
 from fedchain.chain.explorer.audit import audit_chain
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
@@ -79,8 +79,7 @@ def build(folder: Path, genesis: Genesis, blocks: int) -> None:
         chain = ChainBuilder(genesis)
         for first in range(0, blocks, BATCH):
             made = chain.extend_many(min(BATCH, blocks - first))
-            contents = (Content(item, data) for item, data in chain.contents.items())
-            store.append([*contents, *(chain.final(block) for block in made)])
+            store.append([Contents(chain.contents), *(chain.final(block) for block in made)])
             parent = chain.blocks[chain.tip].header.parent_hash  # the next block needs the last one alone
             chain.blocks = {chain.tip: chain.blocks[chain.tip]}
             chain.states = {item: chain.states[item] for item in (parent, chain.tip)}

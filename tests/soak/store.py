@@ -22,7 +22,7 @@ from fedchain.chain.exceptions import NotFound
 from fedchain.chain.post import Post
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Candidate, Content, Final, Record
+from fedchain.chain.storage.store import Candidate, Contents, Final, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import DATABASE
@@ -59,9 +59,9 @@ class Appends:
         block = self._chain.extend()
         small = b"small %d" % number
         large = Random(number).randbytes(ROW_SIZE_MAX + number % 3 * 40_000)  # a row as large as may be, or a file
-        contents = [Content(sha256(data), data) for data in (small, large)]
+        contents = Contents({sha256(data): data for data in (small, large)})
         (post,) = (post for post in block.transactions if post.sender == OWN)
-        return [*contents, Candidate(block, True), self._chain.vote(OWN, block), self._chain.final(block), post]
+        return [contents, Candidate(block, True), self._chain.vote(OWN, block), self._chain.final(block), post]
 
 
 def write(folder: Path) -> None:
@@ -98,8 +98,8 @@ def read(folder: Path, appends: Appends) -> int:
         assert not list(store.votes(count + 1)), "half of an append"
         assert len(list(store.posts(0))) == len(list(store.own_candidates())) == count, "half of an append"
         for record in appends[count]:
-            if isinstance(record, Content):
-                assert store.content(record.hash) is None, "half of an append"
+            if isinstance(record, Contents):
+                assert all(store.content(item) is None for item in record.by_hash), "half of an append"
         return count
 
 
@@ -107,8 +107,9 @@ def assert_whole(store: Store, height: int, records: list[Record], *, is_head: b
     """All that was appended for a height is there."""
     for record in records:
         match record:
-            case Content():
-                assert store.content(record.hash) == record.data, f"content of {len(record.data)} bytes"
+            case Contents(by_hash):
+                for item, data in by_hash.items():
+                    assert store.content(item) == data, f"content of {len(data)} bytes"
             case Final():
                 assert store.final(height) == (record.block, record.certificate), f"the block at height {height}"
                 assert not is_head or store.head() == record, f"the state before height {height}"

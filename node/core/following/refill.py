@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedchain.chain.knowledge import EMPTY_ROOT
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.downloads import Downloads, Request
@@ -106,7 +106,7 @@ class Refill:
         if content is not None:
             del self._missing[chunk.content_hash]
             self._came_ms = now_ms
-            context.emit(Persist((Content(chunk.content_hash, content),)))
+            context.emit(Persist((Contents({chunk.content_hash: content}),)))
         if not self._must_wait():  # requests that are dropped here are made again at a later tick
             context.send(requests)
             self._ask()
@@ -153,7 +153,7 @@ class Refill:
                 continue
             data = context.contents.get(content_hash)
             if data is not None:
-                context.emit(Persist((Content(content_hash, data),)))
+                context.emit(Persist((Contents({content_hash: data}),)))
             else:
                 self._missing.setdefault(content_hash, _Missing(height, size))
 

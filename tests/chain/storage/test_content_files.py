@@ -11,7 +11,7 @@ import pytest
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.files.spool import SpoolFolder, map_file, path_of, write_pieces
-from tests.support.chain.contents import LARGE, content
+from tests.support.chain.contents import LARGE, contents
 from tests.support.chain.stored import (
     GENESIS,
     SMALL,
@@ -37,7 +37,7 @@ def test_nothing_waits_for_the_disk_where_a_chain_need_not_be_durable(
             "fedchain.chain.storage.sqlite.sync_file_system",
             lambda folder: synced.append(file if file.exists() else folder),
         )
-        store.append([content(LARGE), content(SMALL)])
+        store.append([contents(LARGE), contents(SMALL)])
         assert synced == []
         assert store.content(sha256(LARGE)) == LARGE
     assert synced == [file], "once, when it is closed"
@@ -45,7 +45,7 @@ def test_nothing_waits_for_the_disk_where_a_chain_need_not_be_durable(
     assert synced == [file]
     with Store.create(tmp_path / "kept", GENESIS) as store:
         synced.clear()
-        store.append([content(LARGE)])
+        store.append([contents(LARGE)])
         assert len(synced) > 1
 
 
@@ -60,14 +60,14 @@ def test_a_damaged_content_file_is_logged_and_can_be_fetched_again(
         assert [store.content(sha256(LARGE)), store.content_part(sha256(LARGE), 0, 1)] == [None, None]
         assert len(warnings(caplog)) == 1
         assert str(file_of(folder, LARGE)) in caplog.text
-        store.append([content(LARGE)])
+        store.append([contents(LARGE)])
         assert store.content(sha256(LARGE)) == LARGE
 
 
 def test_parts_of_a_file_are_served_without_having_it_in_memory(folder: Path) -> None:
     large = bytes(range(256)) * 2**15  # 8 MiB
     with Store.open(folder) as store:
-        store.append([content(large)])
+        store.append([contents(large)])
     with Store.open(folder) as store:
         tracemalloc.start()
         parts = [store.content_part(sha256(large), start, 256 * 2**10) for start in range(0, len(large), 2**20)]
@@ -83,7 +83,7 @@ def test_a_row_without_a_file_is_missing_and_can_be_appended_again(folder: Path)
     file_of(folder, LARGE).unlink()
     with Store.open(folder) as store:
         assert (store.content(sha256(LARGE)), store.holds_content(sha256(LARGE))) == (None, False)
-        store.append([content(LARGE)])
+        store.append([contents(LARGE)])
         assert (store.content(sha256(LARGE)), store.holds_content(sha256(LARGE))) == (LARGE, True)
         assert (store.holds_content(sha256(SMALL)), store.holds_content(sha256(b"other"))) == (True, False)
 
@@ -92,13 +92,13 @@ def test_a_file_without_a_row_is_garbage(folder: Path, tmp_path: Path) -> None:
     with Store.create(tmp_path / "other", GENESIS) as store:
         shutil.copytree(folder / "contents", tmp_path / "other" / "contents")
         assert store.content(sha256(LARGE)) is None
-        store.append([content(LARGE)])
+        store.append([contents(LARGE)])
         assert store.content(sha256(LARGE)) == LARGE
 
 
 def test_dropping_takes_the_files_too_also_those_without_a_row(folder: Path) -> None:
     with Store.open(folder) as store:
-        store.append([content(LARGE + b"2")])
+        store.append([contents(LARGE + b"2")])
         store._writer.execute("DELETE FROM contents WHERE hash = ?", (sha256(LARGE),))  # as after a crash
         store.retain({sha256(LARGE + b"2")})
     assert [path.name for path in (folder / "contents").glob("??/*")] == [sha256(LARGE + b"2").hex()]
@@ -116,7 +116,7 @@ def test_a_large_content_that_was_put_together_is_moved_and_read_in_place(
         spooled = path_of(data)
         assert spooled is not None
         number = spooled.stat().st_ino
-        store.append([content(data)])
+        store.append([contents(data)])
         assert not spooled.exists()
         assert path_of(data) == file_of(folder, LARGE)
         assert file_of(folder, LARGE).stat().st_ino == number
@@ -126,7 +126,7 @@ def test_a_large_content_that_was_put_together_is_moved_and_read_in_place(
         assert found[:] == LARGE
         store.retain([])
         assert store.content(sha256(LARGE)) is None
-        store.append([content(data)])  # what was moved once is written again
+        store.append([contents(data)])  # what was moved once is written again
         assert file_of(folder, LARGE).read_bytes() == LARGE
         write_pieces([LARGE], store.spools)
         half = store.spools()
@@ -154,7 +154,7 @@ def test_a_file_that_somebody_else_has_gets_a_second_name_or_is_copied(
     other, folder = tmp_path / "other", tmp_path / "chain"
     other.write_bytes(LARGE)
     with Store.create(folder, GENESIS) as store:
-        store.append([content(map_file(other, sha256(LARGE)))])
+        store.append([contents(map_file(other, sha256(LARGE)))])
     assert file_of(folder, LARGE).samefile(other) == has_links
     other.unlink()
     with Store.open(folder) as store:

@@ -15,7 +15,7 @@ from fedchain.chain.storage.repair import repair
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import ChainBuilder, genesis
-from tests.support.chain.contents import LARGE, content
+from tests.support.chain.contents import LARGE, contents
 from tests.support.chain.stored import (
     GENESIS,
     execute,
@@ -30,7 +30,7 @@ def test_only_its_owner_reads_a_store_whatever_the_umask(tmp_path: Path, chain: 
     folder, before = tmp_path / "a" / "chain", os.umask(umask)
     try:
         with Store.create(folder, GENESIS) as store:
-            store.append([*records_of(chain), content(LARGE)])
+            store.append([*records_of(chain), contents(LARGE)])
             modes = {path.name: (path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in folder.glob("**/*")}
     finally:
         os.umask(before)
@@ -86,7 +86,7 @@ def test_a_reader_leaves_no_trace_in_a_folder_it_may_not_write(folder: Path, mon
 def test_the_log_of_a_deleted_store_is_not_replayed(folder: Path) -> None:
     log = folder / f"{DATABASE}-wal"
     with Store.open(folder) as store:
-        store.append([content(b"of the old chain")])
+        store.append([contents(b"of the old chain")])
         copy = log.read_bytes()
     assert copy
     (folder / DATABASE).unlink()

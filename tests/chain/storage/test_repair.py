@@ -16,7 +16,7 @@ from fedchain.chain.storage.store import Candidate, Final, Record
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import ChainBuilder, payload, post
-from tests.support.chain.contents import LARGE, content
+from tests.support.chain.contents import LARGE, contents
 from tests.support.chain.stored import GENESIS, OWN, ask, execute
 
 BLOCKS = 12
@@ -51,7 +51,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, chain: ChainBuilder) -> Pa
     with Store.create(folder, GENESIS) as store:
         for record in records_of(chain):
             store.append([record])
-        store.append([content(SMALL), content(LARGE)])
+        store.append([contents(SMALL), contents(LARGE)])
     return folder
 
 
@@ -122,7 +122,7 @@ def test_what_is_damaged_is_dropped_and_the_rest_stays(folder: Path, chain: Chai
         assert (store.base(), len(list(store.posts(0))), len(list(store.votes(3)))) == (4, BLOCKS - 1, 6)
         own = post(chain.key(OWN), GENESIS, 2, payload(2))
         missing = next(final for final in map(chain.final, chain.blocks.values()) if final.block.header.height == 3)
-        store.append([missing, own, content(SMALL), content(LARGE)])
+        store.append([missing, own, contents(SMALL), contents(LARGE)])
         assert store.base() == 1
     assert sorted(map(repr, held(folder))) == sorted(map(repr, before))
 

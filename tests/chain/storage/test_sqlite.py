@@ -17,10 +17,10 @@ from fedchain.chain.storage import sqlite
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import GENESIS as GENESIS_TABLE
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Candidate, Content, Final
+from fedchain.chain.storage.store import Candidate, Contents, Final
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import ChainBuilder, genesis
-from tests.support.chain.contents import content
+from tests.support.chain.contents import contents
 from tests.support.chain.stored import (
     BLOCKS,
     DAMAGE,
@@ -97,20 +97,20 @@ def test_one_writer_at_a_time_and_any_number_of_readers(folder: Path, chain: Cha
 
 
 def test_an_append_is_all_or_nothing(folder: Path, chain: ChainBuilder) -> None:
-    final, wrong = chain.final(chain.blocks[chain.tip]), Content(sha256(b"one thing"), b"another thing")
+    final, wrong = chain.final(chain.blocks[chain.tip]), Contents({sha256(b"one thing"): b"another thing"})
     with Store.open(folder) as store:
         with pytest.raises(AssertionError):
-            store.append([final, content(b"before it"), wrong])
+            store.append([final, contents(b"before it"), wrong])
         assert store.content(sha256(b"before it")) is None
         assert (store.head(), store.base(), store.final(BLOCKS + 1)) == (finals_of(chain)[-1], 1, None)
-        store.append([final, content(b"after it")])
+        store.append([final, contents(b"after it")])
         assert (store.head(), store.content(sha256(b"after it"))) == (final, b"after it")
 
 
 def test_one_thread_reads_while_another_writes(folder: Path) -> None:
     with Store.open(folder) as store:
         store._writer.execute("BEGIN IMMEDIATE")
-        store._contents.insert([content(b"not yet")])
+        store._contents.insert(contents(b"not yet").by_hash)
         assert store.content(sha256(b"not yet")) is None, "what is not committed may still be lost"
         store._writer.execute("COMMIT")
         assert store.content(sha256(b"not yet")) == b"not yet"
@@ -255,7 +255,7 @@ import tracemalloc
 from pathlib import Path
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Candidate, Content
+from fedchain.chain.storage.store import Candidate, Contents
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.stored import GENESIS, OWN
 from tests.support.chain.builders import ChainBuilder
@@ -269,7 +269,7 @@ with Store.open(Path(sys.argv[1]), GENESIS) as store:
         block = chain.extend()
         number = block.header.height
         data = number.to_bytes(8, "big") * (ROW_SIZE_MAX // 8 + number % 2)
-        store.append([Candidate(block, True), chain.vote(OWN, block), Content(sha256(data), data)])
+        store.append([Candidate(block, True), chain.vote(OWN, block), Contents({sha256(data): data})])
         store.append([chain.final(block)])
         print(number, sha256(data).hex(), flush=True)
 """

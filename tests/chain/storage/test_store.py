@@ -21,7 +21,7 @@ from fedchain.files.spool import InMemory, Spools
 from tests.support.campaigns import some
 from tests.support.chain.builders import ChainBuilder, genesis, payload, post
 from tests.support.chain.changes import living
-from tests.support.chain.contents import LARGE, content
+from tests.support.chain.contents import LARGE, contents
 from tests.support.chain.light import light
 
 GENESIS = genesis(4)
@@ -250,7 +250,7 @@ def test_own_statements_are_kept_for_ever(storage: Storage, chain: ChainBuilder)
 def test_appending_known_records_changes_nothing(storage: Storage, chain: ChainBuilder) -> None:
     final, open_block = chain.final(chain.extend()), chain.extend()
     vote = chain.vote(OWN, open_block)
-    records: list[Record] = [final, Candidate(open_block, True), vote, content(b"small"), content(LARGE)]
+    records: list[Record] = [final, Candidate(open_block, True), vote, contents(b"small"), contents(LARGE)]
     records += open_block.transactions
     for _ in range(2):
         storage.append([*records, *records])
@@ -266,7 +266,7 @@ def test_appending_known_records_changes_nothing(storage: Storage, chain: ChainB
 def test_content_of_any_size_comes_back(storage: Storage, size: int) -> None:
     data = b"x" * size
     assert storage.content(sha256(data)) is None
-    storage.append([content(data)])
+    storage.append([contents(data)])
     assert storage.content(sha256(data)) == data
 
 
@@ -290,7 +290,7 @@ def test_light_blocks_are_found_by_the_nearest_height_and_a_damaged_one_is_not_h
 
 
 def test_a_content_is_read_in_parts(storage: Storage) -> None:
-    storage.append([content(b"small"), content(LARGE)])
+    storage.append([contents(b"small"), contents(LARGE)])
     for _ in range(2):  # the first part of a file checks it whole
         assert storage.content_part(sha256(LARGE), 3, 5) == LARGE[3:8]
     assert storage.content_part(sha256(LARGE), len(LARGE) - 2, 100) == LARGE[-2:]
@@ -302,20 +302,20 @@ def test_a_content_is_read_in_parts(storage: Storage) -> None:
 
 def test_what_is_not_needed_is_dropped_and_the_rest_stays(storage: Storage, chain: ChainBuilder) -> None:
     final = chain.final(chain.extend())
-    storage.append([final, content(b"small"), content(b"needed"), content(LARGE), content(LARGE + b"2")])
+    storage.append([final, contents(b"small"), contents(b"needed"), contents(LARGE), contents(LARGE + b"2")])
     storage.retain({sha256(b"needed"), sha256(LARGE + b"2"), sha256(b"not here")})
     assert storage.content(sha256(b"small")) is None
     assert storage.content(sha256(LARGE)) is None
     assert storage.content(sha256(b"needed")) == b"needed"
     assert storage.content(sha256(LARGE + b"2")) == LARGE + b"2"
     assert storage.head() == final
-    storage.append([content(LARGE)])
+    storage.append([contents(LARGE)])
     assert storage.content(sha256(LARGE)) == LARGE, "what was dropped can be stored again"
 
 
 def test_the_size_is_about_that_of_what_is_kept(storage: Storage) -> None:
     before = storage.size_bytes()
-    storage.append([content(LARGE), content(b"x" * 50_000)])
+    storage.append([contents(LARGE), contents(b"x" * 50_000)])
     grown = storage.size_bytes() - before
     assert len(LARGE) + 45_000 <= grown <= 2 * (len(LARGE) + 50_000)
     storage.retain(())
@@ -366,7 +366,7 @@ def test_the_disk_says_what_the_memory_says(tmp_path: Path, seed: int) -> None:
             case 4:
                 return post(chain.key(OWN), GENESIS, rng.randint(1, STEPS), payload(rng.randrange(2)))
             case _:
-                return content(rng.choice(data))
+                return contents(rng.choice(data))
 
     for _ in range(25):
         if rng.random() < 0.2:

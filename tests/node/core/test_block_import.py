@@ -10,7 +10,7 @@ from fedchain.chain.block import sign_block
 from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.knowledge import Occasion
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.chain.vote import NIL
 from fedchain.crypto import signature_memory
 from fedchain.crypto.hashing import sha256
@@ -245,7 +245,7 @@ def test_a_block_is_valid_once_the_payloads_that_it_counts_are_here() -> None:
     assert stage.node.ledger.entries[block.hash].is_valid
     assert votes(effects) == [(PREVOTE, 0, block.hash)]
     stored = [record for effect in effects if isinstance(effect, Persist) for record in effect.records]
-    assert {*missing} <= {record.hash for record in stored if isinstance(record, Content)}
+    assert {*missing} <= {item for record in stored if isinstance(record, Contents) for item in record.by_hash}
 
 
 def test_a_block_is_valid_once_the_posts_that_it_counts_arrive() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import ADDRESS_FILE, BAN_FILE, CHAIN_FOLDER, DATABASE, SOCKET, TRAINING_FILE
@@ -362,7 +362,7 @@ async def test_everything_that_a_node_keeps_is_its_owner_s_alone(tmp_path: Path)
     data = bytes(ROW_SIZE_MAX + 1)
     async with anyio.create_task_group() as tasks:
         with Store.create(folder / CHAIN_FOLDER, genesis(2)) as store:
-            store.append([Content(sha256(data), data)])
+            store.append([Contents({sha256(data): data})])
             assert (folder / CHAIN_FOLDER / f"{DATABASE}-wal").exists()
             for name in (ADDRESS_FILE, BAN_FILE, TRAINING_FILE):
                 write_file(folder / name, b"state")
@@ -384,7 +384,7 @@ def test_a_folder_of_an_older_version_is_closed(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     data = bytes(ROW_SIZE_MAX + 1)
     with Store.create(folder / CHAIN_FOLDER, genesis(2)) as store:
-        store.append([Content(sha256(data), data)])
+        store.append([Contents({sha256(data): data})])
     for name in OWN_NAMES[1:]:
         (folder / name).write_text("kept")
     assert folder.stat().st_mode & 0o777 == 0o777

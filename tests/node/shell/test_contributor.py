@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.address import address
 from fedchain.network.messages import (
     CandidateMessage,
@@ -46,7 +46,7 @@ async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has
     shell, builder = Shell(), ChainBuilder(genesis(4))
     blocks = builder.extend_many(6)
     shell.trained = anyio.Event()
-    shell.store.append([Content(key, data) for key, data in builder.contents.items()])
+    shell.store.append([Contents(builder.contents)])
     async with serving(shell, builder.genesis) as service:
         await until(lambda: ("train", 1) in shell.log, "the first phase is trained for")
         for other in OTHERS:
@@ -107,7 +107,7 @@ async def test_a_candidate_is_trained_on_while_votes_travel_and_nothing_is_said_
     shell.measured["payload"] = chain.contents[ours.payload_hash]
     posts = [ours if post.sender == ME.public_key else post for post in chain.posts(payload_of=5)]
     first, other = chain.extend(), chain.extend(start, posts=posts, miner=OTHERS[1])
-    shell.store.append([Content(key, data) for key, data in chain.contents.items()])
+    shell.store.append([Contents(chain.contents)])
     async with serving(shell, chain.genesis) as service:
         await until(shell.published_posts, "it has trained")
         shell.receiver(teacher, CandidateMessage(first))
@@ -134,7 +134,7 @@ async def test_a_node_that_is_not_to_train_ahead_does_not() -> None:
     ours = next(post for post in chain.posts() if post.sender == ME.public_key)
     shell.measured["payload"] = chain.contents[ours.payload_hash]
     block = chain.extend()
-    shell.store.append([Content(key, data) for key, data in chain.contents.items()])
+    shell.store.append([Contents(chain.contents)])
     async with serving(shell, chain.genesis, foresees=False) as service:
         await until(shell.published_posts, "it has trained")
         shell.receiver(OTHERS[0].public_key, CandidateMessage(block))

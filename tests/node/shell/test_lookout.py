@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.network.messages import (
     CandidateMessage,
     FinalMessage,
@@ -21,7 +21,7 @@ async def test_what_was_seen_of_a_block_is_written_down(tmp_path: Path) -> None:
     final = chain.extend()
     lost = chain.extend(chain.genesis.chain_id, miner=OTHERS[1])
     path = tmp_path / "timeline.jsonl"
-    shell.store.append([Content(key, data) for key, data in chain.contents.items()])
+    shell.store.append([Contents(chain.contents)])
     async with serving(shell, chain.genesis, timeline=TimelineFile(path)) as service:
         await until(shell.published_posts, "it has trained")
         for block in (lost, final):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedchain.chain.storage.store import Content, Record
+from fedchain.chain.storage.store import Contents, Record
 from fedchain.crypto.hashing import sha256
 from fedchain.node.core.effects import Effect, Persist, Retain, Wake, WriteJournal
 from fedchain.node.core.voting.journal import Journal
@@ -35,7 +35,7 @@ class Disk:
 
 def persist(number: int) -> Persist:
     data = b"%d" % number
-    return Persist((Content(sha256(data), data),))
+    return Persist((Contents({sha256(data): data}),))
 
 
 def effects_of(kinds: str) -> list[Effect]:

@@ -16,7 +16,7 @@ from fedchain.chain.light.bisection import bisect
 from fedchain.chain.light.verification import trust_genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Content, Final
+from fedchain.chain.storage.store import Contents, Final
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import is_valid_signature
 from tests.support.chain.builders import (
@@ -70,7 +70,7 @@ def write(store: Store, chain: ChainBuilder, *, without: Sequence[Hash] = (), ba
     """Final blocks from ``base`` up to the tip, and contents."""
     for record in finals(chain)[base - 1 :]:
         store.append([record])
-    store.append([Content(key, data) for key, data in chain.contents.items() if key not in without])
+    store.append([Contents({key: data for key, data in chain.contents.items() if key not in without})])
 
 
 def write_joined(store: Store, chain: ChainBuilder) -> tuple[int, ...]:
@@ -109,7 +109,7 @@ def explore(tmp_path: Path) -> Iterator[Explore]:
                 write(store, chain, **options)
             else:
                 store.append(records)
-                store.append([Content(key, data) for key, data in chain.contents.items()])
+                store.append([Contents(chain.contents)])
             return Explorer(store)
 
         yield explore

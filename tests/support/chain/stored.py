@@ -12,7 +12,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, Record
 from fedchain.crypto.hashing import sha256
 from tests.support.chain.builders import ChainBuilder, genesis
-from tests.support.chain.contents import LARGE, content
+from tests.support.chain.contents import LARGE, contents
 
 GENESIS = genesis(3)
 OWN = GENESIS.members[0]
@@ -45,7 +45,7 @@ def records_of(chain: ChainBuilder) -> list[Record]:
 def folder(tmp_path: Path, chain: ChainBuilder) -> Path:
     """A closed store with a chain, own statements, a small content and a large one."""
     with Store.create(tmp_path / "chain", GENESIS) as store:
-        store.append([*records_of(chain), content(SMALL), content(LARGE)])
+        store.append([*records_of(chain), contents(SMALL, LARGE)])
     return tmp_path / "chain"
 
 

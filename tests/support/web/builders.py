@@ -10,7 +10,7 @@ import numpy as np
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -76,5 +76,4 @@ def lying_block(chain: ChainBuilder) -> Block:
 def append(folder: Path, chain: ChainBuilder, block: Block) -> None:
     """A node writes its next final block while others read."""
     with Store.open(folder / "chain") as store:
-        contents = [Content(key, data) for key, data in chain.contents.items()]
-        store.append([chain.final(block), *contents])
+        store.append([chain.final(block), Contents(chain.contents)])

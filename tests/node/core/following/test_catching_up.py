@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.messages import FINALS_MAX, FinalMessage, GetFinal, Message, Status
 from fedchain.network.source import STALL_MS
@@ -136,11 +136,12 @@ def test_an_operator_may_have_every_aggregate_recomputed() -> None:
     first = late.store.final(1)
     assert first is not None
     kept = {
-        record.hash
+        item
         for e in late.effects
         if isinstance(e, Persist)
         for record in e.records
-        if isinstance(record, Content)
+        if isinstance(record, Contents)
+        for item in record.by_hash
     }
     assert {post.payload_hash for post in first[0].transactions} <= kept, "its payloads were fetched"
 

@@ -40,7 +40,8 @@ def test_a_process_that_starts_among_liars_comes_to_the_real_chain() -> None:
 async def _surround(victim: Target) -> None:
     builder = ChainBuilder(victim.genesis)
     builder._keys = {key.public_key: key for key in victim.keys}
-    blocks = [builder.extend(posts=()) for _ in range(HEIGHT)]  # whoever is drawn trains too slowly
+    miners = [victim.keys[number % MEMBERS] for number in range(HEIGHT)]  # each block makes the next one of a miner harder
+    blocks = [builder.extend(posts=(), miner=miner) for miner in miners]  # whoever is drawn trains too slowly
     contents = {state.root: state.encode() for state in builder.states.values()} | builder.contents
     finals = [FinalMessage(block, builder.certificate(block)) for block in blocks]
     liars = sorted(key.public_key for key in victim.keys[1 : LIARS + 1])

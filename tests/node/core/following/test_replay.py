@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.storage.store import Content
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FinalMessage, GetPayloads, Payloads
@@ -56,7 +56,7 @@ def test_what_comes_late_of_recomputing_one_block_is_not_held_against_another(mo
     monkeypatch.setattr(SumRules, "is_slow_to_check", lambda *_: True)
     stage = Stage(genesis(4, contributors_per_round=2, retention_blocks=8), replays=True, contributes=False)
     blocks = [stage.chain.extend(posts=None if number % 2 else ()) for number in (1, 2, 3, 4)]
-    stage.victim.store.append([Content(item, data) for item, data in stage.chain.contents.items()])
+    stage.victim.store.append([Contents(stage.chain.contents)])
     jobs, carry_out = list[Recompute](), stage.victim.carry_out
 
     def hold_back(effect: Effect) -> None:
