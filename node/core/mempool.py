@@ -78,7 +78,8 @@ class Mempool:
         found: list[tuple[Post, Post]] = []
         for key, of_phase in groupby(posts, _phase):
             held = self.posts(key)
-            found += [(mine, post) for post in of_phase if (mine := held.get(post.sender, post)).hash != post.hash]
+            others = [(mine, post) for post in of_phase if (mine := held.get(post.sender, post)) is not post]
+            found += [(mine, post) for mine, post in others if mine.hash != post.hash]
         return found
 
     def posts(self, phase: PhaseKey) -> dict[PublicKey, Post]:

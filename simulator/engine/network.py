@@ -8,15 +8,25 @@ import asyncio
 import heapq
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from fedchain.chain.exceptions import Refused
+from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.links import Link
 from fedchain.network.membership import Membership
-from fedchain.network.messages import Chunk, GossipMessage, Message, PostMessage, decode_message, encode_message
+from fedchain.network.messages import (
+    CandidateMessage,
+    Chunk,
+    FinalMessage,
+    GossipMessage,
+    Message,
+    PostMessage,
+    decode_message,
+    encode_message,
+)
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.node.core.posts import Arrival, Lull, taken_in_lulls
@@ -28,6 +38,9 @@ SEEN_MAX = 8_192
 
 PARCELS_MAX = 512
 """Number of packed parcels that are kept: peers that catch up ask for the same blocks and chunks."""
+
+POSTS_MAX = 2**16
+"""Number of posts that are remembered, to be found again in blocks."""
 
 LABELS_MAX = 8_192
 """Number of chunks whose size and identity on the wire are remembered, without the bytes: 2 GiB of contents."""
@@ -131,6 +144,8 @@ class SimulatedNetwork:
         self._on_delivery, self._on_taken = watch.on_delivery, watch.on_taken
         self._on_link, self._on_ban = watch.on_link, watch.on_ban
         self._share = share
+        self._pack = lru_cache(maxsize=PARCELS_MAX)(self._pack_any)
+        self._posts: dict[Hash, Post] = {}  # those that were sent last, by their hashes
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
         self._tracked: tuple[Collection[PublicKey], frozenset[PublicKey]] = (), frozenset(members[:founders])
         self._memberships = [Membership(self._tracked[1]) for _ in members]
@@ -244,7 +259,7 @@ class SimulatedNetwork:
 
     def publish(self, sender: int, message: GossipMessage) -> None:
         """Send to all neighbours; in a mesh they pass it on."""
-        parcel = _pack(message, gossip=self.conditions.degree > 0)
+        parcel = self._pack(message, gossip=self.conditions.degree > 0)
         self._remember(sender, parcel.identity)
         self._spread(sender, parcel)
 
@@ -252,14 +267,27 @@ class SimulatedNetwork:
         """Send to one peer, neighbour or not; nothing happens if it is unknown."""
         number = self._number.get(receiver)
         if number is not None:
-            parcel = self._pack_chunk(message) if isinstance(message, Chunk) else _pack(message, gossip=False)
+            parcel = self._pack_chunk(message) if isinstance(message, Chunk) else self._pack(message, gossip=False)
             self._carry(sender, (number,), parcel)
+
+    def _pack_any(self, message: Message, *, gossip: bool) -> Parcel:
+        """Pack a message, once for all that it is sent to. Posts of blocks are the very objects that came before."""
+        data = encode_message(message)
+        packed, known = decode_message(data), self._posts
+        if isinstance(packed, PostMessage):
+            known[packed.post.hash] = packed.post
+            if len(known) > POSTS_MAX:
+                del known[next(iter(known))]
+        elif isinstance(packed, CandidateMessage | FinalMessage):
+            posts = tuple([known.get(post.hash, post) for post in packed.block.transactions])
+            packed = replace(packed, block=replace(packed.block, transactions=posts))
+        return Parcel(packed, len(data), sha256(data)[:8], gossip)
 
     def _pack_chunk(self, chunk: Chunk) -> Parcel:
         """Pack part of a content. A content that many peers fetch at the same time is in memory once."""
         data = self._share(chunk.content_hash, chunk.offset, chunk.data)
         if data is chunk.data:
-            return _pack(chunk, gossip=False)
+            return self._pack(chunk, gossip=False)
         key = chunk.content_hash, chunk.offset, len(data)
         if key not in self._labels:
             packed = encode_message(chunk)
@@ -443,12 +471,6 @@ class Endpoint:
         self.publish = partial(network.publish, number)
         self.send = partial(network.send, number)
         self.blame = partial(network.blame, number)
-
-
-@lru_cache(maxsize=PARCELS_MAX)
-def _pack(message: Message, *, gossip: bool) -> Parcel:
-    data = encode_message(message)
-    return Parcel(decode_message(data), len(data), sha256(data)[:8], gossip)
 
 
 def _build_mesh(count: int, degree: int, draw: random.Random) -> list[list[int]]:

@@ -4,6 +4,7 @@ Contents of blocks are in the store too, so memory is needed only for the open p
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from fedchain.chain.exceptions import LimitReached
@@ -117,7 +118,7 @@ class ContentCache:
 
     def get_all(self, content_hashes: Sequence[Hash]) -> dict[Hash, bytes]:
         """Those of some contents that are here, by their hashes and in that order."""
-        if self._held.keys() >= {*content_hashes}:  # as a rule; a block has as many as members post
+        with suppress(KeyError):  # as a rule all are in memory; a block has as many as members post
             return dict(zip(content_hashes, map(self._held.__getitem__, content_hashes), strict=True))
         return {item: data for item in content_hashes if (data := self.get(item)) is not None}
 

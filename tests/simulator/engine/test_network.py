@@ -3,15 +3,26 @@
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from fedchain.chain.storage.store import Final
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, GetContent, Message, PostMessage, VoteMessage, encode_message
+from fedchain.network.messages import (
+    CandidateMessage,
+    Chunk,
+    FinalMessage,
+    GetContent,
+    Message,
+    PostMessage,
+    VoteMessage,
+    encode_message,
+)
 from fedchain.network.verdict import Verdict
 from fedchain.node.core.attendance import Quiet
 from fedchain.node.core.context import Context
@@ -26,7 +37,6 @@ from fedchain.simulator.engine.network import (
     Parcel,
     SimulatedNetwork,
     _build_mesh,
-    _pack,
 )
 from tests.support.chain import builders
 
@@ -100,6 +110,39 @@ def test_what_arrives_is_what_the_wire_carried() -> None:
         assert message is not sent, "it was decoded, not handed over"
         assert parcel.size_bytes == len(encode_message(sent))
         assert parcel.identity == sha256(encode_message(sent))[:8]
+
+
+@pytest.mark.parametrize("kind", ["candidate", "final"])
+def test_the_posts_of_a_block_are_the_very_objects_that_came_before(kind: str) -> None:
+    chain = builders.ChainBuilder(builders.genesis())
+    block = chain.extend()
+    first, second = block.transactions[:2]
+    forged = replace(second, signature=bytes(64))
+    sent: Message = CandidateMessage(block) if kind == "candidate" else final_message(chain.final(block))
+    with scene() as it:
+        for post in (first, forged):
+            it.network.publish(0, PostMessage(post, None))
+        it.network.send(0, it.members[1], sent)
+        it.run()
+        received = {type(message): message for *_, message in it.received}
+        posts = {message.post.hash: message.post for *_, message in it.received if isinstance(message, PostMessage)}
+        arrived = received[type(sent)]
+        assert arrived == sent
+        assert isinstance(arrived, CandidateMessage | FinalMessage)
+        assert arrived.block.transactions[0] is posts[first.hash]
+        assert arrived.block.transactions[1] == second != posts[forged.hash]
+
+
+def final_message(final: Final) -> FinalMessage:
+    return FinalMessage(final.block, final.certificate)
+
+
+def test_few_posts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.simulator.engine.network.POSTS_MAX", 2)
+    with scene() as it:
+        for number in range(4):
+            it.network.publish(0, PostMessage(replace(POST, round=1 + number), None))
+        assert [post.round for post in it.network._posts.values()] == [3, 4]
 
 
 def test_chunks_that_are_shared_arrive_as_views_and_look_the_same_on_the_wire() -> None:
@@ -410,7 +453,7 @@ class Lulled(Scene):
     def rest(self, *numbers: int, posts: int = 9) -> None:
         for number in numbers:
             context = SimpleNamespace(phase=(1, 0), mempool=Mempool(), contents=SimpleNamespace(hold_all=list), me=b"")
-            parcel = _pack(PostMessage(POST, b"payload"), gossip=self.network.conditions.degree > 0)
+            parcel = self.network._pack(PostMessage(POST, b"payload"), gossip=self.network.conditions.degree > 0)
             good = {POST.hash: cast(PostMessage, parcel.message).payload or b""}  # the very object that is delivered
             lull = Lull(cast(Context, context), good, Quiet(posts, None, None))
             self.network.rest(number, lull)
