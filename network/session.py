@@ -35,6 +35,7 @@ class Session:
     """Number of earlier such statements of the process: a repeated one is news, and is passed on again."""
     signature: Signature = field(repr=False)
     """64 bytes: the member's, over everything above."""
+    _message: tuple[Hash, bytes] | None = field(init=False, repr=False, compare=False, default=None)
 
     def to_record(self) -> list[Any]:
         """The canonical fields."""
@@ -55,7 +56,11 @@ class Session:
 
     def signing_message(self, chain_id: Hash) -> bytes:
         """The message that the member signs."""
-        return signing_message(chain_id, "session", encode(self._signed_fields()))
+        known = self._message  # kept: in a simulation all members look its signature up
+        if known is None or known[0] != chain_id:
+            known = chain_id, signing_message(chain_id, "session", encode(self._signed_fields()))
+            object.__setattr__(self, "_message", known)
+        return known[1]
 
     def _signed_fields(self) -> list[Any]:
         return [self.member, self.number, self.heard, self.height, self.sequence]

@@ -222,7 +222,7 @@ class Posts:
         """
         context = self._context
         is_busy = self._under_way or context.mempool.useless or context.contents.has_askers or self._bulk.is_used
-        is_ready = not (is_busy or context.contents.senders_waited_for()) and context.knowledge() is not None
+        is_ready = not (is_busy or context.contents.has_waiting) and context.knowledge() is not None
         return Lull(context, self._good.at(context.head) if is_ready else {}, quiet)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:

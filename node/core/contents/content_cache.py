@@ -144,6 +144,11 @@ class ContentCache:
             self._held[content_hash] = data
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether any post waits for its payload."""
+        return bool(self._waiting)
+
+    @property
     def has_askers(self) -> bool:
         """Whether anybody waits for a content to be here, or to be released."""
         return bool(self._askers or self._unchecked)
