@@ -262,7 +262,7 @@ class CatchUp:
         self._owing.add(peer)
 
     def _source(self, peer: PublicKey) -> _Source:
-        """What is noted of a peer that has stated its height."""
+        """A peer that has stated its height, as a source."""
         source = self._sources.get(peer)
         if source is None:
             source = self._sources[peer] = _Source()
