@@ -8,6 +8,7 @@ holds for the blocks of a model in training: one that needs 0.8 GB held 1.7 GB a
 """
 
 import ctypes
+import mmap
 from pathlib import Path
 
 MAPPED_SIZE = 2**20
@@ -27,7 +28,6 @@ GROWTH_SIZE = 2**26
 HUGE_SIZE = 2**21
 """Bytes of a huge page."""
 
-_PAGE_SIZE = 4096
 _MADV_COLLAPSE = 25
 _MAPS, _STATM = Path("/proc/self/maps"), Path("/proc/self/statm")
 
@@ -83,7 +83,7 @@ def gather(address: int, size: int) -> bool:
 def _resident_size() -> int:
     """Bytes of this process that are in memory; 0 if the system does not say it so."""
     try:
-        return int(_STATM.read_bytes().split()[1]) * _PAGE_SIZE
+        return int(_STATM.read_bytes().split()[1]) * mmap.PAGESIZE
     except OSError:
         return 0
 
