@@ -85,6 +85,13 @@ def test_where_the_system_says_nothing_of_memory_nothing_is_gathered(monkeypatch
     HugePages().look()
 
 
+def test_where_the_system_hides_the_heap_the_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([0, GROWTH_SIZE])
+    monkeypatch.setattr(allocator, "_resident_size", lambda: next(sizes))
+    monkeypatch.setattr(allocator, "_MAPS", Path("/nowhere"))
+    HugePages().look()
+
+
 def test_the_heap_is_gathered_once_each_time_that_it_has_grown_by_much(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter([0, GROWTH_SIZE - 1, GROWTH_SIZE, 2 * GROWTH_SIZE - 1, 9, 2 * GROWTH_SIZE])
     calls = list[None]()

@@ -9,6 +9,7 @@ holds for the blocks of a model in training: one that needs 0.8 GB held 1.7 GB a
 
 import ctypes
 import mmap
+from contextlib import suppress
 from pathlib import Path
 
 MAPPED_SIZE = 2**20
@@ -65,7 +66,8 @@ class HugePages:
         size = _resident_size()
         if size >= self._gathered_size + GROWTH_SIZE:
             self._gathered_size = size
-            _gather()
+            with suppress(OSError):  # a system may hide where the heap is
+                _gather()
 
 
 def gather(address: int, size: int) -> bool:
