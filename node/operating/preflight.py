@@ -28,7 +28,7 @@ from fedchain.network.ports import PORT_MAX, ListenError, check_free, parse_list
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 
 if TYPE_CHECKING:
-    from fedchain.crypto.signatures import PublicKey
+    from fedchain.crypto.keys import PublicKey
 
 LIBP2P_VERSION = "0.8.1"
 """The required version; ``network/libp2p/`` replaces parts of it."""

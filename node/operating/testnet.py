@@ -109,6 +109,7 @@ def found_testnet(
     """
     if config.clients > PEERS_MAX:
         raise NodeConfigError(f"peers is {config.clients}, at most {PEERS_MAX} processes are started on one machine")
+    rule = choose_aggregator(config, consensus)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -118,17 +119,21 @@ def found_testnet(
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
     try:
-        return _write(folder, config, consensus, modules, parts)
+        return _write(folder, config, consensus, rule, modules, parts)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)  # it would be in the way of the same command, given again
         raise
 
 
 def _write(
-    folder: Path, config: LearningConfig, consensus: Consensus, modules: Path | None, parts: int
+    folder: Path,
+    config: LearningConfig,
+    consensus: Consensus,
+    rule: AggregatorRule,
+    modules: Path | None,
+    parts: int,
 ) -> list[LocalNode]:
     """Write what :func:`found_testnet` says into a new folder. Raises OSError or CryptoError: the disk refuses."""
-    rule = choose_aggregator(config, consensus)
     keys = [PrivateKey.generate() for _ in range(count_members(config, rule))]
     config = replace(config, clients=parts or config.clients)
     config, dealing = deal_keys(config, [key.public_key for key in keys], os.urandom)

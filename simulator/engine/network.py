@@ -144,7 +144,7 @@ class SimulatedNetwork:
         self._on_delivery, self._on_taken = watch.on_delivery, watch.on_taken
         self._on_link, self._on_ban = watch.on_link, watch.on_ban
         self._share = share
-        self._pack = lru_cache(maxsize=PARCELS_MAX)(self._pack_any)
+        self._pack = lru_cache(maxsize=PARCELS_MAX)(self._pack_message)
         self._posts: dict[Hash, Post] = {}  # those that were sent last, by their hashes
         self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
         self._tracked: tuple[Collection[PublicKey], frozenset[PublicKey]] = (), frozenset(members[:founders])
@@ -270,7 +270,7 @@ class SimulatedNetwork:
             parcel = self._pack_chunk(message) if isinstance(message, Chunk) else self._pack(message, gossip=False)
             self._carry(sender, (number,), parcel)
 
-    def _pack_any(self, message: Message, *, gossip: bool) -> Parcel:
+    def _pack_message(self, message: Message, *, gossip: bool) -> Parcel:
         """Pack a message, once for all that it is sent to. Posts of blocks are the very objects that came before."""
         data = encode_message(message)
         packed, known = decode_message(data), self._posts
