@@ -57,7 +57,7 @@ def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
     _draw_lines(right, rows, _LOSSES, 1)
     right.set(xlabel="round", ylabel="test loss (nats)")
     right.set_ylim(bottom=0)
-    _save(figure, path)
+    write_picture(figure, path)
 
 
 def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[str, str]], scale: float) -> None:
@@ -108,7 +108,7 @@ def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
                     )
     axes.set_yticks(range(classes))
     figure.colorbar(image, ax=axes, shrink=0.8)
-    _save(figure, path)
+    write_picture(figure, path)
 
 
 def draw_timeline(
@@ -140,7 +140,7 @@ def draw_timeline(
     axes.set_ylim(peers - 0.4, -0.6)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(ncols=6, fontsize=7, loc="outside lower center", frameon=False)
-    _save(figure, path)
+    write_picture(figure, path)
 
 
 def _left_out(timeline: Mapping[tuple[int, int], Span]) -> str:
@@ -217,11 +217,14 @@ def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any,
     return figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 
-def _save(figure: Any, path: Path) -> None:
-    """Write the figure as it is drawn; `savefig` would draw it once more before, to find out its size."""
+def write_picture(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib as a PNG file, whole or not at all.
+
+    It is written as it is drawn; `savefig` would draw it once more before, to find out its size.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure.set_dpi(130)
     canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(drawn := BytesIO())
+    canvas.print_png(drawn := BytesIO())  # in memory first: matplotlib and PIL take a full disk for other errors
     write_whole(drawn.getvalue(), path)

@@ -4,7 +4,6 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from fedchain.files.spool import write_whole
 from fedchain.simulator.leakage.attack import Finding
+from fedchain.simulator.pictures import write_picture
 from fedchain.simulator.scenario import ScenarioError
 from fedchain.terminal import Fitted
 
@@ -151,5 +151,4 @@ def draw(findings: Sequence[Finding], title: str, path: Path) -> None:
                 panel.imshow(pixels.squeeze(2).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
                 if values is not None:
                     panel.set_xlabel(f"{values[place]:.1f}", fontsize=6, labelpad=1)
-    figure.savefig(drawn := BytesIO(), dpi=130, format="png")
-    write_whole(drawn.getvalue(), path)
+    write_picture(figure, path)

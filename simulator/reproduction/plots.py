@@ -10,6 +10,7 @@ from typing import Any
 
 from fedchain.files.spool import write_whole
 from fedchain.simulator.palette import bar_style, colour, line_style
+from fedchain.simulator.pictures import write_picture
 from fedchain.simulator.reproduction.experiment import Cell, Experiment, Variant, key_of
 from fedchain.simulator.reproduction.markdown import best_entry
 from fedchain.simulator.reproduction.table import PERCENT, Entry, read_result, scale_of
@@ -174,9 +175,9 @@ def curve_of(
 
 def _save(figure: Any, path: Path) -> None:
     """Write a picture for screens, and one without pixels for a paper beside it."""
-    for kind, options in (("png", {"dpi": 130}), ("pdf", {})):
-        figure.savefig(drawn := BytesIO(), format=kind, **options)  # a full disk ends it in other errors
-        write_whole(drawn.getvalue(), path.with_suffix(f".{kind}"))
+    write_picture(figure, path.with_suffix(".png"))
+    figure.savefig(drawn := BytesIO(), format="pdf")
+    write_whole(drawn.getvalue(), path.with_suffix(".pdf"))
 
 
 def _heading(experiment: Experiment) -> str:

@@ -55,7 +55,7 @@ def test_no_curves_are_drawn_of_what_was_not_measured(tmp_path: Path) -> None:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that are drawn, instead of files."""
     drawn: list[Any] = []
-    monkeypatch.setattr("fedchain.simulator.pictures._save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr("fedchain.simulator.pictures.write_picture", lambda figure, path: drawn.append(figure))
     return drawn
 
 
