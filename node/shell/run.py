@@ -49,6 +49,7 @@ from fedchain.node.operating.metrics import answer_metrics
 from fedchain.node.operating.preflight import raise_file_limit, secure_folder
 from fedchain.node.operating.service_manager import ServiceManager
 from fedchain.node.operating.status import answer_status
+from fedchain.node.shell.calling import Caller
 from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.failures import LoggedFailures
@@ -102,7 +103,8 @@ def run_node(
     number_members(numbers_of(genesis))
     next_key = NextKey(Path(config.key), genesis.chain_id, passphrase)
     next_key.finish(key.public_key)
-    joining = Joining(key, next_key, _invitation_of(config, genesis, key.public_key, next_key))
+    invitation = _invitation_of(config, genesis, key.public_key, next_key)
+    joining = Joining(key, next_key, invitation, Caller(key, next_key))
     validate_choice(learning_from_genesis(genesis), config.task)
     raise_file_limit(len(genesis.members))
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
@@ -118,7 +120,10 @@ def run_node(
         validate_wait(config, len(genesis.members), store.height())
         checks = Checks(genesis, rules_of(genesis, store.spools), failures=LoggedFailures())
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
-        has_next = anyio.run(partial(_serve, config, genesis, joining, checks, disk, secrets, audience), backend="trio")
+        serve = partial(_serve, config, genesis, joining, checks, disk, secrets, audience)
+        has_next = anyio.run(serve, backend="trio")
+        while joining.caller.turn():
+            has_next = anyio.run(serve, backend="trio")
     if has_next:
         next_key.take(key.public_key)
     return has_next
@@ -134,6 +139,8 @@ class Joining:
     """The one that its member may have after it."""
     invitation: Invitation | None
     """The invitation on which it comes, or came; None for founders, and for members whose folder is a new one."""
+    caller: Caller
+    """Chooses the key under which it calls the others."""
 
 
 def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next_key: NextKey) -> Invitation | None:
@@ -188,7 +195,7 @@ async def _serve(
     secrets: Mapping[str, bytes],
     audience: Audience,
 ) -> bool:
-    """Run the node of :func:`run_node`; returns what that does."""
+    """Run the node of :func:`run_node` until it ends or has to call the others under another key; returns the same."""
     # trio and libp2p are imported only here, where they are needed
     from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
     from fedchain.network.libp2p.network import ListenError, open_network
@@ -217,7 +224,7 @@ async def _serve(
                     parse_bootstrap(text, genesis.members)
             async with (
                 open_network(
-                    key,
+                    joining.caller.key,
                     genesis.chain_id,
                     genesis.members,
                     listen=config.listen,
@@ -246,6 +253,7 @@ async def _serve(
                 network.watch(service.on_peer)
                 tasks.start_soon(_inform, manager, training, service, seat)
                 tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
+                tasks.start_soon(joining.caller.wait, service, tasks.cancel_scope.cancel)
                 make_key = _cannot_change_keys if secrets else joining.next_key.make
                 requests = Requests(service, key, folder, network.known_places, places_max(genesis))
                 tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))

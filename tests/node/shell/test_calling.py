@@ -1,0 +1,107 @@
+"""A node that too few members let in calls them under its member's next key, and under its own again, by turns."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+
+import fedchain.node.shell.calling as calling_module
+from fedchain.chain.membership.change import sign_rekey
+from fedchain.chain.state import State
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
+from fedchain.node.shell.calling import Caller
+from fedchain.node.shell.service import NodeStopped, Service
+from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.cli_node import done, start
+from tests.support.node.own_recipe import here as here
+from tests.support.node.shell import TIMEOUT_S, on_trio
+
+OWN, *OTHERS = keys(4)
+NEXT = keys(9)[8]
+UNTIL = 1_000
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling_module, "LOOK_S", 0.001)
+    monkeypatch.setattr(calling_module, "ALONE_S", 0.005)
+
+
+class Files:
+    """A next key beside a member's key."""
+
+    def __init__(self, following: PrivateKey | None) -> None:
+        self.following, self.is_there, self.reads = following, following is not None, 0
+
+    def read(self) -> PrivateKey | None:
+        self.reads += 1
+        return self.following
+
+
+def connected(head: State, *peers: PrivateKey) -> Any:
+    """A service at a head that so many members let in."""
+    node = SimpleNamespace(head=head)
+    return SimpleNamespace(node=node, me=OWN.public_key, peers={peer.public_key for peer in peers})
+
+
+@on_trio
+async def test_both_keys_have_their_turns_while_liars_alone_need_be_there() -> None:
+    files, head = Files(NEXT), ChainBuilder(genesis(4)).state
+    caller, under, left = Caller(OWN, files), list[PrivateKey](), list[bool]()
+    for liars in ((), OTHERS[:1], ()):
+        under.append(caller.key)
+        await caller.wait(connected(head, *liars), lambda: left.append(True))
+        assert caller.turn()
+        assert not caller.turn()
+    assert under == [OWN, NEXT, OWN]
+    assert len(left) == 3
+    assert files.reads == 1, "a passphrase takes long"
+
+
+@pytest.mark.parametrize(
+    ("members", "following", "here"), [(4, NEXT, OTHERS[:2]), (1, NEXT, []), (4, None, [])], ids=str
+)
+@on_trio
+async def test_nobody_turns_who_is_heard_who_needs_nobody_or_who_has_one_key(
+    members: int, following: PrivateKey | None, here: list[PrivateKey]
+) -> None:
+    caller = Caller(OWN, Files(following))
+    with anyio.move_on_after(0.1) as scope:
+        await caller.wait(connected(ChainBuilder(genesis(members)).state, *here), lambda: None)
+    assert scope.cancelled_caught
+    assert not caller.turn()
+
+
+@on_trio
+async def test_a_node_whose_chain_names_the_next_key_stops_however_long_ago_that_was() -> None:
+    chain = ChainBuilder(genesis(4, version=3))
+    chain.extend(changes=[sign_rekey(OWN, NEXT, chain.genesis.chain_id, sequence=0, until=UNTIL)])
+    while chain.state.roster.successors:  # the former key is forgotten
+        chain.extend()
+    with pytest.raises(NodeStopped, match=address(NEXT.public_key)):
+        await Caller(OWN, Files(NEXT)).wait(connected(chain.state, *OTHERS), lambda: None)
+
+
+@pytest.mark.long
+def test_a_process_calls_under_both_keys_by_turns(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    OWN.save(here / "own.pem")
+    NEXT.save(here / "own.pem.next")
+    members = [word for key in (OWN, *OTHERS) for word in ("--member", address(key.public_key))]
+    done("genesis", "new", "genesis", *members)
+    under = list[str]()
+
+    async def run(service: Service) -> None:
+        network: Any = service._contact.network
+        under.append(network.listen_addresses()[0].rpartition("/")[2])
+        if len(under) == 3:
+            raise NodeStopped("it was seen")
+        await anyio.sleep(TIMEOUT_S)
+        raise NodeStopped("it went on under one key")
+
+    monkeypatch.setattr(Service, "run", run)
+    assert start(key="own.pem") == "it was seen"
+    assert under == [address(key.public_key) for key in (OWN, NEXT, OWN)]
+    assert PrivateKey.load(here / "own.pem").public_key == OWN.public_key, "nothing has taken its place"
