@@ -118,15 +118,16 @@ class Inclusion:
             active = [peer for peer in owing if before.roster.is_active(peer.public_key)]
             uncounted += [(peer, late) for peer in active if (*late, peer.public_key) not in keys]
         slack_ms = before.rules.omission_slack_ms
-        omitted = [peer for peer, of in uncounted if self._reached_all(peer, of, block, slack_ms)]
+        omitted = [(peer, of) for peer, of in uncounted if self._reached_all(peer, of, block, slack_ms)]
         voters = [peer for peer in asked if peer.public_key in before.roster.electors]
         came_ms = [self._candidates[peer.number].get(block.hash) for peer in voters]
         earliest_ms = min((at_ms for at_ms in came_ms if at_ms is not None), default=None)
         if not omitted or earliest_ms is None or now_ms - earliest_ms >= forgiven_after_ms(before.rules):
             return
-        if not counted and (self._genesis.centralized or len(omitted) < posts_required(self._genesis, before)):
+        in_time = sum(of == phase for _, of in omitted)  # late posts do not count towards the posts required
+        if not counted and (self._genesis.centralized or in_time < posts_required(self._genesis, before)):
             return  # a phase may close empty although a few members posted
-        names = ", ".join(str(peer.number) for peer in omitted)
+        names = ", ".join(str(peer.number) for peer, _ in omitted)
         self._fail(
             f"inclusion: height {block.header.height} leaves out peers {names} and was final {now_ms - earliest_ms} ms "
             f"after it came, {forgiven_after_ms(before.rules)} ms were left for a better one"
