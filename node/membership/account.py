@@ -164,14 +164,19 @@ def approvals_text(change: dict[str, Any], numbers: dict[str, int]) -> str:
 
 def follows_text(genesis: Genesis, head: State, change: Change) -> str:
     """The consequence of a change that is open at a head, and its time, in one sentence."""
+    if head.finished:
+        return "the last round is closed: no block counts it any more"
     required = approvals_required(genesis, head, change.kind)
     if (lacks := required - len(change.approvals)) > 0:
         more = counted(lacks, "more approval")
         return (
             f"it takes {more}; each of the others says: fedchain node approve FOLDER {change.hash.hex()[:SHOWN_HASH]}"
         )
+    begin = change.begins(head.round)
+    if not change.kind.gives_key and (last := _last_before(head, begin)):
+        return f"it would hold from round {begin} on, and round {last} is the last"
     if change.amendment is not None:
-        return f"the next block can count it; the values hold from round {change.begins(head.round)} on"
+        return f"the next block can count it; the values hold from round {begin} on"
     if change.kind.gives_key:
         return "the next block can count it; the other key holds from the height after that on"
     adds, takes = room_for_changes(genesis, head)
@@ -181,7 +186,17 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
     if not (adds if comes else takes):
         return "it waits: in this round no more members may " + ("come" if comes else "go")
     then = "counts" if comes else "counts no more"
-    return f"the next block can count it; from round {change.begins(head.round)} on the member {then}"
+    return f"the next block can count it; from round {begin} on the member {then}"
+
+
+def _last_before(head: State, begin: int) -> int:
+    """The last round, if it is closed before another one begins, by the amendments that are on their way; 0 if not."""
+    rounds = head.rules.rounds
+    for item in head.amendments.coming:
+        if item.round >= begin or 0 < rounds < item.round:
+            break
+        rounds = int(dict(item.values).get("rounds", rounds))
+    return rounds if rounds < begin else 0
 
 
 def numbers_at(head: State) -> dict[str, int]:

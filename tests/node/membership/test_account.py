@@ -7,7 +7,7 @@ from fedchain.chain.genesis import Admission
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import ChangeKind, propose_amendment
 from fedchain.crypto.address import address
-from fedchain.node.membership.account import PURPOSES, account, account_lines, admission_text
+from fedchain.node.membership.account import PURPOSES, account, account_lines, admission_text, follows_text
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import UNTIL, approved, joining, living, living_genesis, own
 
@@ -49,6 +49,27 @@ def test_values_that_were_amended_are_said() -> None:
         chain.extend(changes=[approved(chain, propose_amendment(amendment_of(values, begin), "", **said))])
     lines = list(account_lines(account(chain.genesis, chain.state, [], [])))
     assert lines[4:6] == ["amended     rounds 12, founded with 9", "amended     committee_size 4, from round 8 on"]
+
+
+def test_what_would_hold_after_the_last_round_is_said_to_come_too_late() -> None:
+    """The end is put off two rounds before, and a change that is on its way counts."""
+    chain = living(5, rounds=4)
+    chain.extend()
+
+    def follows(values: dict[str, int | str]) -> str:
+        change = propose_amendment(amendment_of(values), "", sequence=chain.state.amendments.count, until=UNTIL)
+        return follows_text(chain.genesis, chain.state, approved(chain, change))
+
+    later = propose_amendment(amendment_of({"rounds": 5}), "", sequence=0, until=UNTIL)
+    chain.extend(changes=[approved(chain, later)])  # in round 2, so that it holds from round 4 on
+    assert follows({"rounds": 9}) == "the next block can count it; the values hold from round 5 on"
+    chain.extend()
+    assert follows({"rounds": 9}) == "it would hold from round 6 on, and round 5 is the last"
+    leave = own(chain, 4)
+    assert follows_text(chain.genesis, chain.state, leave) == "it would hold from round 6 on, and round 5 is the last"
+    chain.extend_many(2)
+    assert chain.state.finished
+    assert follows_text(chain.genesis, chain.state, leave) == "the last round is closed: no block counts it any more"
 
 
 def test_members_that_are_the_same_for_ever_have_an_account_too() -> None:
