@@ -8,6 +8,7 @@ from typing import Any
 import trio
 from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
+from libp2p.transport.exceptions import MuxerUpgradeFailure
 from multiaddr import Multiaddr
 
 from fedchain.chain.exceptions import InvalidEncoding
@@ -207,13 +208,16 @@ class Finder:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the system's reason for a failed attempt, or else the library's."""
+    """Return the system's reason for a failed attempt, or else what it means, or the library's."""
     cause: BaseException | None = error
+    text = str(error) or "no answer in time"
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
+        if isinstance(cause, MuxerUpgradeFailure):
+            text = "it is there, and ends the connection: it may not let this key in"
         cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
-    return str(error) or "no answer in time"
+    return text
 
 
 async def _write(stream: Any, data: bytes) -> None:

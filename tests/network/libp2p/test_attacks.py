@@ -390,6 +390,17 @@ def test_who_cannot_be_reached_is_named_with_the_reason_ever_more_seldom(lines: 
     assert [match and int(match[1]) for match in found] == [1, 2, 4]
 
 
+def test_a_peer_that_nobody_lets_in_is_told_so(lines: pytest.LogCaptureFixture) -> None:
+    @on_trio
+    async def dial() -> None:
+        async with peer(0, members=MEMBERS[:1]) as hub, peer(1, hub):
+            await until(lambda: any("cannot be reached" in line for line in lines.messages), "a line")
+
+    dial()
+    (line,) = {line.partition("): ")[2] for line in lines.messages if "cannot be reached" in line}
+    assert line == "it is there, and ends the connection: it may not let this key in"
+
+
 def test_a_peer_that_comes_and_goes_is_worth_no_warning(lines: pytest.LogCaptureFixture) -> None:
     @on_trio
     async def come_and_go() -> None:
