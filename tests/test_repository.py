@@ -27,6 +27,10 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+DATA = {"fedchain.web.static", "fedchain.web.templates"}
+"""Folders of files without code, which setuptools takes for packages."""
+
+
 def _docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
@@ -50,10 +54,11 @@ def _packages_in_src() -> set[str]:
 def test_every_package_is_installed() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         setuptools = tomllib.load(file)["tool"]["setuptools"]
-    assert set(setuptools["packages"]) == _packages_on_disk()
+    assert set(setuptools["packages"]) == _packages_on_disk() | DATA
+    assert DATA <= setuptools["package-data"].keys()
     folders = {name: folder for name, folder in setuptools["package-dir"].items() if name != "fedchain"}
     assert folders == {name: name.removeprefix("fedchain.").replace(".", "/") for name in folders}
-    assert {"fedchain", *folders, *_packages_in_src()} == set(setuptools["packages"])
+    assert {"fedchain", *folders, *_packages_in_src(), *DATA} == set(setuptools["packages"])
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
