@@ -61,6 +61,7 @@ class Checker:
         self.inclusion = Inclusion(genesis, honest, self.fail)
         self._promises = Promises(self.fail)
         self._bounds = Bounds(genesis, self.fail, len(members))
+        self._retained_from = 1  # what was dropped while the window was shorter is held by nobody later
 
     def fail(self, violation: str) -> None:
         """Note a violation, with its time."""
@@ -127,6 +128,9 @@ class Checker:
         before = self.finals.state
         if self.finals.on_final(peer.number, record):
             self.inclusion.on_first_final(before, record.block, self._loop.now_ms(), self._peers)
+            after = self.finals.state
+            lowest = after.height + 1 - (after.rules.retention_blocks or after.height)
+            self._retained_from = max(self._retained_from, lowest)
 
     def _check_chain(self, peer: SimulatedPeer, height: int) -> None:
         """Check that a peer has stored the blocks that were verified."""
@@ -139,9 +143,7 @@ class Checker:
 
     def _check_retained(self, peers: Sequence[SimulatedPeer]) -> None:
         """Check that a newcomer could fetch every content of the retention window from somebody."""
-        height = len(self.finals.hashes) - 1
-        window = self.finals.state.rules.retention_blocks or height
-        for place in range(max(1, height - window + 1), height + 1):
+        for place in range(self._retained_from, len(self.finals.hashes)):
             found = next((item for peer in peers if (item := peer.storage.final(place)) is not None), None)
             for content_hash in sorted(contents_of([found[0]] if found else []) - {EMPTY_ROOT}):
                 if all(peer.storage.content(content_hash) is None for peer in peers):

@@ -1,6 +1,7 @@
 """Each oracle of the checker can fail: a healthy federation is damaged on purpose, and the checker says so."""
 
 from fedchain.chain.storage.store import MemoryStore
+from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.simulator.checked import simulation as simulation
 from tests.support.simulator.checked import violations
@@ -42,6 +43,18 @@ def test_a_content_that_nobody_holds_is_found(simulation: Simulation) -> None:
     for peer in simulation.peers:
         peer.storage.retain(())
     assert any("is held by nobody" in violation for violation in violations(simulation))
+
+
+def test_what_a_shorter_window_let_everybody_drop_is_not_missed_in_a_longer_one() -> None:
+    longer = MemberChange(round=8, kind="amend", values={"retention_blocks": 50})
+    simulation = trivial_simulation(trivial_scenario(rounds=14, retention_blocks=2, changes=(longer,)))
+    assert simulation.run().violations == []
+    state = simulation.checker.finals.state
+    assert (state.height, state.rules.retention_blocks) == (14, 50)
+    for peer in simulation.peers:
+        peer.storage.retain(())
+    missed = {violation.partition(" of height ")[2].partition(" ")[0] for violation in violations(simulation)}
+    assert missed == {str(height) for height in range(7, 15)}  # the last two of height 8, and all since
 
 
 def test_a_chain_whose_contents_are_dropped_is_verified_all_the_same() -> None:
