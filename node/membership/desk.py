@@ -238,6 +238,8 @@ class Desk:
                 follows = follows_text(self._service.genesis, node.head, change)
                 if change.kind is kind:
                     return f"it was asked for before: {follows}"
+                if kind is ChangeKind.REKEY:  # it takes the place of the other one
+                    return None
                 raise NodeConfigError(
                     f"one change of a member at a time: it was asked before that this one {PURPOSES[change.kind]}, "
                     f"until height {change.until}; {follows}"

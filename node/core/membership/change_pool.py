@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from fedchain.chain.exceptions import LimitReached, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.change import Approval, Change
+from fedchain.chain.membership.change import Approval, Change, ChangeKind
 from fedchain.chain.membership.rules import approvals_required, validate_change, validate_room
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
@@ -33,7 +33,8 @@ class ChangePool:
     """Open changes by their hashes.
 
     A change that has to be approved is kept on the word of members that approve of it, ``OPEN_MAX`` each; any other is
-    its member's own, one of each. So it is bounded by the number of members.
+    its member's own, one of each, and the one that gives it another key where there is one. So it is bounded by the
+    number of members.
     """
 
     def __init__(self) -> None:
@@ -59,16 +60,26 @@ class ChangePool:
         Raises LimitReached: no approval is left that is new, or the member's own changes are too many.
         """
         others = [item.change for key, item in self._open.items() if key != change.hash]
-        if not change.kind.needs_approval and any(
-            other.member == change.member and not other.kind.needs_approval for other in others
-        ):
-            raise LimitReached("changes", f"another one of {change.member.hex()[:16]}… is open")
-        if change.kind.needs_approval:
+        if not change.kind.needs_approval:
+            self._replace_own(change, others)
+        else:
             known = self.get(change.hash)
             change = _with_room(change, known.approvals if known is not None else (), others)
         item = self._open.setdefault(change.hash, _Open(change))
         item.change = change
         self._look(genesis, head, item, now_ms)
+
+    def _replace_own(self, change: Change, others: Sequence[Change]) -> None:
+        """Make room for a member's own change. Raises LimitReached: another one of it is open.
+
+        Another key takes the place of what the member asked for before, which may wait for others for ever: a stolen
+        key must not.
+        """
+        own = [other for other in others if other.member == change.member and not other.kind.needs_approval]
+        if any(other.kind is ChangeKind.REKEY for other in own) or (own and change.kind is not ChangeKind.REKEY):
+            raise LimitReached("changes", f"another one of {change.member.hex()[:16]}… is open")
+        for other in own:
+            del self._open[other.hash]
 
     def on_head(self, genesis: Genesis, head: State, is_valid_signature: SignatureCheck, now_ms: int) -> None:
         """The head moved: drop approvals and changes that no block can count, and changes that nobody vouches for.

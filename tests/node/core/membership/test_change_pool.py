@@ -69,6 +69,20 @@ def test_a_liar_fills_no_pool() -> None:
     assert len(pool) == OPEN_MAX + 2
 
 
+def test_another_key_takes_the_place_of_what_its_member_asked_for_before() -> None:
+    pool, chain = ChangePool(), living(4)
+    leave = own(chain, 1)
+    rekeys = [sign_rekey(keys(2)[1], key, chain.genesis.chain_id, sequence=0, until=UNTIL) for key in keys(8)[6:]]
+    add(pool, chain, leave)
+    assert due(pool, chain) == [], "four members stay"
+    add(pool, chain, rekeys[0])
+    assert list(pool) == rekeys[:1] == due(pool, chain)
+    for later in (leave, rekeys[1]):
+        with pytest.raises(LimitReached, match="another one of"):
+            add(pool, chain, later)
+    assert list(pool) == rekeys[:1]
+
+
 def test_a_liar_s_word_shuts_nobody_else_s_out() -> None:
     """It shows eight changes here alone, and elsewhere puts its word beside that of others, which is passed on here."""
     pool, chain = ChangePool(), living()
