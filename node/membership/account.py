@@ -164,17 +164,15 @@ def approvals_text(change: dict[str, Any], numbers: dict[str, int]) -> str:
 
 def follows_text(genesis: Genesis, head: State, change: Change) -> str:
     """The consequence of a change that is open at a head, and its time, in one sentence."""
-    if head.finished:
-        return "the last round is closed: no block counts it any more"
+    begin = change.begins(head.round)
+    if not change.kind.gives_key and (last := _last_before(head, begin)):
+        return f"it would hold from round {begin} on, and round {last} is the last"
     required = approvals_required(genesis, head, change.kind)
     if (lacks := required - len(change.approvals)) > 0:
         more = counted(lacks, "more approval")
         return (
             f"it takes {more}; each of the others says: fedchain node approve FOLDER {change.hash.hex()[:SHOWN_HASH]}"
         )
-    begin = change.begins(head.round)
-    if not change.kind.gives_key and (last := _last_before(head, begin)):
-        return f"it would hold from round {begin} on, and round {last} is the last"
     if change.amendment is not None:
         return f"the next block can count it; the values hold from round {begin} on"
     if change.kind.gives_key:

@@ -316,6 +316,8 @@ class Desk:
                 "members of this federation are the same for ever: changes begin with version "
                 f"{CHANGES_VERSION} of the founding document"
             )
+        if self._service.node.head.finished:
+            raise NodeConfigError("the last round is closed, and no block counts a change any more")
 
     def _expect_a_say(self, *, about_members: bool = True) -> None:
         """Raise NodeConfigError unless this member may approve of changes now."""

@@ -209,6 +209,17 @@ def test_of_four_members_nobody_leaves_at_once() -> None:
     assert "from round 3 on the member counts no more" in Office(living_genesis(5)).ask("leave")
 
 
+def test_nothing_is_asked_for_behind_the_last_round() -> None:
+    """An invitation that nobody can use was handed out, and a key made that nothing would let in."""
+    it = Office(living_genesis(5, rounds=1))
+    it.accept(1)
+    assert it.node.head.finished
+    desk = Desk(it, it.chain.key(it.me), Nobody())
+    for question in ({"ask": "invite", "name": "clinic"}, {"ask": "rekey"}, {"ask": "leave"}):
+        with pytest.raises(NodeConfigError, match="the last round is closed, and no block counts a change any more"):
+            desk.answer(question)
+
+
 @pytest.mark.parametrize("question", [("approve", {"which": "x"}), ("remove", {"member": "0", "reason": "x"})])
 def test_who_has_no_say_is_told_why(question: tuple[str, dict[str, str]]) -> None:
     name, words = question
