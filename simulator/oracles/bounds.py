@@ -26,7 +26,7 @@ class Bounds:
         members = members or len(genesis_state(genesis).roster)
         phases = len(genesis.phases) + len(genesis.setup)
         candidates = members * (CANDIDATES_OF_MINER_MAX + 1)
-        posts = 2 * phases * members
+        posts = (2 + genesis.late_rounds) * phases * members  # of this round, the next one, and those before
         self._max = {
             "candidates": candidates,
             "ballots": SLOTS_MAX,
