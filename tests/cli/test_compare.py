@@ -104,6 +104,7 @@ def test_what_is_finished_is_kept_and_a_longer_comparison_adds_to_it(ran: list[S
     assert again.stdout.splitlines()[2:-1] == shown.splitlines()[2:-1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Scenario], tmp_path: Path) -> None:
     words = ("--methods", "dfpl,solo", "--seeds", "1", "--rounds", "2", "--set", "seed=5", "--set", "solo.momentum=0.5")
     compare(tmp_path, *words, "--sweep", "peers=3,4", "--sweep", "regularizer-weight=0.1,2")
@@ -123,6 +124,7 @@ def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Sc
     assert {row["run"] for row in rows} == results
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_measure_that_a_method_lacks_is_left_open(ran: list[Scenario], tmp_path: Path) -> None:
     words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--metric", "taa", "--metric", "taa_received")
     shown = compare(tmp_path, *words).stdout

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -89,6 +90,31 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {meant!r}?" if meant else f"; known are {', '.join(names)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What the type of a field says of its values."""
+
+    inner: Any
+    """Its first argument: the type of an array's items, or of a number with a range."""
+    is_of_tables: bool
+    ranges: tuple[Range, ...]
+    allowed: tuple[Any, ...]
+    """The words that it may be, if it is one of some."""
+    allowed_inside: tuple[Any, ...]
+    """Those that may be among its items."""
+
+
+@cache
+def _expected(kind: Any) -> Mapping[str, _Expected]:
+    """The fields of a dataclass, which take longer to read than a table."""
+    found = {}
+    for item in fields(kind):
+        (inner, *_) = get_args(item.type) or (None,)
+        allowed, inside = (get_args(one) if get_origin(one) is Literal else () for one in (item.type, inner))
+        found[item.name] = _Expected(inner, is_dataclass(inner), tuple(ranges_of(item.type)), allowed, inside)
+    return found
+
+
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
     """Faults in a table and its inner tables that msgspec does not refuse, or not as clearly: unknown keys, integers of
     too many bits, numbers out of range, texts with NUL characters, outside UTF-8, and not among the allowed ones.
@@ -97,29 +123,29 @@ def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
         table = {item.name: getattr(table, item.name) for item in fields(table)}
     if not isinstance(table, Mapping):
         return
-    known = {item.name: item for item in fields(kind)}
+    known = _expected(kind)
     for key, value in table.items():
         if key not in known:
             yield name, f"has no key {key!r}{nearest(key, known)}"
             continue
+        expected = known[key]
         if (bits := _bits(value)) > INTEGER_BITS:
             yield f"{name} {key}", f"holds an integer of {bits} bits, at most {INTEGER_BITS} are allowed"
-        (inner, *_) = get_args(known[key].type) or (None,)
-        texts = [] if is_dataclass(inner) else [*_texts(value)]  # a table's own are told with their place
+        texts = [] if expected.is_of_tables else [*_texts(value)]  # a table's own are told with their place
         if any("\0" in text for text in texts):
             yield f"{name} {key}", "holds a NUL character"
         if not all(map(_is_utf8, texts)):
             yield f"{name} {key}", "holds what is no text in UTF-8"
-        for limits in ranges_of(known[key].type):
+        for limits in expected.ranges:
             if type(value) in (int, float) and not limits.low <= value <= limits.high:
                 yield f"{name} {key}", f"is {value}, it must be {limits}"
-        for kinds, words in ((known[key].type, [value]), (inner, value)):
-            if get_origin(kinds) is Literal and isinstance(words, list | tuple):
-                wrong = (word for word in words if isinstance(word, str) and word not in get_args(kinds))
-                yield from ((f"{name} {key}", f"is {text!r}{nearest(text, get_args(kinds))}") for text in wrong)
-        if is_dataclass(inner) and isinstance(value, Sequence):
+        for allowed, words in ((expected.allowed, [value]), (expected.allowed_inside, value)):
+            if allowed and isinstance(words, list | tuple):
+                wrong = (word for word in words if isinstance(word, str) and word not in allowed)
+                yield from ((f"{name} {key}", f"is {text!r}{nearest(text, allowed)}") for text in wrong)
+        if expected.is_of_tables and isinstance(value, Sequence):
             for place, row in enumerate(value):
-                yield from _overlooked(inner, row, f"{name} {key}[{place}]")
+                yield from _overlooked(expected.inner, row, f"{name} {key}[{place}]")
 
 
 def _bits(value: Any) -> int:

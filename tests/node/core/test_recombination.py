@@ -6,7 +6,7 @@ from fedchain.network.messages import FinalMessage
 from tests.support.chain.builders import keys
 from tests.support.node.recombination import MEMBERS, SITUATIONS, Trial, every_message, hoard, messages, shuffled
 
-THINNED = 16
+THINNED = 32
 """One message in so many is handed out in each situation; ``make soak ARGS='messages'`` hands out all of them."""
 
 AT_ONCE = 150
