@@ -15,14 +15,14 @@ from tests.fuzz.mutation import mutate, mutate_text
 from tests.fuzz.victim import NODE, Victim
 from tests.support.chain.builders import genesis
 
-EXECUTIONS = {"node": 100, "payload": 200, "knowledge": 200, "genesis": 100, "scenario": 100}
+EXECUTIONS = {"node": 100, "payload": 200, "knowledge": 200, "genesis": 100, "scenario": 60}
 STORED = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_damaged_input_does_no_harm(target: Target) -> None:
-    executions = EXECUTIONS.get(target.name.split("-")[0], 400)
+    executions = EXECUTIONS.get(target.name.split("-")[0], 300)
     outcome = fuzz(target, 1, executions_max=executions)
     assert outcome.executions >= executions
     assert len(outcome.behaviours) > 1

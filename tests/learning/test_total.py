@@ -247,14 +247,14 @@ def at_the_edge(specs: Sequence[TensorSpec], edge: str, free: int) -> Tensors:
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_posts_at_the_edges_of_their_specs_are_aggregated(case: str) -> None:
-    """All combinations of two edges, one class or all, after knowledge from posts at an edge."""
+    """A third of all combinations of two edges, one class or all, after knowledge from posts at an edge."""
     rules = rules_of(case)
     phase = rules.method.phases[0]
     specs = payload_specs(rules.method, rules.info, CLIENTS)[phase.name]
     made = list(dict.fromkeys(encode(at_the_edge(specs, edge, free)) for edge in EDGES for free in (1, 2)))
-    for first in made:
+    for place, first in enumerate(made):
         knowledge = rules.aggregate(OffChain("update", 1, SENDERS), b"", [(SENDERS[0], first)])
-        for second in made:
+        for second in made[place % 3 :: 3]:
             posts = passing(rules, "update", 2, knowledge, [first, second, second])
             assert len(posts) == 3 or rules.lists_parts("update"), "the edge itself is allowed"
             left = rules.aggregate(OffChain("update", 2, SENDERS), knowledge, posts)

@@ -18,8 +18,8 @@ from tests.support.campaigns import some
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 25
-IN_CI = 5
-"""So many of them `.ci/run` plays; all of them `make test-all`."""
+IN_CI = {1, 2, 4, 9, 17}
+"""Small federations with every kind of trouble, which `.ci/run` plays; all of them `make test-all`."""
 ROUNDS = 8
 SPLIT_S, HEAL_S = 12.0, 42.0
 SETTLED_S = SPLIT_S + 4.0
@@ -98,7 +98,7 @@ class Watched:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", some(range(SEEDS), first=IN_CI))
+@pytest.mark.parametrize("seed", some(range(SEEDS), chosen=IN_CI))
 def test_the_federation_survives(seed: int) -> None:
     scenario = draw_scenario(seed)
     watched = Watched(scenario)

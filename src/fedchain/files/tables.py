@@ -92,7 +92,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """What the type of a field says of its values."""
+    """The type of a field, as far as a table's values have to be held against it here."""
 
     inner: Any
     """Its first argument: the type of an array's items, or of a number with a range."""

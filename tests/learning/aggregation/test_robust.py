@@ -222,12 +222,12 @@ def test_clipping_without_a_norm_takes_the_median_one_or_the_lower_of_two(count:
 
 @pytest.mark.long
 def test_memory_is_the_posts_and_little_more() -> None:
-    """Ten posts of 1.2 MB; what is allocated on the way is the result and a few blocks of all posts."""
-    posted = [{"w": np.full(300_000, value, np.float32)} for value in range(10)]
+    """Ten posts of 0.6 MB; what is allocated on the way is the result and a few blocks of all posts."""
+    posted = [{"w": np.full(150_000, value, np.float32)} for value in range(10)]
     for name in RULES:
         for mixing in (False, True):
             tracemalloc.start()
             rule_of(name, 2, neighbour_mixing=mixing).combine(posted)
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-            assert peak < 2 * 1_200_000 + 3_000_000, f"{name} {mixing}: {peak} bytes"
+            assert peak < 2 * 600_000 + 3_000_000, f"{name} {mixing}: {peak} bytes"

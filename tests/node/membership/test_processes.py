@@ -275,12 +275,12 @@ def living(
 
 @pytest.mark.long
 def test_a_federation_grows_by_an_invitation_and_a_member_leaves(tmp_path: Path) -> None:
-    with living(tmp_path / "net", 3, 4, admission="sponsors", sponsors=2) as life:
+    with living(tmp_path / "net", 2, 3, admission="sponsors", sponsors=2) as life:
         wait_until(lambda: height(life.nodes[0]) > FAR, "it is too long to be followed block by block", PATIENCE_S)
         life.grow()
-        assert joined_at(life.nodes[3]) > FAR
+        assert joined_at(life.nodes[2]) > FAR
         life.rekey(1)
-        assert life.standings() == ["active"] * 4
+        assert life.standings() == ["active"] * 3
         life.check()
 
 
