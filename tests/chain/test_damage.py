@@ -90,7 +90,7 @@ def test_every_field_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=str)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.data())
 def test_any_changed_field_is_refused(path: Path, data: st.DataObject) -> None:
     changed = _set(RECORD, path, data.draw(_others(_get(RECORD, path))))
@@ -102,7 +102,7 @@ BODY = [path for path in LEAVES if path[0] >= 2]
 
 
 @pytest.mark.parametrize("path", BODY, ids=str)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.data())
 def test_a_changed_body_is_refused_also_when_a_member_mines_it(path: Path, data: st.DataObject) -> None:
     """The miner makes the roots, the proof and its signature fit: it cannot speak for anybody else."""

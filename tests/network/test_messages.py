@@ -132,7 +132,7 @@ def test_truncated_or_longer_bytes_are_refused(name: str) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_arbitrary_bytes_are_a_message_or_an_invalid_encoding(data: bytes) -> None:
     try:
         message = decode_message(data)
@@ -150,7 +150,7 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 
 @pytest.mark.long
 @given(st.integers(0, 16), VALUES)
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 def test_well_formed_values_are_a_message_or_an_invalid_encoding(kind: int, fields: object) -> None:
     data = encode([kind, fields])
     try:
@@ -162,7 +162,7 @@ def test_well_formed_values_are_a_message_or_an_invalid_encoding(kind: int, fiel
 
 @pytest.mark.long
 @given(st.sampled_from(sorted(MESSAGES)), st.data())
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 def test_a_message_with_one_strange_field_raises_nothing_else(name: str, data: st.DataObject) -> None:
     record: object = [MESSAGES[name].KIND, MESSAGES[name].to_fields()]
     strange = data.draw(VALUES)

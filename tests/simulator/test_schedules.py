@@ -10,7 +10,7 @@ PLAYED, QUICK, LONG = 100, 20, 40
 
 AT_ONCE = 10
 LOSSES_PLAYED = 3
-CHANGES_PLAYED = 4
+CHANGES_PLAYED = 3
 
 
 def schedule(number: int) -> Schedule:
