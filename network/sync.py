@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from fedchain.chain.state import NUMBER_MAX
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FINALS_MAX, GetFinal
 from fedchain.network.source import STALL_MS
@@ -123,8 +124,11 @@ class CatchUp:
         return self._faulty + 1
 
     def claim(self, peer: PublicKey, height: int) -> None:
-        """A peer says that its head is at ``height``. A peer that is no member has no say."""
-        has_say = peer in self._members
+        """A peer says that its head is at ``height``. A peer that is no member has no say.
+
+        No state is above ``NUMBER_MAX``, and questions about a block there would name heights beyond 64 bits.
+        """
+        has_say, height = peer in self._members, min(height, NUMBER_MAX)
         if not has_say and not self._hears_all:
             return
         if (before := self._heights.get(peer)) is None:

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from fedchain.chain.state import NUMBER_MAX
 from fedchain.network.messages import FINALS_MAX, GetFinal
 from fedchain.network.source import STALL_MS
 from fedchain.network.sync import (
@@ -55,6 +56,16 @@ def test_two_that_claim_what_they_do_not_have_cost_one_stall() -> None:
     catch_up.claim(HONEST, 6)
     asked = catch_up.ask(5, STALL_MS + 20, 8)
     assert asked[0] == (HONEST, GetFinal(6, FINALS_MAX)), "who delivers comes first"
+
+
+def test_a_claim_is_at_most_as_high_as_a_state_may_be() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(LIAR, 2**64 - 1)
+    assert catch_up.ask(0, 0, 8) == [(LIAR, GetFinal(NUMBER_MAX, 1))]
+    assert catch_up.take(LIAR, 2**64 - 1) is None, "no block above was asked for"
+    catch_up.claim(SECOND_LIAR, 2**64 - 1)
+    assert catch_up.confirmed == NUMBER_MAX
+    assert catch_up.ask(0, 0, 2**63) == [(SECOND_LIAR, GetFinal(1, FINALS_MAX))], "however far, block by block"
 
 
 def test_while_last_blocks_wait_only_near_peers_are_asked_and_far_ones_are_not_hurried() -> None:

@@ -28,6 +28,9 @@ AHEAD_MAX = 2_048
 RECENT_SIZE_MAX = 64 * 2**20
 """Default for the bytes of contents of the last blocks that stay in memory; others are read from the store."""
 
+OFFSET_MAX = 2**40
+"""No content is as long as this: a file is not read from further on, which the system refuses from some offset on."""
+
 RangeLookup = Callable[[Hash, int, int], bytes | None]
 """``stored_range(content_hash, start, size)``: a range of a content's bytes; None if the content is not held."""
 
@@ -187,6 +190,8 @@ class ContentCache:
         held = self._held.get(request.content_hash) or self.extra(request.content_hash)
         if held is not None:
             data: bytes | None = held[request.offset : request.offset + CHUNK_SIZE]
+        elif request.offset > OFFSET_MAX:
+            data = b""
         else:
             data = self._stored_range(request.content_hash, request.offset, CHUNK_SIZE)
         if data is None and self._is_coming(request.content_hash):

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.files.spool import SpoolFolder, write_pieces
-from fedchain.network.messages import CandidateMessage, Chunk, GetContent, PostMessage
+from fedchain.network.messages import CHUNK_SIZE, CandidateMessage, Chunk, GetContent, PostMessage
 from fedchain.node.core.contents import content_cache as module
 from fedchain.node.core.contents.content_cache import OWN_COPIES, ContentCache
 from tests.support.chain.builders import genesis, keys, payload, post
@@ -31,6 +33,16 @@ def test_what_is_held_is_read_from_the_store_once() -> None:
     assert cache.hold(sha256(CONTENT)) == CONTENT
     assert len(asked) == 2, "what is no longer needed is read again"
     assert cache.hold(sha256(b"unknown")) is None
+
+
+@pytest.mark.parametrize("offset", [2**62, 2**63, 2**64 - 1])
+def test_no_file_is_read_from_where_the_system_refuses_to(tmp_path: Path, offset: int) -> None:
+    large = bytes(2**21)
+    with Store.create(tmp_path / "chain", genesis(4)) as store:
+        store.append([Contents({sha256(large): large})])
+        cache = ContentCache(genesis(4), lambda _: None, store.content_part, OWN_COPIES)
+        assert cache.chunk(A, GetContent(sha256(large), 0)) == Chunk(sha256(large), 0, bytes(CHUNK_SIZE))
+        assert cache.chunk(A, GetContent(sha256(large), offset)) == Chunk(sha256(large), offset, b"")
 
 
 def test_recent_contents_stay_in_memory_in_order_of_preference_as_far_as_there_is_room() -> None:

@@ -12,15 +12,18 @@ from random import Random
 
 import pytest
 
+from fedchain.chain.block import sign_block
+from fedchain.chain.certificate import certify
 from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
-from fedchain.chain.state import genesis_state
+from fedchain.chain.proof_of_work import search_nonce
+from fedchain.chain.state import NUMBER_MAX, genesis_state
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import LIGHTS
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Final
-from fedchain.chain.vote import VoteKind
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.cli.explorer_tables import render
 from fedchain.crypto.hashing import Hash
 from fedchain.network.downloads import Downloads
@@ -34,8 +37,9 @@ from fedchain.network.messages import (
     LightMessage,
     Message,
     VoteMessage,
+    encode_message,
 )
-from fedchain.node.core.effects import Refuse
+from fedchain.node.core.effects import Refuse, Send
 from fedchain.node.core.following import light_joining
 from fedchain.node.core.following.light_joining import LINE_MAX, LightJoining
 from fedchain.node.core.notices import HeadConflicts
@@ -202,6 +206,29 @@ def test_liars_cost_time_and_lead_nowhere(lie: str) -> None:
     assert crowd.is_at_head()
     crowd.run(lambda: False, 10)
     assert stage.victim.journal.slot[0] <= HEIGHT + 1
+
+
+@pytest.mark.parametrize("height", [NUMBER_MAX, 2**64 - 1])
+def test_nobody_is_asked_in_words_that_cannot_be_written(height: int) -> None:
+    """A liar's head may be so high that the next height has no number; its certificate need not be anybody's."""
+    crowd, liar, (chain, blocks) = a_crowd(), newest_members()[0], renewed()
+    key, head, chain_id = keys(STRANGER)[150], blocks[-1], chain.genesis.chain_id
+    header = search_nonce(chain.genesis.proof_function, replace(head.header, height=height), 0, 10**6)
+    assert header is not None
+    block = sign_block(key, chain_id, header, head.transactions, head.certificate, head.evidence, head.changes)
+    vote = sign_vote(key, chain_id, (height, 0, VoteKind.PRECOMMIT), block.hash, clock_ms=1)
+
+    def answer(message: Message) -> Answers:
+        yield from [(0, FinalMessage(block, certify([vote])))] if isinstance(message, GetFinal) else []
+
+    crowd.add(liar, answer, lambda: (height, block.hash))
+    crowd.run(lambda: False, 8)
+    said = [encode_message(effect.message) for effect in crowd.effects if isinstance(effect, Send)]
+    assert said
+    assert bool(sent(crowd.effects, GetLight)) == (height == NUMBER_MAX)
+    crowd.add_honest(newest_members()[1])
+    assert crowd.run(crowd.is_at_head, 30) < 20
+    assert crowd.is_at_head()
 
 
 def test_no_state_is_fetched_before_the_header_that_names_it_is_verified() -> None:
