@@ -42,6 +42,10 @@ PUNCTUAL = 2
 STATE_SIZE_MAX = 16 * 2**20
 """Most bytes of an encoded state that is fetched."""
 
+STATE_ITEMS_MAX = 2**22
+"""Most items of an encoded state where members have records: 65,536 records of at most 25, and a crime of at most 35 of
+each third member. A record has 18 in some fifty bytes, more than other values have."""
+
 CRIME_SIZE_MAX = 512
 """Most bytes of one crime in it: two signed posts or two signed votes."""
 
@@ -190,7 +194,8 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
     kinds: tuple[type, ...] = (bytes, int, int, int, int, bytes, bytes, int, int, int, list)
     changing = genesis.version >= CHANGES_VERSION
     kinds += (list, bytes, list, bytes, list, list) if changing else (bytes, bytes, bytes, list, bytes)
-    values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
+    items_max = STATE_ITEMS_MAX if changing else None
+    values = expect_record(decode(data, STATE_SIZE_MAX, items_max), "state", kinds)
     block_hash, height, round_number, phase, finished, knowledge_root, work, bits, posts, time_ms, delays = values[:11]
     round_seed, keys, punctuality, crimes, deciders, *changed = [b"", *values[11:]] if changing else values[11:]
     for item in (block_hash, knowledge_root, *([] if changing else [round_seed])):

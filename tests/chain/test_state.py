@@ -15,15 +15,19 @@ from fedchain.chain.applying import apply_block
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.difficulty import bits_from_attempts, next_bits, target_from_bits, work_from_bits
 from fedchain.chain.encoding import decode, encode
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, PhaseRule
 from fedchain.chain.membership.amendment import Amendment, Amendments
+from fedchain.chain.membership.change import PLACES_MAX
 from fedchain.chain.membership.member import Due, FormerKey, Member, Standing
+from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.roster import draw
 from fedchain.chain.state import (
     DELAYS_MAX,
     NUMBER_MAX,
     PUNCTUAL,
+    STATE_ITEMS_MAX,
     STATE_SIZE_MAX,
     State,
     block_time_ms,
@@ -52,7 +56,7 @@ from tests.support.chain.builders import (
     genesis,
     keys,
 )
-from tests.support.chain.changes import living
+from tests.support.chain.changes import living, living_genesis
 from tests.support.chain.states import read_anew
 
 MEMBERS = [key.public_key for key in keys(10)]
@@ -163,6 +167,25 @@ def test_a_state_of_members_that_change_holds_no_seed() -> None:
         assert state.round_seed == b""
         assert read_anew(chain.genesis, state) == state
         assert decode(state.encode(), STATE_SIZE_MAX)[11] == [record.to_record() for record in state.records]
+
+
+def test_a_state_of_as_many_members_as_there_are_places_is_read() -> None:
+    """Records have more items for their bytes than anything else; what is held in the process is not read at all."""
+    rules, count = living_genesis(4), 4_500
+    record = decode(genesis_state(rules).encode(), STATE_SIZE_MAX)
+    others = [Member(sha256(b"%d" % number), Standing.AWAY, Standing.AWAY, 0) for number in range(count - 4)]
+    record[11] += [other.to_record() for other in others]
+    record[12], record[14] = bytes([PUNCTUAL]) * count, bytes(count)
+    assert len(decode_state(rules, encode(record)).records) == count
+
+    def items(value: Any) -> int:
+        return 2 + sum(map(items, value)) if isinstance(value, list) else 1
+
+    key, turnout = MEMBERS[0], Turnout(1, 1, b"1", b"1")
+    member = Member(key, Standing.ACTIVE, Standing.AWAY, 9, former=FormerKey(MEMBERS[1], 7, 9, True), first=MEMBERS[2])
+    crime = Evidence(*(Vote(VoteKind.PRECOMMIT, 1, 0, bytes(32), 1, 1, key, bytes(64), turnout) for _ in range(2)))
+    assert (items(member.to_record()), items(crime.to_record())) == (25, 35)
+    assert PLACES_MAX * items(member.to_record()) + PLACES_MAX // 3 * items(crime.to_record()) < STATE_ITEMS_MAX
 
 
 def test_work_adds_up() -> None:
