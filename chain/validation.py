@@ -41,7 +41,7 @@ from fedchain.crypto.signatures import SignatureCheck
 CLOCK_MS_MAX = 2**48
 """The latest clock that a vote may show: some nine thousand years from now."""
 
-PHASES_AHEAD = 1
+POST_ROUNDS_AHEAD = 1
 """How many rounds ahead of the head's a post may be to be taken: a member may be faster than we are."""
 
 
@@ -56,7 +56,7 @@ def validate_window(state: State, post: Post) -> None:
     step, low = (post.round, post.phase), (state.round, state.phase)
     # Every post passes here; the message is built only when it is needed.
     is_closed = step < low and state.owed_to(post.key) is None
-    if state.finished or is_closed or post.round > state.round + PHASES_AHEAD:
+    if state.finished or is_closed or post.round > state.round + POST_ROUNDS_AHEAD:
         raise OutOfWindow("post's round", f"{step} found, {low} is open")
 
 

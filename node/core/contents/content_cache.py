@@ -12,7 +12,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import genesis_state
-from fedchain.chain.validation import PHASES_AHEAD
+from fedchain.chain.validation import POST_ROUNDS_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.spool import InMemory, Spools, path_of
@@ -96,7 +96,7 @@ class ContentCache:
         self._held: dict[Hash, bytes] = {}  # contents that others may have, too
         self._unchecked: dict[Hash, bytes] = {}  # contents that have come, but may be for their reader alone
         self._recent_size_max = recent_size_max
-        phases = (1 + PHASES_AHEAD + genesis.late_rounds) * max(len(genesis.setup), len(genesis.phases))
+        phases = (1 + POST_ROUNDS_AHEAD + genesis.late_rounds) * max(len(genesis.setup), len(genesis.phases))
         posts_max = len(genesis_state(genesis).roster) * phases  # most posts whose payloads may be missing
         size_max = max(genesis.knowledge_size_max, PART_SIZE_MAX)
         self.downloads = Downloads(size_max, DOWNLOADS_MAX + posts_max, spools, copies.known)
