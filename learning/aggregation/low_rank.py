@@ -1,5 +1,6 @@
 """The mean of low-rank products: to the bit, as all aggregation (`mean.py`). K posts, r rank."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def residual_of_means(
     product = np.empty_like(total)
     for down, up, weight in zip(downs, ups, weights, strict=True):
         _add_product(total, product, up.astype(np.float64) * weight, down)
-    total /= float(sum(weights))
+    total /= math.fsum(weights)
     _add_product(total, product, -means[1].astype(np.float64), means[0])
     return total
 

@@ -1,7 +1,8 @@
 """The arithmetic of aggregation, to the bit: two machines that disagree in one bit would fork the chain.
 
 Elementwise numpy in float64, operand after operand in the order given, one rounding to float32 at the end.
-Nothing here may use `sum` over an axis (its order depends on layout and SIMD width), BLAS, exp or pow.
+Nothing here may use `sum` over an axis (its order depends on layout and SIMD width), Python's own `sum` (from 3.12 on
+it rounds sums of floats in another way), BLAS, exp or pow.
 """
 
 import math

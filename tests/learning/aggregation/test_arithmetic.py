@@ -1,10 +1,13 @@
 """The known answers are right, and a process that computes others notices it."""
 
+import ast
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import WrongArithmetic
+from tests.support.paths import ROOT
 
 
 def read(numbers: str) -> list[float]:
@@ -82,8 +86,13 @@ def test_another_result_is_noticed(operation: str, monkeypatch: pytest.MonkeyPat
         check_arithmetic()
 
 
+def inexact(numbers: Iterable[float]) -> float:
+    """Add one number after the other, as Python's `sum` did before 3.12."""
+    return reduce(add, numbers, 0.0)
+
+
 def test_an_inexact_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(math, "fsum", sum)
+    monkeypatch.setattr(math, "fsum", inexact)
     expected = r"^this machine computes 0000000000000000 instead of 3ff0000000000000 \(fsum, example 1\)"
     with pytest.raises(WrongArithmetic, match=expected):
         check_arithmetic()
@@ -97,6 +106,7 @@ JUDGE = """
 import sys
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import WrongArithmetic
+from tests.support.paths import ROOT
 from fedchain.learning.application import Application
 {change}
 if not able:
@@ -121,6 +131,14 @@ def test_a_process_that_computes_otherwise_does_not_begin_to_judge(case: str) ->
 
 
 def test_who_computes_otherwise_cannot_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(math, "fsum", sum)
+    monkeypatch.setattr(math, "fsum", inexact)
     with pytest.raises(WrongArithmetic):
         Application(LearningConfig())
+
+
+def test_nothing_is_added_as_this_version_of_python_does_it() -> None:
+    for path in (ROOT / "learning" / "aggregation").glob("*.py"):
+        calls = [
+            node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+        ]
+        assert "sum" not in {called.id for called in calls if isinstance(called, ast.Name)}, path.name
