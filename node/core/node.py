@@ -206,8 +206,12 @@ class Node:
         return votes_required(self.genesis, self.head.roster.electors)
 
     def is_silent(self) -> bool:
-        """Whether this peer signs nothing in its own name now."""
-        return self._parts.says_nothing() or self._parts.blocks.is_contradicted
+        """Whether this peer signs nothing in its own name now, or at least no vote."""
+        return self._parts.says_nothing() or self.is_contradicted()
+
+    def is_contradicted(self) -> bool:
+        """Whether a quorum finalized what this peer computes differently: it votes no more until it is restarted."""
+        return self._parts.blocks.is_contradicted
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Numbers of items in the pools, all of which are bounded by constants and the number of members."""

@@ -108,7 +108,9 @@ class NodeCollector:
         yield GaugeMetricFamily("fedchain_method_failing", text, float(bool(now["method_fails"])))
         yield GaugeMetricFamily("fedchain_attempt", "Attempt to decide the open height, from 0.", now["attempt"])
         yield GaugeMetricFamily("fedchain_convicted", "Members convicted of a crime.", len(now["convicted"]))
-        yield GaugeMetricFamily("fedchain_silent", "1 while this peer says nothing in its own name.", now["silent"])
+        yield GaugeMetricFamily(
+            "fedchain_silent", "1 while this peer casts no vote, or says nothing at all.", now["silent"]
+        )
         behind = max(0, now["catching_up_to"] - now["height"])
         yield GaugeMetricFamily("fedchain_blocks_behind", "Blocks that others say they have.", behind)
         offsets = GaugeMetricFamily(
@@ -175,7 +177,7 @@ def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
     if now["finished"]:
         return True, "the federation has finished"
     if now["silent"]:
-        return False, "it says nothing in its own name yet"
+        return False, f"it does not vote, and waits for {now['waiting_for']}"
     if now["conflict"]:
         return False, f"two blocks of height {now['conflict']['height']} are certified, and it joins neither chain"
     if now["catching_up_to"]:

@@ -187,6 +187,8 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
         return FINISHED
     if (conflict := node.conflict()) is not None:
         return f"its operator: two blocks of height {conflict.height} are certified, and it joins neither chain"
+    if node.is_contradicted():
+        return "its operator: a quorum disagrees with what it computes, and it votes no more"
     if head.records and (text := _own_standing(service)):
         return text
     if wanted := node.gathers():

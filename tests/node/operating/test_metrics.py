@@ -44,6 +44,12 @@ def test_who_cannot_train_is_not_ready() -> None:
     assert _readiness(failing.status()) == (False, "it cannot train, round 18: KeyError: 'x' (own.py, line 3)")
 
 
+def test_why_a_node_that_does_not_vote_is_not_ready() -> None:
+    """One that a quorum had contradicted said "nothing in its own name yet", and waits for no others."""
+    found = _readiness(Member(silent=True, waiting_for="its operator: a quorum disagrees").status())
+    assert found == (False, "it does not vote, and waits for its operator: a quorum disagrees")
+
+
 def test_a_node_that_joins_neither_of_two_chains_is_not_ready() -> None:
     conflict = {"height": 9, "hashes": ["aa", "bb"], "signers": []}
     found = _readiness(Member(catching_up_to=12, conflict=conflict).status())

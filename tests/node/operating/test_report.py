@@ -22,8 +22,15 @@ from tests.support.node.stage import Stage
 MEMBERS = [key.public_key for key in keys(4)]
 
 
-def reported(document: Genesis, conflict: HeadConflicts | None = None, me: PublicKey = MEMBERS[1]) -> dict[str, Any]:
+def reported(
+    document: Genesis,
+    conflict: HeadConflicts | None = None,
+    me: PublicKey = MEMBERS[1],
+    *,
+    is_contradicted: bool = False,
+) -> dict[str, Any]:
     stage = Stage(document, 1)
+    stage.node._parts.blocks.is_contradicted = is_contradicted
     if conflict is not None:
         joining = stage.node._parts.catching_up._joining
         assert isinstance(joining, LightJoining)
@@ -56,6 +63,14 @@ def test_without_them_the_status_says_nothing_of_a_conflict() -> None:
         assert found["conflict"] is None
         assert not [line for line in status_lines(found) if line.startswith("conflict")]
         assert not found["waiting_for"].startswith("its operator")
+
+
+def test_a_node_that_a_quorum_contradicts_waits_for_its_operator() -> None:
+    """It said that it waits for the others before it speaks, and it would do so for ever."""
+    for document in (genesis(4), living_genesis(4)):
+        found = reported(document, is_contradicted=True)
+        assert found["silent"]
+        assert found["waiting_for"] == "its operator: a quorum disagrees with what it computes, and it votes no more"
 
 
 @pytest.mark.parametrize(("number", "place"), [(1, "peer 1"), (7, "no place yet")])
