@@ -114,27 +114,29 @@ def check_signatures() -> None:
         raise NodeConfigError(f"signatures cannot be judged with this libsodium: {error}; reinstall PyNaCl") from None
 
 
-def raise_file_limit(members: int = 0) -> None:
+def raise_file_limit(members: int = 0, members_max: int = 0) -> None:
     """Raise this process's limit of open files to a node's needs; raises NodeConfigError if the system does not let it.
 
     A node that runs out of descriptors drops connections and cannot open its own files. Those for large posts, which
-    most federations do not have, are taken as far as the system lets it.
+    most federations do not have, are taken as far as the system lets it, and so are those for members that may come.
 
     Args:
-        members: of the federation, each of which may be connected; 0: they are not known yet, and taken for few.
+        members: founders, each of which may be connected; 0: they are not known yet, and taken for few.
+        members_max: most members that there may ever be; 0: there are never more.
     """
     from fedchain.network.limits import Limits
 
     limits = Limits()
-    needed = max(limits.connections_max, members) + limits.handshakes_max + FILES_BESIDE_CONNECTIONS
-    wanted = needed + MAPPED_PER_MEMBER * members
+    most, others = max(members, members_max), limits.handshakes_max + FILES_BESIDE_CONNECTIONS
+    needed = max(limits.connections_max, members) + others
+    wanted = max(limits.connections_max, most) + others + MAPPED_PER_MEMBER * most
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise NodeConfigError(f"{hard} files may be open at a time, a node needs {needed}; raise the limit: ulimit -n")
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    taken = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
 
 
 def check_addresses(config: NodeConfig) -> None:

@@ -106,7 +106,7 @@ def run_node(
     invitation = _invitation_of(config, genesis, key.public_key, next_key)
     joining = Joining(key, next_key, invitation, Caller(key, next_key))
     validate_choice(learning_from_genesis(genesis), config.task)
-    raise_file_limit(len(genesis.members))
+    raise_file_limit(len(genesis.members), members_max(genesis))
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
     folder = Path(config.data)
     if not (folder / CHAIN_FOLDER).exists():
@@ -341,6 +341,12 @@ def places_max(genesis: Genesis) -> int:
     return learning_from_genesis(genesis).clients + len(genesis.members) - len(genesis.participants)
 
 
+def members_max(genesis: Genesis) -> int:
+    """Most members that may ever be connected: the founders, where these are the members for ever."""
+    count = len(genesis.members)
+    return count if genesis.version < CHANGES_VERSION else max(count, places_max(genesis))
+
+
 def limits_of(genesis: Genesis, rules: Rules) -> Limits:
     """Limits of the network.
 
@@ -348,9 +354,7 @@ def limits_of(genesis: Genesis, rules: Rules) -> Limits:
     may lie. If posts list parts, every node dials all members, since only a part's author and its readers have it, and
     nobody passes it on. There is room for a connection with each member, whichever are up and whoever dials.
     """
-    count = len(genesis.members)
-    if genesis.version >= CHANGES_VERSION:  # as many as there may ever be
-        count = max(count, places_max(genesis))
+    count = members_max(genesis)
     usual, others = Limits(), count - 1
     wanted = min(others, 2 * genesis.fault_model.faulty(count) + 1)
     if lists_parts(genesis, rules):

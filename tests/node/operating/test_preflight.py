@@ -171,6 +171,20 @@ def test_a_large_federation_needs_a_file_for_each_member_and_takes_some_for_each
     assert python(code) == f"({needed + beside}, {hard})"
 
 
+@pytest.mark.parametrize(("hard", "taken"), [(640, 640), (5_000, 5_000), (15_000, 1_000 + 384 + 12 * 1_000)])
+def test_members_that_may_come_have_files_too_as_far_as_the_system_lets_it(hard: int, taken: int) -> None:
+    """Those of the founders alone were asked for: a federation that grew ran out of them."""
+    code = (
+        "import resource; from fedchain.node.operating.preflight import raise_file_limit\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))\n"
+        "raise_file_limit(3, 1_000)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
+        pytest.skip("this machine's own limit is lower")
+    assert python(code) == f"({taken}, {hard})"
+
+
 def python(code: str) -> str:
     """Output of a fresh process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

@@ -10,9 +10,10 @@ import pytest
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.genesis_file import read_genesis
-from fedchain.node.shell.run import _inform
+from fedchain.node.shell.run import _inform, run_node
 from fedchain.node.shell.service import NodeStopped, Service
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed
 from tests.support.chain.builders import keys
@@ -109,6 +110,19 @@ def test_a_member_that_came_later_is_known_by_its_journal_on_another_machine(her
     assert "is no founder; its files are those of a member" in run(
         *("node", "check", "--genesis", "own", "--key", "later.pem", "--data", "data", "--listen", ANYWHERE)
     ).stdout.replace("\n", " ")
+
+
+def test_a_node_asks_for_the_files_of_all_members_that_may_come(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[int, int]]()
+    monkeypatch.setattr("fedchain.node.shell.run.raise_file_limit", lambda *numbers: asked.append(numbers))
+    said = ("--set", "admission=quorum", "--set", "parts=400")
+    done("genesis", "new", "grows", *MEMBERS, *said)
+    done("genesis", "new", "fixed", *MEMBERS, "--set", "version=2")
+    keys(1)[0].save(here / "one.pem")
+    for name in ("grows", "fixed"):
+        with pytest.raises(NodeConfigError, match="wait_for is 9"):  # behind it, before anything is written
+            run_node(NodeConfig(genesis=name, key="one.pem", data="data", wait_for=9), keys(1)[0])
+    assert asked == [(2, 400), (2, 2)]
 
 
 def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> None:
