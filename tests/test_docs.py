@@ -14,6 +14,7 @@ from fedchain.chain import exceptions
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED, Limits
 from fedchain.network.messages import Message
+from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
 from tests.support.paths import DOCS, ROOT
 
@@ -186,6 +187,10 @@ def test_quorums_in_words_are_computed() -> None:
 def test_times_and_budgets_of_neighbours_are_those_of_the_code() -> None:
     limits, text = Limits(), PROTOCOL.split("## Transport")[1].split("## Why")[0]
     assert f"nothing to say for {limits.keepalive_s:.0f} s" in text
+    operating = (DOCS / "operating.md").read_text(encoding="utf-8")
+    assert f"sends an empty message every {limits.keepalive_s:.0f} s" in operating
+    needed = limits.connections_max + limits.handshakes_max + FILES_BESIDE_CONNECTIONS
+    assert f"needs {needed} open files, and one more for each founder beyond {limits.connections_max};" in operating
     assert f"said nothing for {limits.idle_timeout_s:.0f} s" in text
     assert f"acknowledged for {limits.unacknowledged_s:.0f} s" in text
     for per_s, burst, unit in (

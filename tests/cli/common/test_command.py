@@ -6,9 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from fedchain.cli.common.command import clear_errors
 from fedchain.cli.main import app
+from fedchain.node.config import NodeConfigError, NodeFailed
+from fedchain.node.shell.service import NodeStopped
 from tests.support.cli_shell import folder as folder
 from tests.support.cli_shell import started
 
@@ -60,3 +64,13 @@ def test_ctrl_c_ends_a_command_that_is_still_imported_with_one_line(code: str, t
     path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "fedchain: interrupted\n")
+
+
+@pytest.mark.parametrize(("kind", "code"), [(NodeStopped, 2), (NodeConfigError, 2), (NodeFailed, 1)])
+def test_systemd_starts_again_what_a_start_may_mend_and_no_key_that_speaks_elsewhere(
+    kind: type[NodeConfigError], code: int
+) -> None:
+    """RestartPreventExitStatus is 2; docs/troubleshooting.md says which end has which code."""
+    with pytest.raises(typer.Exit) as ended, clear_errors():
+        raise kind("this key is in use elsewhere")
+    assert ended.value.exit_code == code
