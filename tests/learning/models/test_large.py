@@ -3,6 +3,7 @@ import torch
 
 from fedchain.learning.models.large import CovidCnn
 from fedchain.learning.models.registry import MODELS, build_model, describe_model
+from tests.support.paths import DOCS
 
 COUNTS = {  # parameters, embedding, and what build_model is told besides the name
     "resnet18": (11_689_512, 512, {"classes": 1000}),
@@ -61,6 +62,15 @@ INPUTS = {  # channels and side of the images
 
 def test_every_network_is_counted() -> None:
     assert COUNTS.keys() == MODELS.keys() - {"cnn", "digits-mlp"}, "the small ones are counted beside them"
+
+
+def test_the_page_of_methods_has_the_same_numbers() -> None:
+    rows = (DOCS / "methods.md").read_text(encoding="utf-8").split("## Networks")[1].split("\n| ")
+    for name, (parameters, embedding, _) in COUNTS.items():
+        one_of = name if f"`{name}`" in "".join(rows) else name.replace(name[-2:], "-1")  # `split-mlp-1`, `-2`, `-3`
+        (row,) = (row for row in rows if f"`{one_of}`" in row.split("|")[0])
+        assert f"{parameters:,}" in row.split("|")[2], name
+        assert f"{embedding:,}" in row.split("|")[3], name
 
 
 @pytest.mark.parametrize("name", COUNTS)
