@@ -75,7 +75,8 @@ class Finder:
         self._gate, self._limits, self._blame = oversight.gate, oversight.limits, oversight.blame
         self._version = version[:VERSION_SIZE_MAX]
         self._dialling: set[PublicKey] = set()
-        self._asked: list[PublicKey] = []
+        self._asked: list[PublicKey] = []  # the one that was asked longest ago first
+        self._asking: set[PublicKey] = set()
         self._look_ups: dict[PublicKey | None, trio.CapacityLimiter] = {}  # of members; None: of guests
         host.set_stream_handler(protocol, self._answer)
 
@@ -90,12 +91,13 @@ class Finder:
                     if peer not in self._dialling and len(self._dialling) < DIALS_MAX:
                         self._dialling.add(peer)
                         nursery.start_soon(self._dial, peer, places)
-                count = sum(peer not in self._asked for peer in peers)  # newcomers are asked at once
+                count = len(set(peers).difference(self._asked, self._asking))  # newcomers are asked at once
                 if now_s >= next_exchange_s:
                     is_lonely = self._book.lacking(peers) > 0
                     next_exchange_s = now_s + limits.exchange_interval_s / (6.0 if is_lonely else 1.0)
                     count = max(count, ASKED_AT_ONCE if is_lonely else 1)
                 for peer in self._next_asked(peers, count):
+                    self._asking.add(peer)
                     nursery.start_soon(self._ask, peer)
                 await trio.sleep(0.25 * limits.redial_min_s)
 
@@ -143,10 +145,10 @@ class Finder:
             others.cancel_scope.cancel()
 
     def _next_asked(self, peers: Collection[PublicKey], count: int) -> list[PublicKey]:
-        """Those that were asked longest ago, or never."""
+        """Those that were asked longest ago, or never. One that is slow to answer is not asked again meanwhile."""
         self._asked = [peer for peer in self._asked if peer in peers]
         order = [peer for peer in peers if peer not in self._asked] + self._asked
-        chosen = order[:count]
+        chosen = [peer for peer in order if peer not in self._asking][:count]
         self._asked = [peer for peer in self._asked if peer not in chosen] + chosen
         return chosen
 
@@ -170,6 +172,7 @@ class Finder:
                 log.warning(text, peer_id(peer))
             log.debug("asking %s for addresses failed: %r", peer_id(peer), error)
         finally:
+            self._asking.discard(peer)
             if stream is not None:
                 await reset_quietly(stream)
 

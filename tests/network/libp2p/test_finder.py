@@ -2,15 +2,18 @@
 
 import socket
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from libp2p.abc import INetStream
+from libp2p.peer.id import ID
 
 from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.libp2p.addresses import AddressBook
-from fedchain.network.libp2p.finder import LOOK_UPS_MAX
+from fedchain.network.libp2p.finder import LOOK_UPS_MAX, Finder
 from fedchain.network.limits import Limits
 from fedchain.network.messages import PostMessage
 from fedchain.testing.networks import gossip
@@ -96,6 +99,25 @@ async def test_who_is_pardoned_is_dialled_at_once() -> None:
             one.book.on_failure(MEMBERS[1], trio.current_time())
         assert one.pardon(MEMBERS[1])
         await until(one.peers)
+
+
+@on_trio
+async def test_who_is_slow_to_answer_is_not_asked_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where answers take longer than the time between two questions, streams would pile up until all are refused."""
+    limits, asked = Limits(redial_min_s=0.04, exchange_interval_s=0.01), Counter[ID]()
+
+    async def count(finder: Finder, stream: INetStream) -> None:
+        asked[finder._host.get_id()] += 1
+        if finder._host is slow.host:
+            await trio.sleep_forever()
+        await answer(finder, stream)
+
+    answer = Finder._answer
+    monkeypatch.setattr(Finder, "_answer", count)
+    async with peer(0) as slow, peer(1) as quick, peer(2, slow, quick, limits=limits) as one:
+        await until(lambda: len(one.peers()) == 2)
+        await until(lambda: asked[quick.host.get_id()] > 40, "many questions to the quick one")
+        assert asked[slow.host.get_id()] == 1
 
 
 @on_trio
