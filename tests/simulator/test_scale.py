@@ -9,11 +9,16 @@ import pytest
 
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.encoding import decode, encode
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE
 from fedchain.network.limits import Limits
 from fedchain.network.messages import (
+    MESSAGE_SIZE_MAX,
     CandidateMessage,
     Chunk,
     FinalMessage,
@@ -128,6 +133,11 @@ def test_the_limits_are_the_last_sizes_that_fit() -> None:
     sizes = [len(encode_message(CandidateMessage(block(count, 22, 2**18)))) for count in (1_800, 1_850)]
     assert sizes[0] < Limits().gossip_size_max < sizes[1]
     assert 1_800 < most < 1_850
+    read = walls["the members of a light block of version 3"]
+    keys = [number.to_bytes(PUBLIC_KEY_SIZE) for number in range(read + 1)]
+    decode(encode(MemberSet(tuple(keys[:-1]), tuple(range(read))).to_record()), MESSAGE_SIZE_MAX)
+    with pytest.raises(InvalidEncoding):
+        decode(encode(MemberSet(tuple(keys), tuple(range(read + 1))).to_record()), MESSAGE_SIZE_MAX)
 
 
 def test_constants_are_those_of_the_runs_to_fit() -> None:

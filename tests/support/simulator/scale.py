@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedchain.chain.encoding import BYTES_PER_ITEM, ITEMS_FREE
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, FaultModel
 from fedchain.chain.knowledge import Occasion
 from fedchain.chain.state import STATE_SIZE_MAX
@@ -188,10 +189,17 @@ def walls() -> dict[str, int]:
         "the same where 32 vote": largest(lambda n: block_size(n, quorum(32), CHUNK_SIZE) <= limits.gossip_size_max),
         "a final block is one message": largest(lambda n: final_size(n, quorum(n), CHUNK_SIZE) <= MESSAGE_SIZE_MAX),
         "a final block that 32 vote on": largest(lambda n: final_size(n, quorum(32), CHUNK_SIZE) <= MESSAGE_SIZE_MAX),
+        "the members of a light block of version 3": largest(_set_is_read),
         "a bitmap marks all": 8 * BITMAP_SIZE_MAX,
         "the genesis document": GENESIS_SIZE_MAX // MEMBER_SIZE,
         "an encoded state": STATE_SIZE_MAX // MEMBER_SIZE,
     }
+
+
+def _set_is_read(count: int) -> bool:
+    """Whether a decoder takes the record of so many members: two items in a list each, more than other bytes have."""
+    size = 3 + sum(36 + (place > 127) + (place > 255) for place in range(count))
+    return 2 + 4 * count <= ITEMS_FREE + size // BYTES_PER_ITEM
 
 
 def largest(fits: Callable[[int], bool]) -> int:
