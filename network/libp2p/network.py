@@ -203,13 +203,13 @@ class Libp2pNetwork:
 
     def publish(self, message: GossipMessage) -> None:
         """Spread a message to every peer. A message larger than ``Limits.gossip_size_max`` is not sent."""
-        if not self._publisher.put(encode_message(message)):
+        if not self._put(message, lambda: self._publisher.put(encode_message(message))):
             self.counters.dropped += 1
 
     def send(self, peer: PublicKey, message: Message) -> None:
         """Send a message to a connected peer; nothing happens if it is not connected, or too much waits for it."""
         known = self._peers.get(peer)
-        size = known[0].put(message) if known is not None else 0
+        size = self._put(message, lambda: known[0].put(message)) if known is not None else 0
         if not size:
             self.counters.dropped += 1
         elif is_answer(message):
@@ -394,3 +394,13 @@ class Libp2pNetwork:
             # A fault of ours, which a message of a peer's must not turn into the end of the process.
             log.exception("a message of %s could not be handled", peer_id(peer))
             return Verdict.IGNORE
+
+    @staticmethod
+    def _put(message: Message, put: Callable[[], int]) -> int:
+        """The result of ``put``; 0 if the message cannot be written, so that it is lost as others may be."""
+        try:
+            return put()
+        except Exception:
+            # A fault of ours, as above: what a peer said may be what the message is about.
+            log.exception("a %s could not be sent", type(message).__name__)
+            return 0

@@ -8,11 +8,12 @@ from hashlib import sha256
 from rich.console import Console
 from rich.table import Table
 
+from tests.fuzz.conversation import CONVERSATION
 from tests.fuzz.decoders import DECODERS
 from tests.fuzz.engine import CORPUS, Outcome, Target, fuzz
 from tests.fuzz.victim import NODE
 
-TARGETS = (*DECODERS, NODE)
+TARGETS = (*DECODERS, NODE, CONVERSATION)
 
 
 def main() -> None:

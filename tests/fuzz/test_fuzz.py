@@ -15,7 +15,7 @@ from tests.fuzz.mutation import mutate, mutate_text
 from tests.fuzz.victim import NODE, Victim
 from tests.support.chain.builders import genesis
 
-EXECUTIONS = {"node": 100, "payload": 200, "knowledge": 200, "genesis": 100, "scenario": 60}
+EXECUTIONS = {"node": 100, "conversation": 20, "payload": 200, "knowledge": 200, "genesis": 100, "scenario": 60}
 STORED = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 
 

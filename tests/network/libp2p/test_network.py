@@ -16,8 +16,9 @@ from fedchain.network.libp2p.addresses import InvalidBootstrap
 from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.limits import BLAME_REJECTED, Limits
-from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
+from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, SessionMessage, Status
 from fedchain.network.network import Receiver
+from fedchain.network.session import NOBODY, Session
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
 from tests.support.network.real import MEMBERS, Inbox, attacker, meshed, on_trio, peer, until
@@ -228,6 +229,19 @@ async def test_what_does_not_fit_into_an_outbox_is_dropped() -> None:
         one.send(MEMBERS[2], GetContent(bytes(32), 0))  # not connected
         await until(lambda: len(inbox.messages) == 5)
         assert one.counters.dropped == 5
+
+
+@on_trio
+async def test_what_cannot_be_written_is_lost_and_ends_nothing() -> None:
+    async with peer(0) as one, peer(1, one) as other:
+        inbox = Inbox(one)
+        await meshed(one, other)
+        dropped = other.counters.dropped
+        other.send(MEMBERS[0], GetContent(bytes(32), 2**64))
+        other.publish(SessionMessage(Session(MEMBERS[1], bytes(16), NOBODY, 2**64, 0, bytes(64))))
+        assert other.counters.dropped == dropped + 2
+        other.publish(post(1))
+        await until(lambda: inbox.messages)
 
 
 @on_trio
