@@ -217,24 +217,18 @@ class DistillationMethod(LocalSgdMethod):
 
         A client whose labels or examples are not all here, or do not fit each other, counts as not having posted, and
         so does one on whose examples the network diverges: no client may be able to stop it for all. They are noted as
-        skipped. Raises `NothingToPost` if no client is left, which says why of the first few.
+        skipped. A network that diverges with all of them is given up for an older one, or a new one: no aggregator may
+        be able to stop it for all that follow. Raises `NothingToPost` if no client is left, which says why of the first
+        few.
         """
-        from fedchain.learning.families.server import open_server, save_server
+        from fedchain.learning.families.server import open_servers, save_server
 
-        bulk, server = bulk_of(round), open_server(client, round, self.schedule_in(round.number), self.stage_blocks)
-        answers = list[PartRef]()
-        for sender, refs in examples_by_sender(bulk).items():
-            before, drawn = server.copy(), client.generator.get_state()
-            try:
-                answer = self._teach(server, client, round, sender, refs)  # (n, C)
-            except (PartMissing, TrainingDiverged) as error:
-                client.skipped[sender] = (
-                    str(error) if isinstance(error, PartMissing) else f"the network diverges with it: {error.what}"
-                )
-                server.restore(before)
-                client.generator.set_state(drawn)
-                continue
-            answers += self._parts.send_answer(client, round, answer, sender)
+        bulk, noted = bulk_of(round), client.skipped
+        for server in open_servers(client, round, self.schedule_in(round.number), self.stage_blocks):
+            client.skipped = dict(noted)
+            answers, has_diverged = self._teach_all(server, client, round)
+            if answers or not has_diverged:
+                break
         if not answers:
             reasons = "".join(
                 f"; peer {sender}: {client.skipped[sender]}" for sender in [*client.skipped][:REASONS_MAX]
@@ -243,6 +237,23 @@ class DistillationMethod(LocalSgdMethod):
             raise NothingToPost(nothing + reasons)
         state = self._parts.send_server(client, round, save_server(server, client, round))
         return bulk.manifest([*answers, state])
+
+    def _teach_all(self, server: Server, client: Client, round: Round) -> tuple[list[PartRef], bool]:
+        """Train on all clients' examples; return the answers, and whether the network diverged with any client's."""
+        answers, has_diverged = list[PartRef](), False
+        for sender, refs in examples_by_sender(bulk_of(round)).items():
+            before, drawn = server.copy(), client.generator.get_state()
+            try:
+                answer = self._teach(server, client, round, sender, refs)  # (n, C)
+            except (PartMissing, TrainingDiverged) as error:
+                is_missing = isinstance(error, PartMissing)
+                client.skipped[sender] = str(error) if is_missing else f"the network diverges with it: {error.what}"
+                has_diverged = has_diverged or not is_missing
+                server.restore(before)
+                client.generator.set_state(drawn)
+                continue
+            answers += self._parts.send_answer(client, round, answer, sender)
+        return answers, has_diverged
 
     def _teach(
         self, server: Server, client: Client, round: Round, sender: int, refs: Sequence[PartRef]

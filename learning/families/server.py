@@ -6,7 +6,7 @@ B batch, C classes, H shape of an example's features.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,21 +104,25 @@ class Server:
         return [value.shape for value in self.copy()] == [values.shape, velocity.shape]
 
 
-def open_server(client: Client, round: Round, schedule: Schedule, stage_blocks: int) -> Server:
-    """Return the aggregator's network as it was left: by this member, or, if another had the role since, by that one.
+def open_servers(client: Client, round: Round, schedule: Schedule, stage_blocks: int) -> Iterator[Server]:
+    """Yield the aggregator's network as it was left: by another member, if that had the role since, and by this one.
 
-    A network that no member has, or gives out any more, begins anew.
+    The last is a new network: the only one that no member has to have left or to give out, and that none can spoil. The
+    next is asked for where nobody's examples are of use to one.
     """
     assert client.info.feature_shape is not None, "the models were validated"
     model = build_server_model(client.info.feature_shape, client.info.classes, stage_blocks)
     server = Server(model, schedule, client.generator, (client.index, round.number))
-    state = client.state(ServerState)
+    new, state = server.copy(), client.state(ServerState)
     posted = _read_posted(client, round)
     if posted is not None and posted[0] > state.round and server.fits(*posted[1:]):
         server.restore(posted[1:])
-    elif state.values is not None and state.velocity is not None:
+        yield server
+    if state.values is not None and state.velocity is not None:
         server.restore((state.values, state.velocity))
-    return server
+        yield server
+    server.restore(new)
+    yield server
 
 
 def save_server(server: Server, client: Client, round: Round) -> dict[str, torch.Tensor]:

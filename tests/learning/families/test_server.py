@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
+from fedchain.learning.bulk import PartAccess
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.families.server import ServerState
 from fedchain.learning.models.registry import describe_model
+from fedchain.learning.payload.bulk import NEXT_AGGREGATOR
+from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import build_method
+from fedchain.learning.round import OffChain
 from tests.support.learning.federation import CLIENTS
 from tests.support.learning.mixed_relay import Relay, small
 
@@ -48,19 +52,44 @@ def test_a_network_that_nobody_gives_out_begins_anew() -> None:
     assert made != federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
 
 
-def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None:
-    federation = Relay(small(learning_rate=0.01))
+def test_a_network_that_diverges_with_everybody_begins_anew() -> None:
+    """An aggregator may leave one of valid numbers with which nobody after it could go on, as if of a later round."""
+    federation = Relay(small())
     federation.play()
     federation.round = 2
     federation.step("update")
-    with federation.learner.lend(CLIENTS, 2) as aggregator:
-        state = aggregator.state(ServerState)
-        assert state.values is not None
-        state.values[:] = 1e30
-    before = federation.learner.checkpoint(CLIENTS)
-    with pytest.raises(NothingToPost, match="no client's examples are of use here"):
-        federation.learner.contribute(CLIENTS, "distill", 2, federation.knowledge)
-    assert federation.learner.checkpoint(CLIENTS) == before
+    made = federation.learner.contribute(CLIENTS, "distill", 2, federation.knowledge)
+    left = PartAccess(federation.parts, federation.rules._kinds, "distill", {})
+    refs = [*federation.refs("distill", made.payload)]
+    (place,) = (place for place, ref in enumerate(refs) if ref.kind == "server")
+    network = federation.tensors("distill", refs[place])
+    spoilt = {"round": np.array([2**62]), "values": np.full_like(network["values"], 1e12)}
+    refs[place] = left.write("server", {**network, **spoilt}, NEXT_AGGREGATOR)
+    occasion, posted = OffChain("distill", 2, federation.members), encode(left.manifest(refs))
+    federation.rules.check(occasion, bytes([CLIENTS]), federation.knowledge, posted)
+    federation.knowledge = federation.rules.aggregate(occasion, federation.knowledge, [(bytes([CLIENTS]), posted)])
+    federation.round = 3
+    federation.step("update")
+    own = federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
+    federation.learner = federation.new_learner()
+    new = federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
+    assert own.payload != new.payload, "who has a network of its own goes on from that one"
+    for made in (own, new):
+        assert not made.skipped
+        assert {ref.reader for ref in federation.refs("distill", made.payload)} == {0, 1, 2, NEXT_AGGREGATOR}
+
+
+def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None:
+    federation = Relay(small())
+    federation.round = 1
+    federation.step("update")
+    other = Relay(small(learning_rate=1e3))
+    other.parts = federation.parts
+    learner = other.new_learner()
+    before = learner.checkpoint(CLIENTS)
+    with pytest.raises(NothingToPost, match="no client's examples are of use here; peer 0: the network diverges"):
+        learner.contribute(CLIENTS, "distill", 1, federation.knowledge)
+    assert learner.checkpoint(CLIENTS) == before
 
 
 def test_specs_of_state_hold_the_papers_network() -> None:
