@@ -43,13 +43,16 @@ FLOAT16_MAX = 6e4
 STATE_MAX = 1 << 20
 """Numbers of the state of the aggregator's network; one part holds them and their momentum."""
 
+STATE_MAGNITUDE_MAX = 1e12
+"""Largest absolute value of those: features that a client makes up can have a running variance beyond it."""
+
 _HEADER_BYTES = 1 << 12
 """Room in a part for everything but the numbers."""
 
 _SERVER_SPEC = (
     TensorSpec("round", (1,), "int64", minimum=1),
-    TensorSpec("values", (-1,), free_max=STATE_MAX, magnitude_max=1e12),
-    TensorSpec("velocity", (-1,), free_max=STATE_MAX, magnitude_max=1e12),
+    TensorSpec("values", (-1,), free_max=STATE_MAX, magnitude_max=STATE_MAGNITUDE_MAX),
+    TensorSpec("velocity", (-1,), free_max=STATE_MAX, magnitude_max=STATE_MAGNITUDE_MAX),
 )
 
 

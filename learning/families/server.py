@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fedchain.learning.exceptions import PartMissing, TrainingDiverged
+from fedchain.learning.families.distillation_parts import STATE_MAGNITUDE_MAX
 from fedchain.learning.models.prototypes import EVALUATION_BATCH
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.vectors import flatten, read_state, trained_parameters, unflatten, write_state
@@ -84,10 +85,11 @@ class Server:
         return torch.cat([self._model(_as_read(batch)) for batch in torch.split(features, EVALUATION_BATCH)])
 
     def validate(self, answer: torch.Tensor) -> None:
-        """Raise `TrainingDiverged` unless an answer and all parameters are finite and of bounded magnitude."""
-        for values in (answer, flatten(self._parameters).detach()):
+        """Raise `TrainingDiverged` unless an answer, all parameters and what is handed on are finite and bounded."""
+        bounded = [(values, MAGNITUDE_MAX) for values in (answer, flatten(self._parameters).detach())]
+        for values, bound in (*bounded, *((values, STATE_MAGNITUDE_MAX) for values in self.copy())):
             largest = float(values.abs().max())
-            if not largest <= MAGNITUDE_MAX:
+            if not largest <= bound:
                 raise TrainingDiverged(*self._where, self._steps, largest, f"the network has numbers of {largest}")
 
     def copy(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,12 +7,12 @@ from fedchain.learning.bulk import PartAccess
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.families.server import ServerState
 from fedchain.learning.models.registry import describe_model
-from fedchain.learning.payload.bulk import NEXT_AGGREGATOR
+from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import OffChain
-from tests.support.learning.federation import CLIENTS
+from tests.support.learning.federation import CLIENTS, with_norm
 from tests.support.learning.mixed_relay import Relay, small
 
 
@@ -77,6 +77,24 @@ def test_a_network_that_diverges_with_everybody_begins_anew() -> None:
     for made in (own, new):
         assert not made.skipped
         assert {ref.reader for ref in federation.refs("distill", made.payload)} == {0, 1, 2, NEXT_AGGREGATOR}
+
+
+def test_a_network_that_could_not_be_handed_on_is_taken_back() -> None:
+    """The last client's features leave a running variance that no part holds, and all parameters as they should be."""
+    federation = Relay(with_norm("fedgkt", batch_size=4, server_epochs=3))
+    federation.round, occasion = 1, OffChain("update", 1, federation.members)
+    made = [federation.learner.contribute(client, "update", 1, b"").payload for client in (0, 1)]
+    bulk = PartAccess(federation.parts, federation.rules._kinds, "update", {})
+    shape = 48, *(federation.rules.info.feature_shape or ())
+    signs = np.sign(np.random.default_rng(0).standard_normal(shape))
+    features, logits = (1e6 * signs).astype(np.float32), np.zeros((48, 10), np.float32)
+    bulk.write("examples", {"features": features, "logits": logits}, AGGREGATOR)
+    posts = [(bytes([place]), payload) for place, payload in enumerate([*made, encode(bulk.manifest())])]
+    federation.rules.check(occasion, posts[2][0], federation.knowledge, posts[2][1])
+    federation.knowledge = federation.rules.aggregate(occasion, federation.knowledge, posts)
+    answered = federation.learner.contribute(CLIENTS, "distill", 1, federation.knowledge)
+    assert [place for place, _ in answered.skipped] == [2]
+    assert {ref.reader for ref in federation.refs("distill", answered.payload)} == {0, 1, NEXT_AGGREGATOR}
 
 
 def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None:
