@@ -20,7 +20,7 @@ import torch
 from fedchain.learning.client import Client
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.vectors import read_vector, trained_parameters, unflatten
-from fedchain.learning.privacy.clipping import clip_factors
+from fedchain.learning.privacy.clipping import clip_factors, finite_rows
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release, Sampling
@@ -70,7 +70,8 @@ def train_privately(
 
     The loss of one example is the method's loss on the batch of it alone, with `given`'s result for that batch.
     `correct` comes after the noise: it must not look at examples. Raises `ReleaseRefused` before any step that the
-    budget does not cover, and `TrainingDiverged` as `train` does; the model is then of no use.
+    budget does not cover. Nothing that an example does to a loss or a gradient breaks it off: that would show without
+    noise in who posts. A model of no use is found when it is posted, and charged as any other.
     """
     release = planned_release(schedule, len(client.train_labels), noise)
     client.ledger.validate(round_number, noise.phase, [release], noise.budget)
@@ -93,7 +94,7 @@ def train_privately(
             gradient = torch.from_numpy(noised * (noise.clip / batch_size)).to(parameters[0].dtype)
             gradients: Iterable[torch.Tensor] = unflatten(gradient, parameters)
             take_step(gradients if corrected is None else corrected(gradients))
-        return value
+        return torch.zeros_like(value)  # no loss may decide whether there is a post
 
     batches = None
     if noise.sampling is Sampling.POISSON:
@@ -151,7 +152,7 @@ def clipped_sum(
         gradients, values = example_gradients(
             model, loss, images[part], labels[part], None if given is None else given[part]
         )  # (b, P), (b,)
-        gradients = gradients.double()
+        gradients = finite_rows(gradients)
         total += clip_factors(gradients, clip) @ gradients
         losses += values.sum()
     return total, losses / max(1, len(labels))

@@ -1,5 +1,6 @@
 """DP-SGD: each example's gradient is its own, clipped, and hidden by noise that only its owner can repeat."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar
@@ -83,6 +84,21 @@ def test_long_gradients_are_clipped_before_they_are_summed(monkeypatch: pytest.M
     empty = torch.zeros(0, dtype=torch.int64)
     total, value = clipped_sum(client.model, loss, client.train_images[empty], client.train_labels[empty], None, 1.5)
     assert (float(total.abs().sum()), float(value)) == (0.0, 0.0)
+
+
+def test_who_posts_does_not_show_whose_example_is_too_much_for_a_model() -> None:
+    """Others may have chosen a model for that. The example counts nothing, and the rest is charged as always."""
+    loss, _ = losses()["fedavg"]
+    client, others = new_client(), torch.arange(12) != 5
+    rest, _ = clipped_sum(client.model, loss, client.train_images[others], client.train_labels[others], None, 0.5)
+    client.train_images[5] = 3e38
+    total, value = clipped_sum(client.model, loss, client.train_images, client.train_labels, None, 0.5)
+    assert torch.allclose(total, rest, rtol=1e-4, atol=1e-9)
+    assert not math.isfinite(float(value))
+    client.open_secrets = lambda: secrets_of(0)
+    FedAvg(local_steps=3, gradient_noise=2.0).train(client, Round(1, None))
+    assert bool(read_vector(client.model).isfinite().all())
+    assert len(client.ledger.entries()) == 1
 
 
 @pytest.mark.long
