@@ -246,9 +246,10 @@ class DistillationMethod(LocalSgdMethod):
             try:
                 answer = self._teach(server, client, round, sender, refs)  # (n, C)
             except (PartMissing, TrainingDiverged) as error:
-                is_missing = isinstance(error, PartMissing)
-                client.skipped[sender] = str(error) if is_missing else f"the network diverges with it: {error.what}"
-                has_diverged = has_diverged or not is_missing
+                has_diverged = has_diverged or isinstance(error, TrainingDiverged)
+                client.skipped[sender] = (
+                    str(error) if isinstance(error, PartMissing) else f"the network diverges with it: {error.what}"
+                )
                 server.restore(before)
                 client.generator.set_state(drawn)
                 continue

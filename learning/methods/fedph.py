@@ -107,12 +107,15 @@ class FedPh(PrototypeMethod):
         import torch.nn.functional as F
 
         from fedchain.learning.models.prototypes import class_means, forward_all
+        from fedchain.learning.privacy.clipping import finite_rows
 
         self.validate_budget(client, round)
         known = known_prototypes(client.info, round)
         self.train(client, round, given=lambda batch: known)
         embeddings, _ = forward_all(client.model, client.train_images)  # (n_k, D)
-        means = class_means(F.normalize(embeddings, dim=1), client.train_labels, client.info.classes)
+        units = F.normalize(embeddings, dim=1)
+        units = finite_rows(units) if self.hides_prototypes else units
+        means = class_means(units, client.train_labels, client.info.classes)
         return self._noised(self._large_enough(means, client, round), client, round).as_post()
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:

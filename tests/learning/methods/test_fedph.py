@@ -134,6 +134,15 @@ def test_noise_is_written_down_and_called_an_epsilon_with_dp_sgd_alone() -> None
     assert not FedPh().adds_noise
 
 
+def test_an_embedding_that_is_too_large_under_a_model_keeps_nobody_from_posting() -> None:
+    client = new_client()
+    client.train_images[5] = 3e38
+    client.open_secrets = lambda: Secrets(0, bytes(ROOT_SIZE))
+    method = FedPh(noise="local", gradient_noise=1.0, local_epochs=0, local_steps=1)
+    assert np.isfinite(method.update(client, Round(1, None))["prototypes"]).all()
+    assert len(client.ledger.entries()) == 2
+
+
 def test_a_budget_that_is_spent_is_known_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = {"noise": "local", "noise_multiplier": 4.0, "gradient_noise": 8.0, "epsilon_budget": 1.8}
     noised = FedPh(**QUIET, **noise)  # type: ignore[arg-type]
