@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedchain.learning.privacy.rdp import ORDERS, sampled_gaussian
+from fedchain.learning.privacy.rdp import ORDERS, epsilon_of_curve, sampled_gaussian
 
 
 def test_poisson_batches_are_worth_what_the_divergence_of_their_densities_says() -> None:
@@ -24,3 +24,8 @@ def test_poisson_batches_are_worth_what_the_divergence_of_their_densities_says()
     curve = dict(zip(ORDERS.tolist(), sampled_gaussian(rate, multiplier, 3).tolist(), strict=True))
     for alpha in (2.0, 5.0):
         assert curve[alpha] == pytest.approx(3 * math.log(moment(alpha)) / (alpha - 1), rel=1e-8)
+
+
+@pytest.mark.parametrize("multiplier", [1e-152, 1e-200, 5e-324])
+def test_next_to_no_noise_has_no_epsilon_rather_than_none_to_pay(multiplier: float) -> None:
+    assert epsilon_of_curve(sampled_gaussian(0.1, multiplier, 4), 1e-5) == math.inf
