@@ -228,6 +228,7 @@ class Talks:
         talker = scene.talker(folder, Path(self._folder.name) / "templates")
         logger, reading = logging.getLogger("fedchain.node"), _Reading()
         logger.addHandler(reading)
+        logger.propagate = False
         try:
             talk = Conversation(scene, talker, Random(data[:5]))
             for at in range(1, min(len(data), 4 * STEPS_MAX), 4):
@@ -237,6 +238,7 @@ class Talks:
             return f"{scene.name} {talker.node.head.height}: {', '.join(sorted(talk.endings))}"
         finally:
             logger.removeHandler(reading)
+            logger.propagate = True
             talker.store.close()  # type: ignore[attr-defined]
             rmtree(folder)
 
