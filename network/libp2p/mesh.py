@@ -75,10 +75,18 @@ class GuardedRouter(GossipSub):
             self._push(peer, rpc)
 
     async def send_recent_messages(self, peer_id: ID, topic: str) -> None:
-        """Give a new neighbour the recent messages, behind the frames that wait for it already."""
+        """Give a new neighbour the recent messages, behind the frames that wait for it already.
+
+        They are an answer to its subscription, which it may take back and send again as often as it likes.
+        """
+        peer, now_s = public_key_of(peer_id), trio.current_time()
+        assert peer is not None, "only members are admitted"
         for message_id in self.mcache.window(topic):
-            if (message := self.mcache.get(message_id)) is not None:
-                self._push(peer_id, rpc_pb2.RPC(publish=[message]))
+            if not self._gate.may_ask(peer, now_s):
+                return
+            message = self.mcache.get(message_id)
+            if message is not None and self._push(peer_id, rpc_pb2.RPC(publish=[message])):
+                self._gate.charge(peer, bytes_out=len(message.data), now_s=now_s)
 
     def forget(self, peer: ID) -> None:
         """Drop all that is kept of a peer that may connect no more. The library keeps most of it for ever."""

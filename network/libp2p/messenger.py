@@ -24,7 +24,9 @@ from fedchain.network.messages import (
     Chunk,
     FinalMessage,
     GossipMessage,
+    LightMessage,
     Message,
+    Payloads,
     Question,
     decode_message,
 )
@@ -64,7 +66,7 @@ def is_question(message: Message) -> bool:
 
 def is_answer(message: Message) -> bool:
     """Whether a message goes to one peer because it asked."""
-    return isinstance(message, GossipMessage | Chunk | FinalMessage | CertificateMessage)
+    return isinstance(message, GossipMessage | Chunk | FinalMessage | LightMessage | CertificateMessage | Payloads)
 
 
 class Messenger:

@@ -26,7 +26,10 @@ def amended_values(genesis: Genesis, named: Mapping[str, Any]) -> dict[str, int 
     allowed = load_method(learning_from_genesis(genesis).method).amendable if asks else frozenset[str]()
     for name, value in named.items():
         if name in allowed:
-            values[LEARNING + name] = json.dumps(value)
+            try:
+                values[LEARNING + name] = json.dumps(value)
+            except TypeError:  # TOML has dates and times, too
+                raise ConfigurationError(f"{name} is {value}, which is no value of a parameter") from None
         elif name not in AMENDABLE:
             known = ", ".join((*AMENDABLE, *sorted(allowed)))
             raise ConfigurationError(f"{name} cannot be amended, these can: {known}")

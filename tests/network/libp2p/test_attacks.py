@@ -623,6 +623,36 @@ async def test_recent_gossip_is_given_once_however_often_it_is_asked_for(monkeyp
         assert sum(pushed) == 1
 
 
+@on_trio
+async def test_recent_gossip_costs_a_neighbour_that_subscribes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        inbox, pushed = Inbox(network), list[int]()
+        original = BoundedQueue.push
+
+        def push(queue: BoundedQueue, frame: rpc_pb2.RPC, priority: bool = False) -> bool:
+            pushed.append(len(frame.publish))
+            return original(queue, frame, priority)
+
+        async def read(stream: Any) -> None:
+            await trio.sleep_forever()
+
+        bad.host.set_stream_handler(GOSSIP, read)
+        await until(lambda: network.pubsub.peer_queues, "a gossip stream")
+        stream = await bad.send(GOSSIP, rpc(said(POST)))
+        await until(lambda: inbox.messages)
+        monkeypatch.setattr(BoundedQueue, "push", push)
+        again = rpc_pb2.RPC()
+        again.subscriptions.add(subscribe=False, topicid=TOPIC)
+        again.subscriptions.add(subscribe=True, topicid=TOPIC)
+        for number in range(5):
+            await stream.write(encode_varint_prefixed(again.SerializeToString()))
+            await stream.write(rpc(said(post(number))))
+            await until(lambda number=number: len(inbox.messages) == number + 2)  # type: ignore[misc]
+            await trio.testing.wait_all_tasks_blocked()
+        assert sum(pushed) == 1
+
+
 @pytest.mark.parametrize("protocol", [GOSSIP, MESSAGES])
 @on_trio
 async def test_a_peer_is_read_on_one_stream_of_a_kind(protocol: TProtocol) -> None:

@@ -16,7 +16,19 @@ from fedchain.network.libp2p.addresses import InvalidBootstrap
 from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.limits import BLAME_REJECTED, Limits
-from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, SessionMessage, Status
+from fedchain.network.messages import (
+    CHUNK_SIZE,
+    Chunk,
+    GetContent,
+    GetLight,
+    GetPayloads,
+    LightMessage,
+    Message,
+    Payloads,
+    PostMessage,
+    SessionMessage,
+    Status,
+)
 from fedchain.network.network import Receiver
 from fedchain.network.session import NOBODY, Session
 from fedchain.network.verdict import Verdict
@@ -328,6 +340,29 @@ async def test_questions_beyond_what_answers_may_cost_are_dropped_and_not_held_a
         assert asked == [*(GetContent(bytes(32), number) for number in range(3)), asked[-1]]
         assert isinstance(asked[-1], Chunk)
         assert (one.counters.unanswered, one.counters.rejected) == (7, 0)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [(GetPayloads(1), Payloads(1, (bytes(2**16),))), (GetLight(1, 0, 2), LightMessage(1, None))],
+)
+@on_trio
+async def test_every_answer_costs_who_asked(question: Message, answer: Message) -> None:
+    limits = Limits(peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
+    async with peer(0, limits=limits) as one, peer(1, one) as two:
+        await until(lambda: one.peers() and two.peers())
+        asked, inbox = list[Message](), Inbox(two)
+
+        def receive(sender: PublicKey, message: Message) -> Verdict:
+            asked.append(message)
+            one.send(sender, answer)
+            return Verdict.ACCEPT
+
+        one.attach(receive)
+        for _ in range(4):
+            two.send(MEMBERS[0], question)
+        await until(lambda: one.counters.unanswered + len(asked) == 4 and inbox.messages)
+        assert asked == [question]
 
 
 @on_trio

@@ -1,5 +1,6 @@
 """Values of amendments by the names that people use, and the rules in force as a task."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ def test_names_lead_to_the_chain_s_values_and_the_method_s() -> None:
         ({"rounds": 1.5}, "rounds is 1.5, it must be a whole number of 0 or more"),
         ({"rounds": True}, "rounds is True"),
         ({"rounds": 2**64}, f"rounds is {2**64}, it must be at most {2**64 - 1}"),
+        ({"learning_rate": date(2020, 1, 1)}, "learning_rate is 2020-01-01, which is no value of a parameter"),
         ({"learning_rate": 10**65}, "learning_rate has more than 64 characters"),
     ],
 )
