@@ -8,13 +8,17 @@ from fedchain.network.libp2p.gossip import GuardedPubsub
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.mesh import GuardedRouter
 from fedchain.network.libp2p.messenger import Counters
-from fedchain.network.limits import Limits
+from fedchain.network.limits import Limits, TokenBucket
 
 QUEUE_ROOM = 512
 """Frames that may wait for a mesh neighbour before publishing pauses."""
 
 PACE_TIMEOUT_S = 1.0
 """Longest pause for a neighbour that does not read."""
+
+PACE_SHARE, PACE_BURST_S = 0.05, 10.0
+"""Part of the time that all pauses may take, and seconds that they may take at once: one neighbour that reads a byte at
+a time, for ever, would otherwise hold up each of our messages."""
 
 
 class Publisher:
@@ -27,6 +31,7 @@ class Publisher:
         self._limits, self._counters = limits, counters
         self._waiting: deque[bytes] = deque()
         self._filled = trio.Event()
+        self._patience = TokenBucket(PACE_SHARE, PACE_BURST_S, trio.current_time())
 
     def put(self, data: bytes) -> bool:
         """Let a message wait to be published; False: it is too large, or too many wait."""
@@ -45,11 +50,20 @@ class Publisher:
         while True:
             await self._filled.wait()
             while self._waiting:
-                with trio.move_on_after(PACE_TIMEOUT_S):
-                    while self._router.waiting_max() > QUEUE_ROOM:
-                        await trio.sleep(0.005)
+                await self._pause()
                 data = self._waiting.popleft()
                 self._counters.messages_out += 1
                 self._counters.bytes_out += len(data)
                 await self._pubsub.publish(self._topic, data)
             self._filled = trio.Event()
+
+    async def _pause(self) -> None:
+        """Wait until the neighbours' queues have room, unless that has taken too much of the time."""
+        begun_s = trio.current_time()
+        if self._patience.borrow(0.0, begun_s) > 0.0:
+            return
+        with trio.move_on_after(PACE_TIMEOUT_S):
+            while self._router.waiting_max() > QUEUE_ROOM:
+                await trio.sleep(0.005)
+        now_s = trio.current_time()
+        self._patience.borrow(now_s - begun_s, now_s)

@@ -1,8 +1,15 @@
 """Gossip of our own: paced, bounded, whole."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+import trio
+import trio.testing
 
 from fedchain.network.libp2p.bounds import QUEUE_FRAMES_MAX
+from fedchain.network.libp2p.messenger import Counters
+from fedchain.network.libp2p.publisher import PACE_BURST_S, PACE_TIMEOUT_S, QUEUE_ROOM, Publisher
 from fedchain.network.messages import PostMessage
 from fedchain.testing.networks import gossip
 from tests.support.network.real import LIMITS, Inbox, meshed, on_trio, peer, until
@@ -47,3 +54,28 @@ async def test_gossip_that_is_too_large_is_not_sent() -> None:
         await until(lambda: inbox.messages)
         assert inbox.messages == [post(2)]
         assert one.counters.dropped == 1
+
+
+def test_a_neighbour_that_hardly_reads_holds_nobody_up_for_long() -> None:
+    sent_s = list[float]()
+
+    async def main() -> None:
+        begun_s = trio.current_time()
+
+        async def publish(topic: str, data: bytes) -> None:
+            sent_s.append(trio.current_time() - begun_s)
+
+        pubsub: Any = SimpleNamespace(publish=publish)
+        router: Any = SimpleNamespace(waiting_max=lambda: QUEUE_ROOM + 1)
+        publisher = Publisher(pubsub, router, "topic", LIMITS, Counters())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(publisher.run)
+            for _ in range(100):
+                publisher.put(b"vote")
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(1_000)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert len(sent_s) == 100
+    assert PACE_BURST_S <= sent_s[-1] <= PACE_BURST_S + 2 * PACE_TIMEOUT_S
