@@ -52,6 +52,9 @@ async def answer_clients(
                 await _send(client, answer(question))
             except OSError as error:
                 log.debug("a client did not wait for the answer: %s", error)
+            except Exception:
+                # A fault of ours, which a question must not turn into the end of the node.
+                log.exception("a question could not be answered")
             finally:
                 clients.closed(scope)
 

@@ -59,6 +59,27 @@ def test_half_questions_keep_nobody_out() -> None:
     trio.run(main)
 
 
+def test_a_question_that_cannot_be_answered_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(question: bytes) -> bytes:
+        if question == b"stat\n":
+            raise TypeError("a fault of ours")
+        return question
+
+    async def main() -> None:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_clients, listener.listeners, b"\n", answer)
+            client = await half_ask(port)
+            await client.send(b"\n")
+            assert await is_closed(client)
+            assert await ask(port) == b"status\n"
+            tasks.cancel_scope.cancel()
+
+    trio.run(main)
+    assert caplog.messages == ["a question could not be answered"]
+
+
 def test_a_client_has_limited_time() -> None:
     async def main() -> None:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
