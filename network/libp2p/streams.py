@@ -139,7 +139,7 @@ class NewestStream:
             try:
                 yield
             finally:
-                if self._reading[peer] is scope:
+                if self._reading.get(peer) is scope:
                     del self._reading[peer]
 
 

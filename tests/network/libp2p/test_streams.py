@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from fedchain.network.libp2p.streams import KEEPALIVE, WINDOW_SIZE, FrameReader, FrameTooLarge, Outbox
+from fedchain.network.libp2p.streams import KEEPALIVE, WINDOW_SIZE, FrameReader, FrameTooLarge, NewestStream, Outbox
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Status, encode_message
 from tests.support.network.real import on_trio
@@ -98,3 +98,24 @@ async def test_an_outbox_is_bounded_in_bytes_and_written_in_parts() -> None:
     counts = [(await outbox.take())[1] for _ in range(3)]
     assert counts == [1, 1, 1]
     assert outbox.put(chunk)
+
+
+@on_trio
+async def test_a_stream_that_ends_after_the_newer_one_ends_in_peace() -> None:
+    newest, begun, is_over = NewestStream(), trio.Event(), trio.Event()
+
+    async def read() -> None:
+        with newest.of("peer"):
+            begun.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await is_over.wait()
+
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(read)
+        await begun.wait()
+        with newest.of("peer"):
+            pass
+        is_over.set()
