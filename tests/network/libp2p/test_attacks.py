@@ -596,22 +596,30 @@ async def test_a_frame_of_whoever_is_banned_is_not_read_to_its_end(monkeypatch: 
         assert len(asked) < 200
 
 
+async def read_nothing(stream: Any) -> None:
+    """Hold a stream open."""
+    await trio.sleep_forever()
+
+
+def pushed_from_now_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of messages in each frame of gossip that will wait for a neighbour."""
+    pushed, original = list[int](), BoundedQueue.push
+
+    def push(queue: BoundedQueue, frame: rpc_pb2.RPC, priority: bool = False) -> bool:
+        pushed.append(len(frame.publish))
+        return original(queue, frame, priority)
+
+    monkeypatch.setattr(BoundedQueue, "push", push)
+    return pushed
+
+
 @on_trio
 async def test_recent_gossip_is_given_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async with peer(0) as network, attacker(network) as bad:
-        inbox, pushed = Inbox(network), list[int]()
-        original = BoundedQueue.push
-
-        def push(queue: BoundedQueue, frame: rpc_pb2.RPC, priority: bool = False) -> bool:
-            pushed.append(len(frame.publish))
-            return original(queue, frame, priority)
-
-        async def read(stream: Any) -> None:
-            await trio.sleep_forever()
-
-        bad.host.set_stream_handler(GOSSIP, read)
+        inbox = Inbox(network)
+        bad.host.set_stream_handler(GOSSIP, read_nothing)
         await until(lambda: network.pubsub.peer_queues, "a gossip stream")
-        monkeypatch.setattr(BoundedQueue, "push", push)
+        pushed = pushed_from_now_on(monkeypatch)
         wanted, control = said(POST), rpc_pb2.ControlMessage()
         control.iwant.add(messageIDs=[message_id(POST)] * 100)
         control.iwant.add(messageIDs=control.iwant[0].messageIDs)
@@ -627,21 +635,12 @@ async def test_recent_gossip_is_given_once_however_often_it_is_asked_for(monkeyp
 async def test_recent_gossip_costs_a_neighbour_that_subscribes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
     async with peer(0, limits=limits) as network, attacker(network) as bad:
-        inbox, pushed = Inbox(network), list[int]()
-        original = BoundedQueue.push
-
-        def push(queue: BoundedQueue, frame: rpc_pb2.RPC, priority: bool = False) -> bool:
-            pushed.append(len(frame.publish))
-            return original(queue, frame, priority)
-
-        async def read(stream: Any) -> None:
-            await trio.sleep_forever()
-
-        bad.host.set_stream_handler(GOSSIP, read)
+        inbox = Inbox(network)
+        bad.host.set_stream_handler(GOSSIP, read_nothing)
         await until(lambda: network.pubsub.peer_queues, "a gossip stream")
         stream = await bad.send(GOSSIP, rpc(said(POST)))
         await until(lambda: inbox.messages)
-        monkeypatch.setattr(BoundedQueue, "push", push)
+        pushed = pushed_from_now_on(monkeypatch)
         again = rpc_pb2.RPC()
         again.subscriptions.add(subscribe=False, topicid=TOPIC)
         again.subscriptions.add(subscribe=True, topicid=TOPIC)
