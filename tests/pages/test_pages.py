@@ -8,7 +8,7 @@ import pytest
 from tests.pages.__main__ import rewritten
 from tests.pages.blocks import PAGES, Block, blocks_of, missing_for
 from tests.pages.shell import COMPILERS, Shell
-from tests.pages.walk import command_faults, commands_in, faults, is_as_stated, walk
+from tests.pages.walk import arithmetic, command_faults, commands_in, faults, is_as_stated, walk
 from tests.support.paths import ROOT
 
 RUN = [
@@ -156,6 +156,15 @@ def test_a_reader_has_no_compiler(tmp_path: Path) -> None:
 def test_three_dots_stand_for_anything() -> None:
     assert is_as_stated("a ... c\n...\nend", "a b c\n1\n2\nend")
     assert not is_as_stated("a ... c", "a b d")
+
+
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+def test_another_machine_prints_other_digits_and_hashes(is_elsewhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.pages.walk.PRINTED_ON", "another machine" if is_elsewhere else arithmetic())
+    stated = "content 18aaa2c69c6d has ... posts and ... votes: 1 damaged"
+    assert is_as_stated(stated, "content 18aaa2c69c6d has 14 posts and 15 votes: 1 damaged")
+    assert is_as_stated(stated, "content 0f232666fe6d has 9 posts and 115 votes: 12 damaged") == is_elsewhere
+    assert not is_as_stated(stated, "content 0f232666fe6d has 9 posts and 115 votes: all whole")
 
 
 def test_a_page_says_what_it_needs_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

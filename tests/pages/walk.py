@@ -92,7 +92,8 @@ def is_as_stated(stated: str, printed: str) -> bool:
 
 
 def _without_numbers(text: str) -> str:
-    return re.sub(r"[ \d]+", "0", re.sub(r"\b[0-9a-f]{8,}\b", "hash", text)) + "\n"
+    text = re.sub(r"\b[0-9a-f]{8,}\b", "hash", text)
+    return re.sub(r"[ \d]*\.\.\.[ \d]*", "...", re.sub(r"[ \d]+", "0", text)) + "\n"
 
 
 @lru_cache
