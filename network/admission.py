@@ -12,17 +12,16 @@ Guests, whose keys are no members', have one budget together. A liar vouches for
 would let it keep a node from everybody else.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bans import Ban, read_bans, shown_reason, write_bans
 from fedchain.network.limits import BLAME_OVER_BUDGET, Limits, TokenBucket
 from fedchain.network.membership import Membership
-
-log = logging.getLogger("fedchain.network")
+from fedchain.network.saving import Save, save_now
 
 GUESTS: PublicKey = b"guests"
 """Stands for all guests, where a payer is named."""
@@ -77,6 +76,7 @@ class Gate:
         folder: where the ban list is kept; None: bans end with the process.
         wall: the calendar's time in Unix seconds, for the ban list.
         now_s: now, on the clock by which all other times here are given.
+        save: has the ban list written; the bans hold as long as we run, also on a disk that refuses it.
     """
 
     def __init__(
@@ -87,9 +87,10 @@ class Gate:
         *,
         wall: Callable[[], float],
         now_s: float = 0.0,
+        save: Save = save_now,
     ) -> None:
         self.members = members
-        self._limits, self._folder, self._wall = limits, folder, wall
+        self._limits, self._folder, self._wall, self._write = limits, folder, wall, save
         self._message_s = 1.0 / limits.messages_per_s
         # Half a message more than the budget, for sums of times are rounded.
         self._owed_max_s = (limits.messages_burst - 0.5) * self._message_s
@@ -264,9 +265,5 @@ class Gate:
             self._bans[ban.peer] = ban, now_s + left_s
 
     def _save(self, now_s: float) -> None:
-        if self._folder is None:
-            return
-        try:
-            write_bans(self._folder, self.bans(now_s))
-        except OSError as error:  # the bans hold as long as we run
-            log.warning("the ban list could not be saved: %s", error)
+        if self._folder is not None:
+            self._write("the ban list", partial(write_bans, self._folder, self.bans(now_s)))

@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from multiaddr import Multiaddr
@@ -24,6 +25,7 @@ from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.limits import Limits
 from fedchain.network.membership import Membership
 from fedchain.network.ports import ListenError
+from fedchain.network.saving import Save, save_now
 
 ADDRESSES_PER_PEER = 4
 """Addresses remembered of one member."""
@@ -121,14 +123,22 @@ class AddressBook:
         members: those that may connect now.
         limits: of numbers and times.
         folder: where addresses are kept; None: they end with the process.
+        save: has the file written.
     """
 
-    def __init__(self, own_key: PublicKey, members: Membership, limits: Limits, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        own_key: PublicKey,
+        members: Membership,
+        limits: Limits,
+        folder: Path | None = None,
+        save: Save = save_now,
+    ) -> None:
         self._own_key, self._members, self._limits = own_key, members, limits
         self._contacts: dict[PublicKey, _Contact] = {}  # of members that were heard of
         self._later: dict[PublicKey, _Contact] = {}  # of our operator's and saved ones that are no members yet
         self._random = random.Random()  # spreads attempts over time; nothing depends on it
-        self._path = folder / ADDRESS_FILE if folder is not None else None
+        self._path, self._write = folder / ADDRESS_FILE if folder is not None else None, save
         self._load()
         self._saved = self._known()
 
@@ -218,12 +228,10 @@ class AddressBook:
         return self._random.sample(known, min(ENTRIES_MAX, len(known)))
 
     def save(self) -> None:
-        """Write the known addresses down, if they have changed. Raises OSError."""
+        """Have the known addresses written down, if they have changed since they were."""
         known = self._known()
         if self._path is not None and known != self._saved:
-            entries = {address(peer): places for peer, places in known.items()}
-            write_file(self._path, json.dumps(entries, indent=1, ensure_ascii=False).encode())
-            self._saved = known
+            self._write("known addresses", partial(self._write_down, self._path, known))
 
     def _contact(self, peer: PublicKey) -> _Contact | None:
         """The record of a member's addresses; None for us, and for a peer that is no member now."""
@@ -235,6 +243,12 @@ class AddressBook:
         """Members with addresses."""
         known = {peer: [*dict.fromkeys([*c.told, *c.fixed])][:ADDRESSES_PER_PEER] for peer, c in self._contacts.items()}
         return {peer: places for peer, places in known.items() if places}
+
+    def _write_down(self, path: Path, known: dict[PublicKey, list[str]]) -> None:
+        """Write addresses, in any thread. Raises OSError."""
+        entries = {address(peer): places for peer, places in known.items()}
+        write_file(path, json.dumps(entries, indent=1, ensure_ascii=False).encode())
+        self._saved = known
 
     def _load(self) -> None:
         """Take saved addresses as hearsay; a damaged file is ignored, and does not keep us from starting."""

@@ -33,6 +33,7 @@ from fedchain.network.libp2p.messenger import Counters, Messenger, is_answer
 from fedchain.network.libp2p.muxer import close_quietly
 from fedchain.network.libp2p.oversight import Hearing, Oversight
 from fedchain.network.libp2p.publisher import Publisher
+from fedchain.network.libp2p.saver import Saver
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
 from fedchain.network.limits import Limits
@@ -129,8 +130,10 @@ class Libp2pNetwork:
         self.counters = Counters()
         self._key = key
         self._membership = Membership(members)
-        self.gate = Gate(self._membership, limits, folder, wall=time.time, now_s=trio.current_time())
-        self.book = AddressBook(key.public_key, self._membership, limits, folder)
+        self._saver = Saver()
+        now_s, save = trio.current_time(), self._saver.put
+        self.gate = Gate(self._membership, limits, folder, wall=time.time, now_s=now_s, save=save)
+        self.book = AddressBook(key.public_key, self._membership, limits, folder, save)
         self.host = build_host(key, self._admits, limits)
         self.host.pays = self._pays
         self._hearing = Hearing(self._membership)
@@ -169,7 +172,6 @@ class Libp2pNetwork:
         self._peers: dict[PublicKey, tuple[Outbox, trio.CancelScope]] = {}
         self._publisher = Publisher(self.pubsub, self.router, self.topic, limits, self.counters)
         self._nursery: trio.Nursery | None = None
-        self._saves_fail = False
 
     def attach(self, receiver: Receiver) -> None:
         """Hand every incoming message to ``receiver``."""
@@ -301,6 +303,7 @@ class Libp2pNetwork:
             nursery.start_soon(self._serve, peer)
         nursery.start_soon(self._publisher.run)
         nursery.start_soon(self._finder.run)
+        nursery.start_soon(self._saver.run)
         nursery.start_soon(self._save_addresses)
 
     async def stop(self) -> None:
@@ -308,10 +311,11 @@ class Libp2pNetwork:
         self._nursery = None
         self._receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer = lambda peer, connected: None
-        self._save_book()
+        self.book.save()
         swarm = self.host.swarm
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._saver.write_all)
                 for listener in swarm.listeners.values():
                     nursery.start_soon(close_quietly, listener)
                 for connection in swarm.get_connections():
@@ -367,16 +371,7 @@ class Libp2pNetwork:
         """Keep the saved addresses up to date; seconds are lost if the process is killed."""
         while True:
             await trio.sleep(SAVE_INTERVAL_S)
-            self._save_book()
-
-    def _save_book(self) -> None:
-        try:
             self.book.save()
-            self._saves_fail = False
-        except OSError as error:
-            if not self._saves_fail:  # the next attempt comes in seconds
-                log.warning("known addresses cannot be saved: %s", error)
-            self._saves_fail = True
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
         """Return the verdict on gossip; raises InvalidEncoding if the message is no gossip."""

@@ -109,7 +109,7 @@ def test_a_list_that_cannot_be_saved_bans_nevertheless(tmp_path: Path, caplog: p
     door = gate(tmp_path / "missing")
     door.ban(ONE, "it lied", 0.0)
     assert not door.admits(ONE, 0.0)
-    assert "could not be saved" in caplog.text
+    assert "the ban list cannot be saved" in caplog.text
 
 
 def test_a_reason_is_short_and_steers_no_terminal(tmp_path: Path) -> None:
