@@ -59,9 +59,12 @@ class Contributing:
         self._give_up_stale()
 
     def _give_up_stale(self) -> None:
-        """Give up our work for a phase that can count it no more."""
+        """Give up our work for a phase that can count it no more, or that our key turned out to have posted to."""
         phase = self._phase_of_work()
-        if phase is not None and phase != self._context.phase and self._late_phase() is None:
+        if phase is None:
+            return
+        is_over = phase != self._context.phase and self._late_phase() is None
+        if is_over or not self._context.journal.allows_post(*phase):
             self._computed, self._is_working = None, False
 
     def _phase_of_work(self) -> PhaseKey | None:

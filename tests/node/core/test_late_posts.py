@@ -6,11 +6,12 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.membership.change import sign_rekey
-from fedchain.chain.post import Post
+from fedchain.chain.post import Post, sign_post
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import Chunk, GetContent, GetPosts, PostMessage
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import Contributed, NotContributed
+from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.vote_policy import deserves_vote
 from tests.support.chain.builders import keys, payload
 from tests.support.chain.late import late_genesis, place
@@ -139,6 +140,26 @@ def test_after_a_restart_a_node_begins_with_the_newest_knowledge() -> None:
     stage.restart()
     assert asked_to_contribute(stage.victim.effects)[-1] == (3, 0)
     assert published(stage.contribute(7, 2), PostMessage) == [], "nobody asked this process for it"
+
+
+def test_late_work_is_given_up_when_our_key_turns_out_to_have_posted() -> None:
+    """The process lost its journal. An earlier one's post is heard while this one, still silent, has another ready."""
+    stage = at_work(8)
+    said = sign_post(stage.victim.key, stage.genesis.chain_id, 2, 0, payload(9))
+    stage.victim.journal = Journal()
+    stage.restart(is_heard=False)
+    stage.contribute(7, 2)
+    stage.receive(PostMessage(said, None))
+    before = len(stage.victim.effects)
+    stage.hear()
+    while stage.node.is_silent():
+        pass_by(stage)
+        stage.wait(3)
+    assert stage.node.head.owed_to(said.key) is not None, "nobody has the payload of the first post"
+    posts = [message.post for message in published(stage.victim.effects[before:], PostMessage)]
+    assert [post for post in posts if post.round == 2] == [], "the second one would convict it"
+    assert asked_to_contribute(stage.victim.effects)[-1] == (3, 0), "it went on at once"
+    check_promises(stage.victim)
 
 
 # --- those of others
