@@ -21,6 +21,7 @@ from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.libp2p.identity import key_pair, peer_id, public_key_of
+from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.sockets import BufferedTcp, reach
 from fedchain.network.limits import Limits
 
@@ -39,7 +40,15 @@ async def answer_knock(conn: ISecureConn, peer: ID, answer: Answer) -> None:
         return
     with suppress(Exception):
         if (said := await _read(conn)) is not None:
-            await _write(conn, answer(key, said))
+            await _write(conn, _answer_of(answer, key, said))
+
+
+def _answer_of(answer: Answer, peer: PublicKey, said: bytes) -> bytes:
+    try:
+        return answer(peer, said)
+    except Exception:  # a fault of ours, which a stranger must not turn into the end of the process
+        log.exception("what %s said at the door could not be handled", peer_id(peer))
+        raise
 
 
 async def knock(key: PrivateKey, member: PublicKey, place: str, said: bytes, limits: Limits) -> bytes:

@@ -1,5 +1,7 @@
 """Commands in a shell: pipes, missing values, Ctrl-C."""
 
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.main import app
 from fedchain.node.config import NodeConfigError, NodeFailed
+from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.shell.service import NodeStopped
 from tests.support.cli_shell import folder as folder
 from tests.support.cli_shell import started
@@ -74,3 +77,25 @@ def test_systemd_starts_again_what_a_start_may_mend_and_no_key_that_speaks_elsew
     with pytest.raises(typer.Exit) as ended, clear_errors():
         raise kind("this key is in use elsewhere")
     assert ended.value.exit_code == code
+
+
+def test_whoever_reads_json_alone_reads_why_a_fault_of_the_program_ends_a_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run() -> None:
+        with clear_errors() as complaints:
+            complaints.are_logged = True
+            raise ExceptionGroup("tasks", [KeyError("height")])
+
+    with pytest.raises(typer.Exit) as ended:
+        run()
+    (record,) = caplog.records
+    line = json.loads(JsonFormatter().format(record))
+    assert (ended.value.exit_code, record.levelno) == (1, logging.CRITICAL)
+    assert line["message"] == "a fault of this program ends it: KeyError: 'height'"
+    assert "ExceptionGroup: tasks" in line["error"]
+
+
+def test_a_fault_of_the_program_is_python_s_to_print_where_nothing_is_read_as_json() -> None:
+    with pytest.raises(KeyError), clear_errors():
+        raise KeyError("height")

@@ -46,7 +46,7 @@ async def test_who_says_too_much_or_nothing_to_a_node_that_does_not_listen_hears
 
 
 @on_trio
-async def test_a_fault_in_the_answer_ends_that_connection_alone() -> None:
+async def test_a_fault_in_the_answer_ends_that_connection_alone_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail(key: PublicKey, said: bytes) -> bytes:
         raise ValueError("a fault of ours")
 
@@ -56,6 +56,8 @@ async def test_a_fault_in_the_answer_ends_that_connection_alone() -> None:
             await knock(STRANGER, MEMBERS[0], place_of(one), b"may I?", QUICK)
         async with peer(1, one):
             await until(one.peers)
+    assert "could not be handled" in caplog.text
+    assert "ValueError: a fault of ours" in caplog.text
 
 
 @on_trio

@@ -102,7 +102,10 @@ def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) 
         from fedchain.node.config import NodeConfigError, NodeFailed
 
         if not isinstance(error, (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)):
-            raise
+            if not complaints.are_logged:
+                raise
+            complaints.say_fault(error)
+            raise typer.Exit(EXIT_DIFFERENT) from None
         complaints.say(" ".join(str(error).split()))
         if isinstance(error, StoreCorrupt):
             raise typer.Exit(code_of_damage) from None
@@ -127,3 +130,11 @@ class Complaints:
             if not is_hung_up(error):
                 raise
             drop_output()
+
+    def say_fault(self, error: Exception) -> None:
+        """Log a fault of this program, with its traceback, which Python would print beside the log."""
+        first = error
+        while isinstance(first, ExceptionGroup):
+            first = first.exceptions[0]
+        log = logging.getLogger("fedchain.node")
+        log.critical("a fault of this program ends it: %s: %s", type(first).__name__, first, exc_info=error)
