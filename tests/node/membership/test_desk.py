@@ -227,6 +227,9 @@ def test_who_has_no_say_is_told_why(question: tuple[str, dict[str, str]]) -> Non
     assert closed.refusal(name, **words) == "this federation is closed: nobody joins or is removed"
     silent = Office(living_genesis(5), is_heard=False)
     assert "this node signs nothing yet" in silent.refusal(name, **words)
+    contradicted = office()
+    contradicted.node._parts.blocks.is_contradicted = True
+    assert contradicted.refusal(name, **words).startswith("a quorum disagrees with what this node computes")
     old = Office(living_genesis(5, version=2, admission=Admission.CLOSED))
     assert "the same for ever" in old.refusal(name, **words)
     assert "the same for ever" in old.refusal("leave")
