@@ -327,6 +327,8 @@ class Desk:
             raise NodeConfigError("this federation is closed: nobody joins or is removed")
         if not node.head.roster.is_active(self._key.public_key):
             raise NodeConfigError("this member does not count now, so it approves of nothing")
+        if node.is_contradicted():
+            raise NodeConfigError("a quorum disagrees with what this node computes, so it approves of nothing any more")
         if node.is_silent():
             raise NodeConfigError("this node signs nothing yet, as `fedchain node status` says; ask again later")
 
