@@ -29,7 +29,7 @@ class Measuring:
 
     def __init__(self, method: Method, examples: ClientExamples, classes: int, measurements: Measurements) -> None:
         self._method, self._examples, self._classes, self._measurements = method, examples, classes, measurements
-        self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._test_sets: dict[bool, tuple[torch.Tensor, torch.Tensor]] = {}  # by whether a frozen backbone looks at it
         self._shared: tuple[bytes, Evaluation | None] | None = None  # the last shared model's, by hash
 
     def received(self, client: Client, round: Round, knowledge: bytes, *, evaluate_test: bool) -> Evaluation | None:
@@ -52,13 +52,14 @@ class Measuring:
 
     def on_all(self, model: Model, known: Tensors | None = None) -> Evaluation | None:
         """Measure a model on the whole test set, if the clients have one in common; prototypes predict all classes."""
-        if self._test_set is None:
+        is_frozen = isinstance(model, FrozenHead)
+        if is_frozen not in self._test_sets:
             found = self._examples.source.test_set()
-            self._test_set = None if found is None else (as_seen(model, found[0]), found[1])
-        if self._test_set is None:
-            return None
+            if found is None:
+                return None
+            self._test_sets[is_frozen] = as_seen(model, found[0]), found[1]
         prototypes, labels = self._prototypes(known, range(self._classes))
-        return evaluate_local(model, *self._test_set, prototypes, labels)
+        return evaluate_local(model, *self._test_sets[is_frozen], prototypes, labels)
 
     def on_site(self, client: Client, other: Client) -> Evaluation:
         """Measure the client's model on another client's test set, as this model looks at it."""

@@ -55,6 +55,15 @@ def test_a_learner_looks_through_the_backbone_once(monkeypatch: pytest.MonkeyPat
     assert looked == [len(client.train_labels), len(client.test_labels), 355]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_whoever_is_measured_first_others_look_at_the_test_set_in_their_own_way(order: tuple[int, int]) -> None:
+    mixed = LearningConfig(method="solo", model="digits-mlp+frozen-2", clients=2, hyperparameters={"local_steps": 2})
+    together = Learner(mixed)
+    for client in order:
+        alone = Learner(mixed).contribute(client, "update", 1, b"", evaluate_test=True)
+        assert together.contribute(client, "update", 1, b"", evaluate_test=True).local == alone.local
+
+
 def test_clients_with_different_heads_share_prototypes() -> None:
     federation = Federation(MIXED)
     federation.play(2)
