@@ -204,13 +204,20 @@ def read_passport(path: Path) -> PassportReport:
         InvalidPassport: a part of it, or of the model, is not what the others say.
         OSError: the passport cannot be read.
     """
-    path = path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
-    if path.stat().st_size > PASSPORT_SIZE_MAX:
-        raise InvalidPassport("passport", f"{path.stat().st_size} bytes found, at most {PASSPORT_SIZE_MAX} are read")
-    data = path.read_bytes()
+    is_model = not path.name.endswith(SUFFIX)
+    beside = path.parent / (path.name + SUFFIX) if is_model else path
+    if beside.stat().st_size > PASSPORT_SIZE_MAX:
+        size = beside.stat().st_size
+        raise InvalidPassport("passport", f"{size} bytes found, at most {PASSPORT_SIZE_MAX} are read")
+    data = beside.read_bytes()
     name = _subject(_parse(data))["name"]
     if type(name) is not str or name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InvalidPassport("subject", "its name is no name of a file")
+    _expect(
+        name == path.name or not is_model,
+        "subject",
+        f"the passport is of {printable(name)}, not of {printable(path.name)}",
+    )
     try:
         file = read_in_place(path.with_name(name))
     except (OSError, ValueError) as error:  # no file system has some names

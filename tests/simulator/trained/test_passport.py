@@ -450,6 +450,22 @@ def test_a_passport_is_named_by_itself_or_by_its_model(passport: Written, tmp_pa
     assert read_passport(model) == read_passport(beside) == check_passport(passport.data, NAME, passport.file)
 
 
+def test_a_model_is_not_proven_by_a_passport_of_another_one(passport: Written, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(passport.file)
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(flip(passport.file, len(passport.file) - 1, 1))
+    (tmp_path / ("other.safetensors" + SUFFIX)).write_bytes(passport.data)
+    with pytest.raises(InvalidPassport, match=r"^subject: the passport is of model\.safetensors, not of other\.saf"):
+        read_passport(other)
+    assert read_passport(tmp_path / ("other.safetensors" + SUFFIX)).file == NAME
+
+
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_folder_without_a_name_has_no_passport(path: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_passport(Path(path))
+
+
 @pytest.mark.parametrize("name", ["../model.safetensors", "", ".", "..", "a\0b", "\ud800", 7])
 def test_a_subject_leads_to_no_other_folder(passport: Written, tmp_path: Path, name: Any) -> None:
     statement = json.loads(passport.data)
