@@ -32,7 +32,7 @@ def create_file(path: Path, data: bytes, *, is_public: bool = False) -> None:
 
 def _put(path: Path, data: bytes, mode: int, name: Callable[[Path], object]) -> None:
     """Write bytes beside ``path``, and give them its name once they are on the disk. Raises OSError."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.parent / f"{path.name}.{os.getpid()}.part"  # "." has no name, and is refused as any other folder
     try:
         part.unlink(missing_ok=True)  # an old one may be open to others
         with naming(path), open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:

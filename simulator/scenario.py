@@ -17,7 +17,7 @@ from fedchain.files.effects import Needs
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.registry import FILE_SUFFIX, agreed_name, load_method
+from fedchain.learning.registry import FILE_SUFFIX, agreed_name, hyperparameter_names, load_method
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.founding.aggregator import choose_aggregator, count_members
 from fedchain.node.founding.consensus import Blocks, Consensus, Timeout
@@ -307,9 +307,25 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
         ConfigurationError: the learning task is impossible.
     """
     values: dict[str, Any] = {} if path is None else read_toml(path, ScenarioError)
-    scenario = scenario_from_dict(values | dict(overrides))
+    values |= overrides
+    if (key := misplaced(values)) is not None:
+        raise ScenarioError(f"{key} is a hyper-parameter of {method_of(values)}: it stands below [hyperparameters]")
+    scenario = scenario_from_dict(values)
     scenario.validate()
     return scenario
+
+
+def misplaced(values: Mapping[str, Any]) -> str | None:
+    """A hyper-parameter that is given as a field of the scenario, an easy mistake."""
+    unknown = {*values} - {item.name for item in fields(Scenario)}
+    if not unknown or not isinstance(method := method_of(values), str):
+        return None
+    return min(unknown & {*hyperparameter_names(load_method(agreed_name(method)))}, default=None)
+
+
+def method_of(values: Mapping[str, Any]) -> Any:
+    """The method that plain values of a scenario name."""
+    return values.get("method", Scenario().method)
 
 
 def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:

@@ -304,10 +304,9 @@ class Simulation:
         if finished and not self._faults.leave_repairs(now_s) and (len(heads) == 1 or now_s - last_closed_s > SETTLE_S):
             self._done.set_result(None)
         elif now_s > self._scenario.max_virtual_s:
-            reached = max((node.head.round for node in running), default=0)
-            self._done.set_exception(
-                ScenarioError(f"round {reached} of {self._scenario.rounds} was still open after {now_s:.0f} virtual s")
-            )
+            reached, allowed = max((node.head.round for node in running), default=0), self._scenario.max_virtual_s
+            open_yet = f"round {reached} of {self._scenario.rounds} was still open after {now_s:.0f} virtual s"
+            self._done.set_exception(ScenarioError(f"{open_yet}; max_virtual_s allows {allowed:g}"))
         else:
             self.loop.call_later(1.0, self._look)
 

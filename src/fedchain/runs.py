@@ -37,9 +37,6 @@ from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.models.weights import load_weights, validate_file
 from fedchain.learning.registry import (
-    agreed_name,
-    hyperparameter_names,
-    load_method,
     name_method,
     use_current_folder,
 )
@@ -62,7 +59,7 @@ from fedchain.simulator.resuming.resume import (
 )
 from fedchain.simulator.run import STARTING, Audience, load_learner, model_path, run_in_folder
 from fedchain.simulator.run import simulate as run_simulation
-from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
+from fedchain.simulator.scenario import Scenario, ScenarioError, method_of, misplaced, scenario_from_dict
 from fedchain.simulator.tracking import validate_tracker
 from fedchain.wording import counted
 
@@ -374,7 +371,9 @@ class _Order:
             if not isinstance(method, type):
                 values["hyperparameters"] = differing | dict(values.get("hyperparameters", {}))
         values = _values_of(scenario) | values
-        _validate_names(values)
+        if (key := misplaced(values)) is not None:
+            form = f"hyperparameters={{{key!r}: {values[key]!r}}}"
+            raise ScenarioError(f"{key} is a hyper-parameter of {method_of(values)}: {form}")
         chosen = scenario_from_dict(values)
         chosen.validate(function)
         place = None if out is None else Path(out)
@@ -444,15 +443,6 @@ def _values_of(scenario: Scenario | str | os.PathLike[str] | None) -> dict[str, 
     if scenario is None:
         return {}
     return scenario.to_dict() if isinstance(scenario, Scenario) else read_toml(Path(scenario), ScenarioError)
-
-
-def _validate_names(values: Mapping[str, Any]) -> None:
-    """Raise ScenarioError for a hyper-parameter given as a field of the scenario, an easy mistake."""
-    known = {item.name for item in fields(Scenario)}
-    name = values.get("method", Scenario().method)
-    for key in {*values} - known if isinstance(name, str) else ():
-        if key in hyperparameter_names(load_method(agreed_name(name))):
-            raise ScenarioError(f"{key} is a hyper-parameter of {name}: hyperparameters={{{key!r}: {values[key]!r}}}")
 
 
 def _listener(on_round: OnRound | None) -> OnRound:

@@ -37,6 +37,7 @@ BARE = (
         (("export", "net/node-0", "--member", "1", "--out", "z"), "member 1's is on its own machine"),
         (("export", "net", "--member", "2", "--out", "z"), "holds the local model of member 0, 1; member 2's"),
         (("export", "dfpl", "--member", "1", "--out", "dfpl/scenario.toml"), "exists already; nothing is overwritten"),
+        (("export", "fedavg", "--aggregate", "--out", "."), ". exists already; nothing is overwritten"),
         (("export", "nowhere", "--aggregate", "--out", "z"), "is not a folder"),
         (("export", ".", "--aggregate", "--out", "z"), "is no folder of a run, a node or a test network"),
         *((("export", "bare", *whose, "--out", "z"), BARE) for whose in ((), ("--member", "1"), ("--aggregate",))),

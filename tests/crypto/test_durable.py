@@ -74,6 +74,14 @@ def test_a_new_file_never_takes_another_one_s_place(path: Path) -> None:
     assert os.listdir(path.parent) == ["state"]
 
 
+def test_a_folder_is_taken_for_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for write in (create_file, write_file):
+        with pytest.raises(OSError, match=r"File exists|busy|Is a directory|not empty"):
+            write(Path(), b"new")
+    assert not os.listdir()
+
+
 def test_file_and_name_are_on_the_disk_when_it_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[bool, list[str]]] = []
 

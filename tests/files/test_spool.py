@@ -148,6 +148,13 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> Non
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("file", "old")]
 
 
+def test_a_file_that_cannot_be_begun_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "file"
+    with pytest.raises(FileNotFoundError) as raised:
+        write_whole(b"new", path)
+    assert raised.value.filename == str(path)
+
+
 def test_large_files_alone_are_read_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedchain.files.spool.MAPPED_SIZE", 3)
     (tmp_path / "small").write_bytes(b"abc")

@@ -76,6 +76,16 @@ def test_an_unknown_key_is_answered_with_the_nearest_one() -> None:
         scenario_from_dict({"faults": [{"when": 3}]})
 
 
+def test_a_hyper_parameter_among_the_settings_of_a_file_is_told_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("peers = 7\nlearning_rate = 0.1\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"^learning_rate is a hyper-parameter of fedavg: it stands below \[hyp"):
+        load_scenario(path, {"method": "fedavg"})
+    path.write_text("leerning_rate = 0.1\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"^scenario has no key 'leerning_rate'"):
+        load_scenario(path, {})
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -96,7 +96,7 @@ def export(
         from fedchain.files.spool import read_in_place, unfinished, write_file_of
         from fedchain.simulator.trained.passport import SUFFIX
 
-        proof = out.with_name(out.name + SUFFIX)
+        proof = out.parent / (out.name + SUFFIX)
         for path in (out, proof) if passport else (out,):
             if path.exists():
                 raise ScenarioError(f"{path} exists already; nothing is overwritten")

@@ -247,6 +247,9 @@ def unfinished(path: Path) -> Iterator[Path]:
         with naming(path):
             yield other
         other.replace(path)
+    except OSError as error:
+        error.filename = str(path) if error.filename == str(other) else error.filename
+        raise
     finally:
         other.unlink(missing_ok=True)
 
