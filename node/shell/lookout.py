@@ -31,8 +31,9 @@ class Lookout:
 
     def on_head(self, now_ms: int) -> SeenBlock | None:
         """The head has moved: end the sightings of its block and return them; None if there are none."""
-        head, before = self._node.head, self.sightings
-        seen = before.end(head.block_hash, now_ms) if head.height == before.height else None
+        head, before, settled, seen = self._node.head, self.sightings, self._node.ledger.settled, None
+        if settled is not None and head.height == before.height:
+            seen = before.end(head.block_hash, settled.block.senders, now_ms)
         self.sightings = Sightings(head.height + 1, now_ms)
         return seen
 

@@ -3,10 +3,10 @@
 A node collects its own; a simulation collects those of all honest peers in one place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
-from fedchain.chain.block import Block
+from fedchain.chain.block import Block, Header
 from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidPayload, InvalidPost, Refused, UnknownParent
 from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Candidate
@@ -35,9 +35,13 @@ ELSEWHERE = "another height was open when it came"
 
 @dataclass(slots=True)
 class _Sighting:
-    """A block, and the peers that saw it. Each bit of a number stands for the member with its number."""
+    """A block, and the peers that saw it. Each bit of a number stands for the member with its number.
 
-    block: Block
+    It lasts until the height is decided, and anybody may have sent the block, so its body is not kept.
+    """
+
+    header: Header
+    posts: int
     arrived_ms: int
     seen: int = 0
     valid: int = 0
@@ -83,13 +87,13 @@ class Sightings:
         """A peer received a block."""
         known = self._blocks.get(block.hash)
         if known is None and len(self._blocks) < BLOCKS_MAX:
-            known = self._blocks[block.hash] = _Sighting(block, now_ms)
+            known = self._blocks[block.hash] = _sighting(block, now_ms)
         if known is not None:
             known.seen |= _bit(number)
 
     def accept(self, number: int | None, block: Block, now_ms: int) -> None:
         """A peer found a block valid, or mined it."""
-        known = self._blocks.setdefault(block.hash, _Sighting(block, now_ms))
+        known = self._blocks.setdefault(block.hash, _sighting(block, now_ms))
         known.seen, known.valid = known.seen | _bit(number), known.valid | _bit(number)
 
     def refuse(self, number: int | None, block_hash: Hash, error: Refused) -> None:
@@ -117,12 +121,13 @@ class Sightings:
             after_ms = max(0, now_ms - self.since_ms) if known is None else known.after_ms
             self._posts[sender] = SeenPost(number, after_ms, reason[:REASON_SIZE_MAX])
 
-    def end(self, block_hash: Hash, final_ms: int) -> SeenBlock | None:
-        """The observations of the block that became final; None if there are none."""
+    def end(self, block_hash: Hash, counted: Set[PublicKey], final_ms: int) -> SeenBlock | None:
+        """The observations of the block that became final; None if there are none.
+
+        ``counted`` are the members whose posts it counts.
+        """
         if self._trained_ms is None and self._training is None and not self._blocks and not self._posts:
             return None
-        final = self._blocks.get(block_hash)
-        counted = {post.sender for post in final.block.transactions} if final is not None else set()
         return SeenBlock(
             self.height,
             block_hash.hex(),
@@ -135,18 +140,22 @@ class Sightings:
         )
 
     def _told(self, item: _Sighting) -> SeenCandidate:
-        header = item.block.header
+        header = item.header
         refused = {reason: peers & ~item.valid for reason, peers in item.refused.items()}
         return SeenCandidate(
-            hash=item.block.hash.hex(),
+            hash=header.hash.hex(),
             miner=address(header.miner),
-            posts=len(item.block.transactions),
+            posts=item.posts,
             knowledge_root=header.knowledge_root.hex(),
             after_ms=max(0, item.arrived_ms - self.since_ms),
             seen=members_text(item.seen),
             valid=members_text(item.valid),
             refused=_texts({reason: peers for reason, peers in refused.items() if peers}),
         )
+
+
+def _sighting(block: Block, now_ms: int) -> _Sighting:
+    return _Sighting(block.header, len(block.transactions), now_ms)
 
 
 def observe(

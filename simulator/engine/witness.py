@@ -1,8 +1,9 @@
 """The witness: observations of each block by all honest peers, before it was final, as nodes record them one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event
 from fedchain.node.core.node import Node
@@ -18,7 +19,8 @@ class Witness:
 
     def __init__(self) -> None:
         self._heights = [Sightings(1, 0)]  # from height 1 to the open one
-        self._finals: list[tuple[Hash, int] | None] = []  # each height's final block, and when it was first final
+        # Each height's final block, whose posts it counts, and when it was first final.
+        self._finals: list[tuple[Hash, Set[PublicKey], int] | None] = []
         self._told: dict[int, SeenBlock | None] = {}  # by height, what nobody has added to since
         self._began: dict[int, tuple[int, int]] = {}  # height and time of the last training, by peer
 
@@ -33,7 +35,7 @@ class Witness:
             self._began[number] = open_height, now_ms
         while len(self._heights) < open_height:
             final = node.ledger.final(len(self._heights))
-            self._finals.append(None if final is None else (final[0].hash, now_ms))
+            self._finals.append(None if final is None else (final[0].hash, final[0].senders, now_ms))
             self._heights.append(Sightings(len(self._heights) + 1, now_ms))
 
     def valid(self, height: int) -> frozenset[Hash]:

@@ -1,5 +1,8 @@
 """Observations of blocks before one of them is final."""
 
+import sys
+from dataclasses import replace
+
 import pytest
 
 from fedchain.chain.exceptions import InvalidBlock, LimitReached, UnknownParent
@@ -14,7 +17,7 @@ FIRST, SECOND, THIRD = (CHAIN.extend(CHAIN.genesis.chain_id, miner=keys(4)[numbe
 
 
 def ended(sightings: Sightings, now_ms: int = 2_000) -> SeenBlock:
-    seen = sightings.end(SECOND.hash, now_ms)
+    seen = sightings.end(SECOND.hash, SECOND.senders, now_ms)
     assert seen is not None
     return seen
 
@@ -69,7 +72,7 @@ def test_posts_that_the_block_does_not_count_are_noted_with_when_they_came_or_wh
 
 
 def test_peers_that_saw_nothing_of_a_block_note_nothing() -> None:
-    assert Sightings(1, 0).end(bytes(32), 10) is None
+    assert Sightings(1, 0).end(bytes(32), frozenset(), 10) is None
 
 
 def test_what_liars_send_is_bounded_and_valid_blocks_are_all_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,3 +88,12 @@ def test_what_liars_send_is_bounded_and_valid_blocks_are_all_noted(monkeypatch: 
     assert (first.hash, third.hash) == (FIRST.hash.hex(), THIRD.hash.hex())
     assert max(map(len, first.refused)) <= module.REASON_SIZE_MAX
     assert len(first.refused) <= module.REASONS_MAX
+
+
+def test_no_body_of_a_block_that_was_only_seen_is_kept() -> None:
+    """64 junk blocks of 4 MiB each took a gigabyte of a node until the height was decided."""
+    sightings, posts = Sightings(1, 0), (*FIRST.transactions,)
+    alone = sys.getrefcount(posts)
+    sightings.see(0, replace(FIRST, transactions=posts), 5)
+    assert [item.posts for item in ended(sightings).candidates] == [4]
+    assert sys.getrefcount(posts) == alone
