@@ -66,8 +66,8 @@ class Checkpoint:
 def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, checkpoints: int = 4) -> Constants:
     """Train the first `clients` clients for `rounds` rounds and measure at `checkpoints` places of each.
 
-    The distance term takes part from round 2 on. Raises `ConfigurationError` unless the method is DFPL and takes two
-    steps a round: slopes are between models of one round.
+    The distance term takes part from round 2 on. Raises `ConfigurationError` unless the method is DFPL, posts what it
+    has trained as it is, and takes two steps a round: slopes are between models of one round.
     """
     method = learner.method
     if not isinstance(method, Dfpl):
@@ -75,6 +75,11 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
     if method.optimizer != "sgd" or method.schedule != "constant" or method.warmup_rounds:
         found = f"{method.optimizer}, schedule {method.schedule} and {method.warmup_rounds} rounds of warm-up"
         raise ConfigurationError(f"the corollaries are of sgd with one learning rate, not {found}")
+    if method.adds_noise or method.encrypts:
+        found = "noise" if method.adds_noise else "encryption"
+        raise ConfigurationError(
+            f"the corollaries are of prototypes without noise and in clear, not with {found} (--set bounds=false)"
+        )
     if method.local_epochs == 0 and method.local_steps < 2:
         raise ConfigurationError(
             "local_steps is 1: the bounds are estimated between the steps of a round (--set bounds=false)"

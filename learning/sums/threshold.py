@@ -198,10 +198,12 @@ class ThresholdSums(SumScheme):
         members that conspire claim any classes they like and know their own vectors: only with t + 1 holders or more
         are two always others.
         """
-        least, most = smallest_threshold(members), min(members, MEMBERS_MAX)
-        if not least <= self.threshold <= most:
+        if members > MEMBERS_MAX:
+            raise ConfigurationError(f"encryption threshold is for at most {MEMBERS_MAX} members, not {members}")
+        least = smallest_threshold(members)
+        if not least <= self.threshold <= members:
             raise ConfigurationError(
-                f"decryption_threshold is {self.threshold} of {members} members, it must be from {least} to {most}: "
+                f"decryption_threshold is {self.threshold} of {members} members, it must be from {least} to {members}: "
                 "fewer could be the liars that the federation bears"
             )
         if not self.threshold < self.contributors_min <= members:

@@ -28,11 +28,13 @@ from fedchain.learning.convergence.theory import (
     variation_bound,
     weight_max,
 )
+from fedchain.learning.device import DEVICE
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.round import Round
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import with_shapes
+from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
 
 Clock = Callable[[], float]
@@ -124,7 +126,10 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
     does not count.
     """
     settings = dict(scenario.hyperparameters) | {"local_steps": TIMED_STEPS, "local_epochs": 0}
-    learner = Learner(with_shapes(replace(scenario, hyperparameters=settings).learning_config()))
+    settings.pop("epsilon_budget", None)  # nothing of it is posted
+    learner = load_learner(replace(scenario, hyperparameters=settings, device=DEVICE))
+    members, material = learner.plan.members, dict(learner.config.material)
+    round = Round(0, None, clients=scenario.peers, members=members, me=members[0], material=material, info=learner.info)
     seconds = []
     for number in range(1, REPEATS + 2):
         starts: list[float] = []
@@ -136,7 +141,7 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
         method = learner.method
         with learner.lend(0, number) as client:
             hook = client.model.register_forward_pre_hook(note)
-            method.work(method.phases[0])(client, Round(number, None))
+            method.work(method.phases[0])(client, replace(round, number=number))
             hook.remove()
         if len(starts) < 2:
             raise ConfigurationError(f"{scenario.method} does not train its model step by step; state alpha")

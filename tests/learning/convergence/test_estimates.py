@@ -147,3 +147,17 @@ def test_a_single_step_has_no_slopes() -> None:
     config = replace(_config("dfpl"), hyperparameters={"local_steps": 1})
     with pytest.raises(ConfigurationError, match="between the steps of a round"):
         estimate_constants(Learner(config), 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"prototype_noise": 1.0}, "noise"),
+        ({"prototype_noise": 1.0, "gradient_noise": 1.0}, "noise"),
+        ({"encryption": "threshold"}, "encryption"),
+    ],
+)
+def test_they_are_of_prototypes_without_noise_and_in_clear(settings: dict[str, Any], found: str) -> None:
+    config = replace(_config("dfpl"), hyperparameters=settings)
+    with pytest.raises(ConfigurationError, match=f"of prototypes without noise and in clear, not with {found}"):
+        estimate_constants(Learner(config), 3)

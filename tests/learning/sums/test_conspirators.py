@@ -93,12 +93,13 @@ def test_without_encryption_nothing_is_derived() -> None:
         (2, 2, 3, "contributors_min is 3 of 2 members"),
         (5, 3, 3, "contributors_min is 3 of 5 members, it must be from 4, one above decryption_threshold, to 5"),
         (5, 6, 7, "decryption_threshold is 6 of 5 members"),
+        (257, 100, 101, "encryption threshold is for at most 256 members, not 257"),
     ],
 )
 def test_thresholds_that_do_not_protect_are_refused(members: int, threshold: int, holders: int, message: str) -> None:
     method = FedPh(encryption="threshold", decryption_threshold=threshold, contributors_min=holders)
     with pytest.raises(ConfigurationError, match=message):
-        method.deal([bytes([place]) * 32 for place in range(members)], bytes)
+        method.deal([place.to_bytes(32) for place in range(members)], bytes)
 
 
 def test_who_reads_a_document_checks_its_thresholds_again() -> None:

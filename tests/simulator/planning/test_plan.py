@@ -59,9 +59,19 @@ def test_a_budget_without_a_round_is_refused() -> None:
         plan_rounds(Budget(total_s=4.0, iteration_s=1.0, mining_s=4.0), 10)
 
 
-@pytest.mark.parametrize("method", ["dfpl", "fedavg"])
-def test_alpha_is_the_time_from_one_step_to_the_next(method: str) -> None:
-    scenario = Scenario(peers=2, method=method, hyperparameters={"local_epochs": 3})
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("dfpl", {}),
+        ("fedavg", {}),
+        ("fedavg", {"gradient_noise": 1.0, "epsilon_budget": 1e-3}),
+        ("dfpl", {"prototype_noise": 1.0, "gradient_noise": 1.0}),
+        ("fedph", {"encryption": "threshold", "noise": "split", "class_examples_min": 5}),
+    ],
+)
+def test_alpha_is_the_time_from_one_step_to_the_next(method: str, settings: dict[str, Any]) -> None:
+    """Also with noise, whatever the budget for what is posted, and where prototypes are encrypted behind the steps."""
+    scenario = Scenario(peers=3, method=method, hyperparameters={"local_epochs": 3, **settings})
     assert measure_iteration_s(scenario, ticking(0.25)) == 0.25
 
 
