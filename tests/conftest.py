@@ -1,6 +1,7 @@
 """Set-up that all tests need."""
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -41,6 +42,14 @@ _LEFT_OUT = pytest.StashKey[int]()
 def quick_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open a file that a passphrase protects in a sixteenth of the half second that an attempt is to cost."""
     monkeypatch.setattr("fedchain.crypto.secret_file.SCRYPT_P", 1)
+
+
+@pytest.fixture(autouse=True)
+def own_log_names() -> Generator[None]:
+    """Let a node that a test ran name members with their numbers in no other test's log, which pytest's handlers keep."""
+    yield
+    for handler in logging.getLogger().handlers:
+        handler.filters.clear()
 
 
 @pytest.hookimpl(wrapper=True)
