@@ -46,7 +46,7 @@ def quick_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def own_log_names() -> Generator[None]:
-    """Let a node that a test ran name members with their numbers in no other test's log, which pytest's handlers keep."""
+    """Let a node that a test ran number members in no other test's log: handlers of pytest keep what they were told."""
     yield
     for handler in logging.getLogger().handlers:
         handler.filters.clear()
