@@ -3,6 +3,7 @@
 import logging
 import sqlite3
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt
@@ -38,6 +39,10 @@ class ContentTable:
         self._writer = writer
         self._damaged: set[Hash] = set()
         self._verified: set[Hash] = set()  # files whose hash was checked; parts of them may be read
+        self._file_bytes = 0
+        if writer is not reader:
+            with suppress(sqlite3.DatabaseError):  # a damaged page keeps no node from starting
+                self.count_files()
 
     def read(self, content_hash: Hash) -> bytes | None:
         """The bytes of a content, checked against the hash; None if it is damaged or not held."""
@@ -78,10 +83,16 @@ class ContentTable:
         return row is not None and (not row[1] or has_content(self._folder, content_hash, row[0]))
 
     def file_bytes(self) -> int:
-        """Bytes of the contents in files."""
+        """Bytes of the contents in files. A writing process keeps count: a node is asked often, and votes wait."""
+        if self._reader is self._writer:
+            self.count_files()
+        return self._file_bytes
+
+    def count_files(self) -> None:
+        """Count the bytes of the contents in files anew, in the writing thread: every row is looked at."""
         query = "SELECT coalesce(sum(size), 0) FROM contents WHERE data IS NULL"
-        (size,) = self._reader.execute(query).fetchone()
-        return int(size)
+        (size,) = self._writer.execute(query).fetchone()
+        self._file_bytes = int(size)
 
     def write_files(self, contents: Mapping[Hash, bytes]) -> None:
         """Write the files before the rows: a crash between the two leaves files without rows, which nobody reads."""
@@ -103,24 +114,41 @@ class ContentTable:
         """
         self._writer.executemany("DELETE FROM contents WHERE hash = ?", ((item,) for item in damaged))
 
-    def insert(self, contents: Mapping[Hash, bytes]) -> None:
-        """Write the rows, within the caller's transaction."""
-        rows: list[tuple[Hash, int, bytes | None]] = []
+    def insert(self, contents: Mapping[Hash, bytes]) -> int:
+        """Write the rows, within the caller's transaction; returns the bytes of those files that were not known."""
+        added, statement = 0, "INSERT OR IGNORE INTO contents (hash, size, data) VALUES (?, ?, ?)"
         for content_hash, data in contents.items():
             assert sha256(data) == content_hash, "content is kept under its own hash"
-            rows.append((content_hash, len(data), data if len(data) <= ROW_SIZE_MAX else None))
-        self._writer.executemany("INSERT OR IGNORE INTO contents (hash, size, data) VALUES (?, ?, ?)", rows)
+            size, is_file = len(data), len(data) > ROW_SIZE_MAX
+            is_new = self._writer.execute(statement, (content_hash, size, None if is_file else data)).rowcount
+            added += size if is_file and is_new else 0
+        return added
 
-    def mend(self, damaged: Collection[Hash]) -> None:
-        """Forget the damage to contents whose rows were deleted or replaced in a transaction that is committed."""
+    def settle(self, damaged: Collection[Hash], added: int) -> None:
+        """A transaction is committed: forget the damage to contents whose rows it deleted or replaced.
+
+        Args:
+            damaged: their hashes.
+            added: bytes of the files for which it wrote rows, less those whose rows it deleted otherwise.
+        """
         self._damaged.difference_update(damaged)
+        self._file_bytes += added
+        if damaged:
+            self.count_files()
 
-    def delete_rows(self, needed: Collection[Hash]) -> None:
-        """Delete rows that are not ``needed``, within the caller's transaction."""
-        self._writer.execute("CREATE TEMP TABLE needed (hash BLOB PRIMARY KEY) WITHOUT ROWID")
-        self._writer.executemany("INSERT OR IGNORE INTO needed VALUES (?)", ((item,) for item in needed))
-        self._writer.execute("DELETE FROM contents WHERE hash NOT IN (SELECT hash FROM needed)")
-        self._writer.execute("DROP TABLE needed")
+    def delete_rows(self, needed: Collection[Hash]) -> int:
+        """Delete rows that are not ``needed``, within the caller's transaction; returns the bytes of their files.
+
+        One statement for all would read every row with its bytes, while votes wait. Here the index alone is read of
+        those that stay.
+        """
+        size_of = "SELECT coalesce(sum(size), 0) FROM contents WHERE sequence = ? AND data IS NULL"
+        kept = frozenset(needed)
+        held = self._writer.execute("SELECT sequence, hash FROM contents INDEXED BY sqlite_autoindex_contents_1")
+        gone = [(sequence,) for sequence, content_hash in held if content_hash not in kept]
+        removed = sum(int(self._writer.execute(size_of, row).fetchone()[0]) for row in gone)
+        self._writer.executemany("DELETE FROM contents WHERE sequence = ?", gone)
+        return removed
 
     def delete_files(self, needed: Collection[Hash]) -> None:
         """Delete files that are not ``needed``, after their rows.

@@ -149,14 +149,14 @@ class Store(Records):
                     self._writer.execute("DELETE FROM finals WHERE height = ?", (height,))
                     base = max(base, height + 1)
                 self._contents.delete_damaged_rows(lost)
-                self._contents.insert(contents)
+                added = self._contents.insert(contents)
                 for record in records:
                     base = self._insert(record, base)
                 if damaged or any(isinstance(record, Final) for record in records):
                     base = find_base(self._writer, min(base, head_height(self._writer)))
             self._base = base
             self._damaged.difference_update(damaged)
-            self._contents.mend(lost)
+            self._contents.settle(lost, added)
             self._forget_damage(records)
 
     def base(self) -> int:
@@ -186,8 +186,9 @@ class Store(Records):
         """See :class:`Storage`."""
         with disk_errors(self.folder):
             with transaction(self._writer):
-                self._contents.delete_rows(needed)
+                removed = self._contents.delete_rows(needed)
             self._contents.delete_files(needed)
+            self._contents.settle((), -removed)
 
     def size_bytes(self) -> int:
         """See :class:`Storage`."""

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from fedchain.chain.exceptions import StoreError
+from fedchain.chain.storage.content_files import content_path
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
+from fedchain.chain.storage.database import PAGE_SIZE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
+from fedchain.files.layout import DATABASE
 from tests.support.chain.contents import contents
 from tests.support.chain.stored import (
     SMALL,
@@ -40,3 +43,65 @@ def test_a_damaged_content_row_is_logged_and_can_be_fetched_again(
         with Store.open(folder) as store:
             assert store.content(sha256(SMALL)) == SMALL
         caplog.clear()
+
+
+def test_a_node_that_is_asked_for_its_size_looks_at_no_row_however_many_there_are(folder: Path) -> None:
+    with Store.open(folder) as store:
+        asked, before = list[str](), store.size_bytes()
+        store.append([contents(*(bytes([number]) * (ROW_SIZE_MAX + number) for number in range(1, 4)))])
+        store._reader.set_trace_callback(asked.append)
+        grown = store.size_bytes() - before
+        assert [statement for statement in asked if "contents" in statement] == []
+    with Store.open(folder) as again:
+        assert again.size_bytes() == before + grown
+        assert grown >= 3 * ROW_SIZE_MAX + 1 + 2 + 3
+
+
+def test_the_size_counts_each_file_once_and_none_that_is_gone(folder: Path) -> None:
+    large, kept = (bytes([number]) * (ROW_SIZE_MAX + 1) for number in (7, 8))
+    with Store.open(folder) as store:
+        store.retain([])
+        assert store._contents.file_bytes() == 0
+        for _ in range(2):
+            store.append([contents(large, kept)])
+            assert store._contents.file_bytes() == 2 * (ROW_SIZE_MAX + 1)
+        store.retain([sha256(kept)])
+        assert store._contents.file_bytes() == ROW_SIZE_MAX + 1
+        content_path(folder, sha256(kept)).write_bytes(b"damaged")
+        assert store.content(sha256(kept)) is None
+        store.append([contents(large)])
+        assert store._contents.file_bytes() == ROW_SIZE_MAX + 1
+        with Store.open(folder, read_only=True) as reader:
+            assert reader._contents.file_bytes() == ROW_SIZE_MAX + 1
+
+
+def test_a_damaged_page_of_contents_keeps_no_node_from_starting(folder: Path) -> None:
+    marks = [number.to_bytes(2, "big") * 500 for number in range(1, 100)]
+    with Store.open(folder) as store:
+        store.append([contents(*marks)])
+    path = folder / DATABASE
+    data = bytearray(path.read_bytes())
+    page = data.index(marks[50]) // PAGE_SIZE * PAGE_SIZE
+    data[page] = 0xFF
+    path.write_bytes(data)
+    with Store.open(folder) as store:
+        assert store.size_bytes() > 0
+        assert store.content(sha256(marks[1])) == marks[1]
+
+
+def test_a_sweep_reads_no_content_that_stays(folder: Path) -> None:
+    kept = [number.to_bytes(2, "big") * 500 for number in range(1, 100)]
+    with Store.open(folder) as store:
+        store.append([contents(*kept, b"old")])
+        ran = list[str]()
+        store._writer.set_trace_callback(ran.append)
+        store.retain({sha256(data) for data in kept})
+        assert store.content(sha256(b"old")) is None
+        assert all(store.content(sha256(data)) == data for data in kept)
+        plans = [
+            store._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
+            for statement in ran
+            if "contents" in statement and not statement.startswith("EXPLAIN")
+        ]
+    scans = [step[3] for plan in plans for step in plan if step[3].startswith(b"SCAN")]
+    assert scans == [b"SCAN contents USING COVERING INDEX sqlite_autoindex_contents_1"]
