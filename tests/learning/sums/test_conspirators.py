@@ -81,6 +81,13 @@ def test_thresholds_that_nobody_states_withstand_all_liars_that_agreement_bears(
     assert stated.derived(members)["contributors_min"] == threshold + 2
 
 
+def test_a_federation_that_grew_bears_as_many_liars_as_open_a_sum() -> None:
+    """The key is dealt once: its threshold withstands the liars of so many founders, and of no more members."""
+    threshold = FedPh(encryption="threshold").derived(4)["decryption_threshold"]
+    assert threshold == 2
+    assert [(members - 1) // 3 >= threshold for members in range(4, 8)] == [False, False, False, True]
+
+
 def test_without_encryption_nothing_is_derived() -> None:
     assert FedPh().derived(10) == {}
 
