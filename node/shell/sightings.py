@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block, Header
-from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidPayload, InvalidPost, Refused, UnknownParent
+from fedchain.chain.exceptions import (
+    AlreadyKnown,
+    Equivocation,
+    InvalidPayload,
+    InvalidPost,
+    InvalidSignature,
+    Refused,
+    UnknownParent,
+)
 from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Candidate
 from fedchain.chain.vote import NIL, VoteKind
@@ -192,7 +200,7 @@ def observe(
                     found.accept(number, record.block, now_ms)
         elif isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
             posts.append((effect.message.post, ""))
-    if isinstance(message, PostMessage):
+    if isinstance(message, PostMessage) and not _is_forged(effects):
         posts.append((message.post, _fault_of(effects)))
     for post, reason in posts:
         height, seat = _height_of(node, post), node.head.roster.seats.get(post.sender)
@@ -206,10 +214,19 @@ def observe(
         found.follow(number, node)
 
 
+def _is_forged(effects: Sequence[Effect]) -> bool:
+    """Whether the post that a node has received was not signed by its sender."""
+    return any(isinstance(effect, Refuse) and isinstance(effect.error, InvalidSignature) for effect in effects)
+
+
 def _fault_of(effects: Sequence[Effect]) -> str:
-    """Why a node blames the sender of the post that it has received; no text if it does not."""
-    faults = [effect.error for effect in effects if isinstance(effect, Blame | Refuse)]
-    faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload | Equivocation)]
+    """Why a node blames the sender of the post that it has received; no text if it does not.
+
+    Whoever passes a post on may put another payload beside it, for which the node refuses the message alone.
+    """
+    faults = [effect.error for effect in effects if isinstance(effect, Blame)]
+    faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload)]
+    faults += [item.error for item in effects if isinstance(item, Refuse) and isinstance(item.error, Equivocation)]
     return str(faults[0]) if faults else ""
 
 

@@ -6,11 +6,17 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.exceptions import InvalidBlock, LimitReached, UnknownParent
+from fedchain.chain.post import sign_post
 from fedchain.crypto.address import address
+from fedchain.crypto.keys import SIGNATURE_SIZE
+from fedchain.network.messages import PostMessage
+from fedchain.node.core.events import MessageReceived
 from fedchain.node.shell import sightings as module
+from fedchain.node.shell.lookout import Lookout
 from fedchain.node.shell.sightings import ELSEWHERE, Sightings
 from fedchain.node.shell.timeline import SeenBlock, SeenPost, TrainingResult
 from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.node.stage import Stage
 
 CHAIN = ChainBuilder(genesis(4))
 FIRST, SECOND, THIRD = (CHAIN.extend(CHAIN.genesis.chain_id, miner=keys(4)[number]) for number in range(3))
@@ -97,3 +103,26 @@ def test_no_body_of_a_block_that_was_only_seen_is_kept() -> None:
     sightings.see(0, replace(FIRST, transactions=posts), 5)
     assert [item.posts for item in ended(sightings).candidates] == [4]
     assert sys.getrefcount(posts) == alone
+
+
+def test_a_neighbour_s_lie_about_a_post_is_not_its_sender_s_fault() -> None:
+    stage = Stage(genesis(5, version=3))
+    lookout = Lookout(stage.node, stage.me, stage.now_ms)
+    first, second, third, fourth = stage.others_posts()
+    other = sign_post(stage.chain.key(third.sender), stage.genesis.chain_id, 1, 1, b"for another phase")
+    for message in (
+        PostMessage(first, b"another payload"),
+        PostMessage(replace(second, signature=bytes(SIGNATURE_SIZE)), None),
+        PostMessage(replace(other, phase=0), None),
+        PostMessage(fourth, None),
+        PostMessage(sign_post(stage.chain.key(fourth.sender), stage.genesis.chain_id, 1, 0, b"a second one"), None),
+    ):
+        event = MessageReceived(stage.relay, message)
+        lookout.on_event(event, stage.handle(event), stage.now_ms)
+    seen = lookout.sightings.end(SECOND.hash, frozenset(), stage.now_ms)
+    assert seen is not None
+    noted = {post.member: post.reason for post in seen.posts}
+    numbers = [stage.genesis.index[post.sender] for post in (first, fourth)]
+    assert sorted(noted) == sorted(numbers), "nobody signed the others"
+    assert noted[numbers[0]] == ""
+    assert noted[numbers[1]].startswith("one post per phase")
