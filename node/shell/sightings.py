@@ -222,7 +222,7 @@ def _is_forged(effects: Sequence[Effect]) -> bool:
 def _fault_of(effects: Sequence[Effect]) -> str:
     """Why a node blames the sender of the post that it has received; no text if it does not.
 
-    Whoever passes a post on may put another payload beside it, for which the node refuses the message alone.
+    A peer that passes a post on may put another payload beside it: the node then refuses that message alone.
     """
     faults = [effect.error for effect in effects if isinstance(effect, Blame)]
     faults = [error for error in faults if isinstance(error, InvalidPost | InvalidPayload)]
