@@ -183,6 +183,7 @@ class Run:
                 f"{scenario.method} posts by reference, which needs every peer connected to all others: no degree"
             )
         self._opened = ExitStack()
+        self._simulation: Simulation | None = None
 
     def __enter__(self) -> Self:
         scenario, learner, chain_id = self._scenario, self._learner, self._genesis.chain_id
@@ -217,7 +218,7 @@ class Run:
         watch: Watch = lambda progress: nullcontext(),
     ) -> Outcome:
         """Run the simulation to its end; see :meth:`Simulation.run`, and :func:`simulate` for the arguments."""
-        simulation = Simulation(
+        simulation = self._simulation = Simulation(
             self._scenario,
             self._genesis,
             self._keys,
@@ -241,6 +242,8 @@ class Run:
         files = {client: model_path(folder, client) for client in config.places_with_data}
         for job in [self._executor.save_model(client, path) for client, path in files.items()]:
             job.result()
+        assert self._simulation is not None, "it has been played"
+        self._simulation.note_under_way()  # each model was saved after all that its client was asked
         add_origins(files, config, self._genesis.chain_id, outcome)
 
     def _open_chain(self, folder: Path) -> Store:

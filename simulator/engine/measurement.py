@@ -162,6 +162,8 @@ class EvaluationLog:
     def __init__(self) -> None:
         self._rounds: dict[int, Evaluations] = {}
         self._first: dict[int, int] = {}  # by peer, the round of its first post
+        self.last_local: dict[int, tuple[int, Evaluation | None]] = {}
+        """By peer: the last round in which its model was trained, posted or not, and its evaluation then, if any."""
 
     def of_round(self, round_number: int) -> Evaluations:
         """Evaluations of one round's models."""
@@ -203,12 +205,10 @@ class EvaluationLog:
             for peer, measured in sorted(self._rounds[number].local.items())
         ]
 
-    def last_local(self) -> dict[int, tuple[int, Evaluation]]:
-        """By peer number: the last round in which its model was trained and measured, and its evaluation."""
-        found: dict[int, tuple[int, Evaluation]] = {}
-        for number in sorted(self._rounds):
-            found |= {peer: (number, measured) for peer, measured in self._rounds[number].local.items()}
-        return found
+    def note_model(self, peer: int, round_number: int, contribution: Contribution) -> None:
+        """Note what a peer's model is since a contribution, which may have trained it."""
+        if contribution.steps and round_number >= self.last_local.get(peer, (0, None))[0]:
+            self.last_local[peer] = round_number, contribution.local
 
 
 def _averages(evaluations: list[Evaluation]) -> tuple[float | None, float | None, float | None]:

@@ -31,8 +31,9 @@ class Outcome:
     """Number of events that the nodes handled."""
     violations: list[str]
     """Violations that the checker found; empty if all is well."""
-    last_local: dict[int, tuple[int, Evaluation]] = field(default_factory=dict)
-    """By number of each honest peer that trained: its last round of training, and its model's evaluation then."""
+    last_local: dict[int, tuple[int, Evaluation | None]] = field(default_factory=dict)
+    """By number of each honest peer that trained: its last round of training, even if it was down before it could post,
+    and its model's evaluation then; None: it was not measured."""
     members: list[MemberAccuracy] = field(default_factory=list)
     """Accuracies of the members' models, by round and member."""
     totals: dict[str, Any] = field(default_factory=dict)

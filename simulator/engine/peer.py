@@ -79,6 +79,9 @@ class Observer(Protocol):
     def on_contribution(self, peer: "SimulatedPeer", effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished its contribution to a phase, or has nothing to post in it."""
 
+    def on_trained(self, peer: "SimulatedPeer", round_number: int, made: Contribution | NothingToPost) -> None:
+        """A peer's client has done what it was asked, whether or not the peer is still up to post it."""
+
 
 class Behaviour(Protocol):
     """Behaviour of a peer that does not follow the protocol: it stands between a node and its shell."""
@@ -186,7 +189,8 @@ class SimulatedPeer:
         self._parts, self._parts_needed = machine.parts, frozenset[Hash]()
         self._foreseen: tuple[int, int, Hash] | None = None  # phase and knowledge that it was last trained ahead for
         self._expected = b""  # root of the state that the vote is expected to lead to
-        self._training = 0  # contributions that are being computed, which may still read parts
+        self.under_way: list[tuple[int, Job[Answer]]] = []
+        """Contributions that are being computed, which may still read parts: their rounds and jobs, as asked for."""
         self._endpoint = around.network.endpoint(number)
         self._events: deque[Event] = deque()
         self._is_busy = False
@@ -417,7 +421,7 @@ class SimulatedPeer:
 
     def _drop_parts(self) -> None:
         """Drop parts that nothing lists any more, unless training, which runs ahead of virtual time, may read them."""
-        if self._parts is not None and not self._training:
+        if self._parts is not None and not self.under_way:
             self._parts.keep_only(self._parts_needed)
 
     def _tick(self, life: int) -> None:
@@ -442,8 +446,8 @@ class SimulatedPeer:
         """Have a worker process train at once, and take the result when its virtual time has come."""
         around, node = self._around, self.node
         assert node is not None, "it asks for this"
-        self._training += 1
         job = around.executor.ask(self._question(effect.phase_name, effect.round, effect.knowledge, node.head))
+        self.under_way.append((effect.round, job))
         steps = around.executor.planned_steps(self.number, effect.phase_name, effect.round)
         duration_s = around.pace.iteration_s * steps * self.slowness
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
@@ -480,7 +484,10 @@ class SimulatedPeer:
         """Take the result of training: wait for it in real time, never in virtual time, even if it is dropped then."""
         observer = self._around.observer
         answer = job.result()
-        self._trained(answer.parts if isinstance(answer, Contribution) else ())
+        self.under_way.remove((effect.round, job))
+        observer.on_trained(self, effect.round, answer)
+        if self._parts is not None and isinstance(answer, Contribution) and answer.parts:
+            self._parts.adopt(answer.parts)
         if life != self._life:
             return
         observer.on_contribution(self, effect, answer)
@@ -488,12 +495,6 @@ class SimulatedPeer:
             self.handle(Contributed(effect.round, effect.phase, answer.payload))
         else:
             self.handle(NotContributed(effect.round, effect.phase, str(answer)))
-
-    def _trained(self, parts: Collection[Hash]) -> None:
-        """Training has ended; adopt the parts that its contribution lists."""
-        self._training -= 1
-        if self._parts is not None and parts:
-            self._parts.adopt(parts)
 
     def _mine(self, header: Header) -> None:
         self._mining_job += 1

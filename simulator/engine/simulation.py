@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,7 @@ from fedchain.collector import collecting_rarely
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
-from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.exceptions import LearningError, NothingToPost
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.messages import CandidateMessage, PostMessage
@@ -198,6 +199,13 @@ class Simulation:
         self._faults.begin(self.loop)
         self.loop.call_later(1.0, self._look)
 
+    def note_under_way(self) -> None:
+        """Note what was trained for contributions that the run did not last long enough for."""
+        for peer in self.peers:
+            for round_number, job in peer.under_way:
+                with suppress(LearningError):  # the client is as it was before
+                    self.on_trained(peer, round_number, job.result())
+
     def stop(self) -> None:
         """End the run at once; peers may then have different heads."""
         self._is_stopped = True
@@ -249,6 +257,11 @@ class Simulation:
         assert peer.node is not None, "only a running peer trains"
         if self._shortfalls.on_nothing(peer.number, peer.node.head, effect, made) and not self._done.done():
             self._done.set_exception(made)
+
+    def on_trained(self, peer: SimulatedPeer, round_number: int, made: Contribution | NothingToPost) -> None:
+        """A peer's client has done what it was asked, whether or not the peer is still up to post it."""
+        if peer.is_honest and isinstance(made, Contribution):
+            self.recorder.evaluations.note_model(peer.number, round_number, made)
 
     def on_expected(self, peer: SimulatedPeer, state: State) -> None:
         """A peer sees where the vote will lead: those that will be drawn there may train meanwhile."""
@@ -378,7 +391,7 @@ class Simulation:
             not_posted=self._shortfalls.not_posted,
             skipped=self._shortfalls.skipped,
             knowledge=bytes(reference.knowledge() or b""),
-            last_local=self.recorder.evaluations.last_local(),
+            last_local=self.recorder.evaluations.last_local,
             members=self.recorder.evaluations.members(),
             links=self.network.links(),
             totals={

@@ -55,8 +55,10 @@ def add_origins(files: Mapping[int, Path], config: LearningConfig, chain_id: byt
         found: dict[str, Any] = {"round": None}
         if member in outcome.last_local:
             number, measured = outcome.last_local[member]
-            found = {"round": number, "accuracy": measured.local_accuracy, "loss": measured.local_loss}
-            found["test_accuracy"] = measured.test_accuracy
+            found["round"] = number
+            if measured is not None:
+                found |= {"accuracy": measured.local_accuracy, "loss": measured.local_loss}
+                found["test_accuracy"] = measured.test_accuracy
         origin = origin_of(config, chain_id, member=member, **found)
         with unfinished(path) as other:
             write_file_of(state_pieces(read_file(path).state, write_origin(origin)), other)

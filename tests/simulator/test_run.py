@@ -4,14 +4,17 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.console import late_phase
-from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.disturbances import Fault
+from fedchain.simulator.run import load_learner, model_path, simulate
 from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.trained.origins import read_file
 from tests.support.learning.devices import needs_card
 
 
@@ -85,3 +88,22 @@ def test_a_run_imports_nothing_that_is_slow_and_that_it_may_not_need() -> None:
     code = "import sys, fedchain.simulator.console; print({'matplotlib', 'Crypto', 'ray'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(at_s=7, kind="crash", peers=(3,)), Fault(at_s=1, kind="slow", peers=(3,), factor=99)]
+)
+def test_a_model_is_what_its_file_says_though_the_run_ended_before_it_could_be_posted(
+    fault: Fault, tmp_path: Path
+) -> None:
+    settings = {"local_steps": 4, "batch_size": 8}
+    scenario = Scenario(method="solo", peers=4, rounds=2, iteration_s=1, mining_s=0.5, workers=1)
+    scenario = replace(scenario, hyperparameters=settings, faults=(fault,), evaluate_every=2)
+    learner = load_learner(scenario)
+    outcome = simulate(scenario, learner, models_folder=tmp_path)
+    assert 3 not in [member.member for member in outcome.members if member.round == 2]
+    found = read_file(model_path(tmp_path, 3))
+    assert found.origin is not None
+    assert found.origin.round == 2
+    (measured,) = learner.measure(found.state, 3, [3])
+    assert (found.origin.accuracy, found.origin.loss) == (measured.local_accuracy, measured.local_loss)
