@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -91,8 +92,12 @@ class ProcessExecutor(CallingExecutor):
         self._arrived: deque[tuple[int, bytes]] = deque()  # packed replies, each with its worker
         self._gone: dict[int, str] = {}  # workers that are gone, with the reason
         self._heard = selectors.PollSelector()
-        for worker in range(workers):
-            self._start(worker, learner)
+        try:
+            for worker in range(workers):
+                self._start(worker, learner)
+        except BaseException:
+            self.close()
+            raise
 
     def foresee(self, question: Question) -> None:
         """See :class:`Foreseeing`. Alone a client's numbers are rounded in another way than among others."""
@@ -111,17 +116,22 @@ class ProcessExecutor(CallingExecutor):
             process.terminate()
         for process in self._processes:
             process.join()
-        for calls, replies in zip(self._calls, self._replies, strict=True):
+        for calls in self._calls:
             calls.close()
+        for replies in self._replies:
             replies.close()
         self._heard.close()
         self._temporary.cleanup()
 
     def _start(self, worker: int, learner: Learner) -> None:
         """Start a process, which alone has its ends of its pipes: once it is gone, they are closed."""
-        with _FORKING:
+        with _FORKING, ExitStack() as theirs:
             asked, calls = os.pipe()
+            theirs.callback(os.close, asked)
+            self._calls.append(Outlet(calls))
             replies, answered = os.pipe()
+            theirs.callback(os.close, answered)
+            self._replies.append(Inlet(replies))
             process = multiprocessing.get_context("fork").Process(
                 target=serve, args=(learner, self.folder, asked, answered), daemon=True, name=f"train-{worker}"
             )
@@ -129,13 +139,9 @@ class ProcessExecutor(CallingExecutor):
             before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
             try:
                 process.start()
+                self._processes.append(process)
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                os.close(asked)
-                os.close(answered)
-        self._processes.append(process)
-        self._calls.append(Outlet(calls))
-        self._replies.append(Inlet(replies))
         self._heard.register(replies, selectors.EVENT_READ, worker)
 
     def _send(self, worker: int, calls: Sequence[Call]) -> None:

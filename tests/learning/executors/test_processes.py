@@ -1,5 +1,8 @@
 """Worker processes do what a learner in this process does, and say so when they cannot."""
 
+import errno
+import itertools
+import multiprocessing
 import os
 import signal
 import threading
@@ -64,6 +67,25 @@ def test_processes_compute_what_a_learner_computes(executor: ProcessExecutor) ->
     assert [job.result() for job in jobs] == found, "a result can be asked for again"
     planned = [here.planned_steps(client, "update", 1) for client in range(4)]
     assert [executor.planned_steps(client, "update", 1) for client in range(4)] == planned
+
+
+@pytest.mark.parametrize("last", [5, 6])
+def test_processes_that_were_started_end_where_the_system_refuses_another_one(
+    last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, turns = os.pipe, itertools.count(1)
+
+    def refusing() -> tuple[int, int]:
+        if next(turns) == last:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pipe()
+
+    before = os.listdir("/proc/self/fd"), multiprocessing.active_children()
+    monkeypatch.setattr(os, "pipe", refusing)
+    with pytest.raises(OSError, match="Too many open files"):
+        ProcessExecutor(LearnerPlan(config=CONFIG), 2)
+    assert next(turns) > last, "a process of two has its pipes by then"
+    assert (os.listdir("/proc/self/fd"), multiprocessing.active_children()) == before
 
 
 def test_a_large_payload_is_left_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
