@@ -150,14 +150,15 @@ class FedPh(PrototypeMethod):
     def noise_std(self, examples: int) -> float:
         """Return the standard deviation of the noise on each number of a class with so many examples, 0 without any.
 
-        S_f sigma, divided by sqrt(t - 1) where it is split (Lemma 1). Then S_f is that of the smallest class allowed,
-        for all alike: the noise of members with many examples hides one with few.
+        S_f sigma, divided by sqrt(t - 1) where it is split (Lemma 1) and others are sure to add theirs. Then S_f is
+        that of the smallest class allowed, for all alike: the noise of members with many examples hides one with few.
         """
         if self.noise == "none":
             return 0.0
         if self.noise == "local":
             return self.noise_multiplier * self._sensitivity(examples)
-        return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(self.sums.honest_min - 1)
+        others = self.sums.honest_min - 1  # none where thresholds do not protect, which is refused beside the members
+        return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(max(1, others))
 
     def prototype_release(self) -> Release:
         """The release of prototypes in a round under their noise, if the model is given: of a class's sum."""

@@ -7,8 +7,10 @@ import pytest
 
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError, DecryptionRefused
+from fedchain.learning.families.prototypes import PrototypeMethod
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.payload.codec import decode
+from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS
@@ -107,6 +109,15 @@ def test_thresholds_that_do_not_protect_are_refused(members: int, threshold: int
     method = FedPh(encryption="threshold", decryption_threshold=threshold, contributors_min=holders)
     with pytest.raises(ConfigurationError, match=message):
         method.deal([place.to_bytes(32) for place in range(members)], bytes)
+
+
+@pytest.mark.parametrize("threshold", [3, 4])
+def test_split_noise_for_thresholds_that_do_not_protect_is_refused_with_them(threshold: int) -> None:
+    settings: dict[str, HyperparameterValue] = {"decryption_threshold": threshold, "contributors_min": 3}
+    method = build_method("fedph", {"encryption": "threshold", "noise": "split", "class_examples_min": 8, **settings})
+    assert isinstance(method, PrototypeMethod)
+    with pytest.raises(ConfigurationError, match="contributors_min is 3 of 5 members"):
+        method.deal(SENDERS, bytes)
 
 
 def test_who_reads_a_document_checks_its_thresholds_again() -> None:
