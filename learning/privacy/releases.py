@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedchain.learning.privacy.gaussian import compose, epsilon_of
-from fedchain.learning.privacy.rdp import ORDERS, epsilon_of_curve, sampled_gaussian
+from fedchain.learning.privacy.gaussian import MU_MAX, compose, epsilon_of
+from fedchain.learning.privacy.rdp import MULTIPLIER_MIN, ORDERS, epsilon_of_curve, sampled_gaussian
 
 
 class Sampling(enum.Enum):
@@ -83,7 +83,9 @@ def total_epsilon(releases: Iterable[Release], delta: float) -> float:
     if not groups:
         return 0.0
     if all(rate == 1.0 for rate, _ in groups):
-        return epsilon_of(compose(math.sqrt(count) / multiplier for (_, multiplier), count in groups.items()), delta)
+        # Beyond MU_MAX nothing is hidden; the squares of larger ones may be no numbers.
+        mus = (math.sqrt(count) / max(multiplier, MULTIPLIER_MIN) for (_, multiplier), count in groups.items())
+        return epsilon_of(compose(min(mu, 2 * MU_MAX) for mu in mus), delta)
     curve = np.zeros_like(ORDERS)
     for (rate, multiplier), count in groups.items():
         curve = curve + sampled_gaussian(rate, multiplier, count)

@@ -73,6 +73,8 @@ def test_nothing_costs_nothing_and_no_noise_costs_all() -> None:
     assert epsilon_of(2 * MU_MAX, 1e-5) == math.inf
     assert epsilon_of(MU_MAX, 1e-5) > 1e7
     assert epsilon_of(1e-9, 1e-5) == 0.0
+    for noise in (1e-154, 5e-324):
+        assert total_epsilon([Release("a", noise, 2.0), Release("b", noise, 1.0)], 1e-5) == math.inf
 
 
 def test_poisson_batches_and_full_ones_add_up_on_the_safe_side() -> None:
