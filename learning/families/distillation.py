@@ -21,6 +21,7 @@ from fedchain.learning.families.distillation_parts import (
     UPDATE,
     ExampleParts,
     examples_by_sender,
+    oversized_posts,
     read_answer,
     read_examples,
     read_labels,
@@ -240,8 +241,11 @@ class DistillationMethod(LocalSgdMethod):
 
     def _teach_all(self, server: Server, client: Client, round: Round) -> tuple[list[PartRef], bool]:
         """Train on all clients' examples; return the answers, and whether the network diverged with any client's."""
-        answers, has_diverged = list[PartRef](), False
+        answers, has_diverged, unread = list[PartRef](), False, oversized_posts(bulk_of(round))
+        client.skipped |= unread
         for sender, refs in examples_by_sender(bulk_of(round)).items():
+            if sender in unread:
+                continue
             before, drawn = server.copy(), client.generator.get_state()
             try:
                 answer = self._teach(server, client, round, sender, refs)  # (n, C)

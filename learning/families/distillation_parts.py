@@ -16,7 +16,7 @@ import numpy as np
 from fedchain.learning.exceptions import PartMissing, TrainingDiverged, UnsoundNumbers
 from fedchain.learning.method import Contributor, Lifetime, Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX, PartRef
+from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX, PartRef, oversized
 from fedchain.learning.payload.spec import WIRE_DTYPES, TensorSpec
 from fedchain.learning.round import Bulk, Round, bulk_of
 
@@ -136,12 +136,17 @@ def read_answer(client: Client, round: Round) -> torch.Tensor | None:
 
     bulk = bulk_of(round)
     refs = [ref for ref in bulk.parts(DISTILL.name) if ref.kind == "answers" and ref.reader == client.index]
-    try:
-        logits = [_tensor(bulk.read(ref)["logits"]) for ref in refs]
-    except PartMissing as error:
-        client.skipped[refs[0].sender] = str(error)
-        return None
-    return torch.cat(logits) if logits and sum(map(len, logits)) == len(client.train_labels) else None
+    logits, left = list[torch.Tensor](), len(client.train_labels)
+    for ref in refs:
+        try:
+            logits.append(_tensor(bulk.read(ref)["logits"]))
+        except PartMissing as error:
+            client.skipped[ref.sender] = str(error)
+            return None
+        left -= len(logits[-1])
+        if left < 0:  # whatever else is listed: there may be a gigabyte of it
+            return None
+    return torch.cat(logits) if logits and left == 0 else None
 
 
 def examples_by_sender(bulk: Bulk) -> dict[int, list[PartRef]]:
@@ -149,13 +154,19 @@ def examples_by_sender(bulk: Bulk) -> dict[int, list[PartRef]]:
     return _by_sender(bulk.parts(UPDATE.name), "examples")
 
 
+def oversized_posts(bulk: Bulk) -> dict[int, str]:
+    """Return the clients, by place, whose labels and examples are too many to be read, with the reason."""
+    labels, examples = _labels_by_sender(bulk), examples_by_sender(bulk)
+    listed = {sender: [*refs, *labels.get(sender, ())] for sender, refs in examples.items()}
+    return oversized({sender: sum(ref.unpacked for ref in refs) for sender, refs in listed.items()})
+
+
 def read_labels(bulk: Bulk, sender: int) -> torch.Tensor:
     """Return a client's labels, (n,): those of the setup, or else the late ones. Raises `PartMissing`."""
     import torch
 
-    refs = _by_sender(bulk.parts(LABELS.name), "labels").get(sender)
-    refs = refs or _by_sender(bulk.parts(UPDATE.name), "late labels").get(sender)
-    if not refs:
+    refs = _labels_by_sender(bulk).get(sender)
+    if refs is None:
         raise PartMissing(f"member {sender} has posted no labels")
     return torch.cat([_tensor(bulk.read(ref)["labels"]) for ref in refs])
 
@@ -168,6 +179,11 @@ def read_examples(bulk: Bulk, ref: PartRef, rows: int) -> tuple[torch.Tensor, to
         found = f"{len(features)} features and {len(logits)} logits"
         raise PartMissing(f"part {ref.hash.hex()} of member {ref.sender} must have {rows} examples, found {found}")
     return features, logits
+
+
+def _labels_by_sender(bulk: Bulk) -> dict[int, list[PartRef]]:
+    """The labels of the setup, and the late ones of those that the setup has not got."""
+    return _by_sender(bulk.parts(UPDATE.name), "late labels") | _by_sender(bulk.parts(LABELS.name), "labels")
 
 
 def _by_sender(refs: Sequence[PartRef], kind: str) -> dict[int, list[PartRef]]:

@@ -6,13 +6,14 @@ Li et al., 2025 (arXiv:2506.20644), Eq. 4. B batch, C classes, n images.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedchain.learning.exceptions import PartMissing
-from fedchain.learning.payload.bulk import PART_SIZE_MAX, PartRef
+from fedchain.learning.payload.bulk import PART_SIZE_MAX, PartRef, oversized
 from fedchain.learning.payload.pixels import PixelType, image_spec, unpack_images
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Bulk, Tensors
@@ -85,8 +86,13 @@ class Draws:
     def __init__(self, client: Client, bulk: Bulk, phase: str, generator: torch.Generator) -> None:
         self._client, self._bulk, self._generator = client, bulk, generator
         self._left: dict[int, list[PartRef]] = {}  # by the place of the client that shows them
-        for ref in bulk.parts(phase):
-            if ref.sender != client.index:
+        refs, sizes = bulk.parts(phase), Counter[int]()
+        for ref in refs:
+            sizes[ref.sender] += ref.unpacked
+        unread = {sender: why for sender, why in oversized(sizes).items() if sender != client.index}
+        client.skipped |= unread
+        for ref in refs:
+            if ref.sender != client.index and ref.sender not in unread:
                 self._left.setdefault(ref.sender, []).append(ref)
 
     def draw(self) -> tuple[int, EncryptedData] | None:

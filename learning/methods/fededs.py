@@ -219,11 +219,12 @@ class FedEds(FedAvg):
         before, drawn, steps = read_state(client.model), client.generator.get_state(), client.steps
         try:
             train(Training(client, self.loss, schedule, round.number, correct, others))
-        except TrainingDiverged:
+        except TrainingDiverged as error:
             if others is None:
                 raise
-            if learned_from:
-                client.skipped[learned_from[-1]] = "the steps diverge with its encrypted data; all go without any"
+            passes = error.step // batches_per_pass(len(client.train_labels), self.batch_size)
+            for place in learned_from[: passes + 1]:  # whoever was drawn later has no part in it
+                client.skipped[place] = "the steps diverge with its encrypted data; all go without any"
             write_state(client.model, before)
             client.generator.set_state(drawn)
             client.steps = steps

@@ -5,6 +5,7 @@ payload is, compressed where that pays; each reader checks its form. Its reader 
 three below. n parts.
 """
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,9 @@ PART_SIZE_MAX = 16 * 2**20
 
 PARTS_MAX = 4_096
 """Parts that one post lists."""
+
+MEDIANS_MAX = 64
+"""How many times what the median sender lists a reader takes from one sender. A whole part it takes from anybody."""
 
 COMPRESSION_LEVEL = 1
 """Level of zstd: it halves the size of features behind a ReLU, at 250 MB/s; higher levels gain a few per cent."""
@@ -137,6 +141,23 @@ def check_manifest(tensors: Tensors, kinds: Kinds, bytes_max: int) -> None:
             raise InvalidPayload(f"parts[{place}]: {ref.size} bytes of a document that has {ref.unpacked}")
     if (total := sum(ref.unpacked for ref in refs)) > bytes_max:
         raise InvalidPayload(f"parts: at most {bytes_max} bytes expected together, found {total}")
+
+
+def oversized(sizes: Mapping[int, int]) -> dict[int, str]:
+    """Return the senders that list more than a reader takes from one, with the reason.
+
+    A few hundred bytes say zero a million times, so it costs a liar nothing to list what takes its readers minutes and
+    gigabytes. A minority of liars cannot make the median large.
+
+    Args:
+        sizes: by sender, the bytes of its parts when they are unpacked.
+    """
+    bound = max(PART_SIZE_MAX, MEDIANS_MAX * statistics.median_low(sizes.values())) if sizes else 0
+    return {
+        sender: f"it lists parts of {size} bytes unpacked, and at most {bound} are taken from one member"
+        for sender, size in sizes.items()
+        if size > bound
+    }
 
 
 def join_lists(lists: Sequence[tuple[int, Tensors]]) -> Tensors:

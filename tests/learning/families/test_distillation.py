@@ -11,13 +11,13 @@ import torch
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.families.distillation import DistillationMethod
-from fedchain.learning.families.distillation_parts import ExampleParts, read_answer
+from fedchain.learning.families.distillation_parts import ROWS_MAX, ExampleParts, read_answer
 from fedchain.learning.models import server
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.models.vectors import write_state
-from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX
+from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX, manifest
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import OffChain
@@ -259,6 +259,51 @@ def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
     without.parts = hostile.parts
     other = without.new_learner()
     assert other.contribute(CLIENTS, "distill", 1, without.knowledge).payload == payload
+
+
+def test_who_claims_more_examples_than_the_aggregator_can_be_made_to_read_is_not_read() -> None:
+    """A post of 2 KB and two parts of 170 bytes claim a million examples: 43 seconds of training for the aggregator."""
+    hostile, without = Relay(small()), Relay(small())
+    for federation in (hostile, without):
+        federation.knowledge, federation.round = b"", 1
+    with hostile.learner.lend(0, 1) as client:
+        work = hostile.learner._contributing
+        bulk = work.bulk(client, work.phases["update"], work.round(client, 1, b""))
+        assert bulk is not None
+        labels = bulk.write("late labels", {"labels": np.zeros(ROWS_MAX, np.int64)}, AGGREGATOR)
+        made_up = {"features": np.zeros((ROWS_MAX, 13), np.float32), "logits": np.zeros((ROWS_MAX, 10), np.float32)}
+        examples = bulk.write("examples", made_up, AGGREGATOR)
+        posted = encode(bulk.manifest([*[labels] * 16, *[examples] * 16]))
+    honest = [(bytes([place]), hostile.learner.contribute(place, "update", 1, b"").payload) for place in (1, 2)]
+    posts = [(bytes([0]), posted), *honest]
+    hostile.rules.check(OffChain("update", 1, hostile.members), bytes([0]), b"", posted)
+    hostile.knowledge = hostile.rules.aggregate(OffChain("update", 1, hostile.members), b"", posts)
+    del hostile.parts._parts[examples.hash], hostile.parts._parts[labels.hash]  # nobody looks for them
+    made = hostile.learner.contribute(CLIENTS, "distill", 1, hostile.knowledge)
+    ((place, reason),) = made.skipped
+    assert (place, "are taken from one member" in reason) == (0, True)
+    without.step("update", range(1, 3))
+    assert without.step("distill") == [made.payload]
+
+
+def test_of_answers_no_more_is_read_than_the_client_has_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation, read = Relay(small()), list[bytes]()
+    federation.round = 1
+    federation.step("update")
+    answers = federation.refs("distill", federation.step("distill")[0])
+    (mine,) = [ref for ref in answers if ref.kind == "answers" and ref.reader == 1]
+    posted = encode(manifest([mine] * 60, federation.rules._kinds["distill"]))
+    occasion = OffChain("distill", 1, federation.members)
+    known = federation.rules.aggregate(occasion, federation.knowledge, [(bytes([CLIENTS]), posted)])
+    stored = dict(federation.parts._parts)
+
+    def count(part_hash: bytes) -> bytes:
+        read.append(part_hash)
+        return stored[part_hash]
+
+    monkeypatch.setattr(federation.parts, "read", count)
+    federation.learner.contribute(1, "update", 2, known)
+    assert read == [mine.hash] * 2
 
 
 def test_models_must_have_features_of_one_shape() -> None:

@@ -7,7 +7,7 @@ import torch
 from fedchain.learning.exceptions import PartMissing
 from fedchain.learning.families.encrypted_data import Draws, EncryptedData, encrypted_spec, images_in_part
 from fedchain.learning.methods.fededs import ENCRYPT
-from fedchain.learning.payload.bulk import PART_SIZE_MAX
+from fedchain.learning.payload.bulk import EVERYBODY, PART_SIZE_MAX, PartRef
 from fedchain.learning.payload.pixels import pack_images
 from fedchain.learning.round import Tensors
 from tests.support.learning.federation import new_client
@@ -69,3 +69,19 @@ def test_a_client_whose_data_are_of_no_use_is_skipped_and_asked_for_once() -> No
     assert [draws.draw(), draws.draw()] == [None, None]
     assert sorted(parts.read_from) == [1, 2]
     assert (client.skipped[1], "of no use" in client.skipped[2]) == ("it is not here", True)
+
+
+def test_who_shows_more_than_64_times_what_the_others_do_is_not_read() -> None:
+    """A part of a thousand bytes may say 131,072 images, and each reader would hold all of them."""
+    parts = Parts()
+    for sender in (2, 3):
+        parts.show(sender, shown(7, sender))
+    for number in range(2):
+        ref = PartRef(bytes([number]) * 32, 900, "encrypted", EVERYBODY, sender=1, unpacked=PART_SIZE_MAX)
+        parts.held[ref] = shown(7, 1)
+    client = new_client(12, "plain-cnn")
+    draws = Draws(client, parts, ENCRYPT.name, torch.Generator().manual_seed(0))
+    assert {place for place, _ in filter(None, (draws.draw() for _ in range(20)))} == {2, 3}
+    assert 1 not in parts.read_from
+    assert {*client.skipped} == {1}
+    assert "at most 16777216 are taken from one member" in client.skipped[1]

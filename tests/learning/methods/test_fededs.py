@@ -272,6 +272,18 @@ def test_who_diverges_with_others_data_takes_its_steps_without() -> None:
         replace(alone, learning_rate=900.0).update(client_of(), round_of(1))
 
 
+def test_who_is_drawn_after_the_steps_diverged_is_not_named() -> None:
+    """Losses are looked at when all steps are taken, and others' data were learned from until then."""
+    method, draw = FedEds(batch_size=2, learning_rate=0.3, epochs_max=4), np.random.default_rng(1)
+    glaring = draw.choice([-1000.0, 1000.0], (40, 1, 8, 8)).astype(np.float32)
+    parts, client = Parts(), client_of()
+    parts.show(1, pack_images(glaring, "uint8") | {"teacher": np.eye(10, dtype=np.float32)[draw.integers(0, 10, 40)]})
+    parts.show(2, shown(7, 1))
+    method.update(client, round_of(1, parts))
+    assert (parts.read_from[0], parts.read_from[-1]) == (1, 2)
+    assert {*client.skipped} == {1}
+
+
 @pytest.mark.parametrize("pixel_type", ["uint8", "float16"])
 def test_the_setup_shows_encrypted_images_with_what_the_model_says_of_them(pixel_type: str) -> None:
     method = build_method("fededs", {**FEW, "pixel_type": pixel_type, "batch_size": 4})

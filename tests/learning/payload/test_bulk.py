@@ -19,6 +19,7 @@ from fedchain.learning.payload.bulk import (
     check_manifest,
     decode_part,
     manifest,
+    oversized,
 )
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.spec import TensorSpec
@@ -163,3 +164,16 @@ def test_a_changed_byte_is_refused_or_another_number(seed: int) -> None:
 def _ref() -> PartRef:
     data = written({"rows": NOISE})
     return PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=bulk.unpacked_size(data))
+
+
+def test_one_sender_lists_a_whole_part_or_64_times_what_the_median_one_does() -> None:
+    assert oversized({}) == {}
+    assert oversized({7: 2**30}) == {}, "there is nobody else"
+    assert oversized({0: 10, 1: 20, 2: PART_SIZE_MAX}) == {}
+    assert {*oversized({0: 10, 1: 20, 2: PART_SIZE_MAX + 1})} == {2}
+    median = PART_SIZE_MAX
+    assert oversized({0: 10, 1: median, 2: 64 * median}) == {}
+    assert oversized({0: 10, 1: median, 2: 64 * median + 1}) == {
+        2: "it lists parts of 1073741825 bytes unpacked, and at most 1073741824 are taken from one member"
+    }
+    assert {*oversized({0: 10, 1: 2**30})} == {1}, "of two the smaller one counts as the median"
