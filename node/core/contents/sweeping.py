@@ -3,7 +3,7 @@
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.contents.bulk import BulkParts
-from fedchain.node.core.contents.retention import contents_in_order, contents_of
+from fedchain.node.core.contents.retention import Window, contents_in_order
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Retain
 from fedchain.node.core.following.catching_up import CatchingUp
@@ -21,6 +21,7 @@ class Sweeping:
     ) -> None:
         self._context, self._blocks, self._catching_up = context, blocks, catching_up
         self._posts, self._bulk = posts, bulk
+        self._window = Window(context.ledger.final)
 
     def wanted(self) -> set[Hash]:
         """Contents needed for candidates, blocks above the head, posts under check, and work on the head."""
@@ -34,18 +35,16 @@ class Sweeping:
         posts = {*context.mempool.payload_hashes()}
         context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.is_pending)
         window = context.head.rules.retention_blocks
-        if is_time_to_sweep(height, window):
+        if not window:
+            return
+        sweep = next_sweep(height, window)
+        self._window.follow(range(max(1, sweep - window), sweep + 1), height)
+        if height == sweep:
             promised = {post.payload_hash for post in context.journal.posts}
-            context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))
-
-    def _contents_of_last(self, blocks: int) -> set[Hash]:
-        """Contents of the retention window, limited to blocks that are here."""
-        height = self._context.head.height
-        found = (self._context.ledger.final(place) for place in range(max(1, height - blocks), height + 1))
-        return contents_of(item[0] for item in found if item is not None)
+            context.emit(Retain(frozenset(self._window.contents() | promised | {*recent})))
 
 
-def is_time_to_sweep(height: int, retention_blocks: int) -> bool:
-    """Whether the store is to be swept when the head reaches ``height``."""
+def next_sweep(height: int, retention_blocks: int) -> int:
+    """The first height, from ``height`` on, at which the store is to be swept."""
     step = max(1, retention_blocks // RETAIN_STEPS)
-    return 0 < retention_blocks < height and height % step == 0
+    return -(-max(height, retention_blocks + 1) // step) * step
