@@ -216,7 +216,7 @@ class Scenario(Consensus):
             if bool(row.values) != (row.kind == "amend") or bool(row.peers) == (row.kind == "amend"):
                 raise ScenarioError(f"changes[{place}]: amend has values, and every other kind has peers")
             if unknown := row.values.keys() - set(AMENDABLE):
-                known = (*AMENDABLE, *sorted(load_method(self.method).amendable))
+                known = (*AMENDABLE, *sorted(load_method(agreed_name(self.method)).amendable))
                 if unknown := unknown - set(known):
                     raise ScenarioError(f"changes[{place}]: {min(unknown)} is none of {', '.join(known)}")
             low, high = (self.members, self.everybody) if row.kind == "join" else (0, self.everybody)

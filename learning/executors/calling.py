@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
+from fedchain.learning.amended import Amended
 from fedchain.learning.executors.executor import Answer, Asked, InFile, Interrupted, Job, Question, Result
 from fedchain.learning.executors.handover import Handing
 from fedchain.learning.executors.inbox import CONTRIBUTE
@@ -40,8 +41,9 @@ class CallingExecutor(ABC):
         self._held: list[list[Call]] = [[] for _ in range(workers)]  # by worker
         self._count = 0
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
         """See :class:`Clients`."""
+        self._learner.amend(amended)
         return self._learner.planned_steps(client, phase, round_number)
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:

@@ -113,8 +113,9 @@ class Asked(Job[Answer | InFile], Protocol):
 class Clients(Protocol):
     """A task's clients, wherever they are. Each client does its work in the order of the requests."""
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
-        """Local steps that a contribution takes, known before it is made; 0 in a phase that does not train."""
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
+        """Local steps that a contribution takes, known before it is made, with the hyper-parameters that the members
+        have changed; 0 in a phase that does not train."""
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic
 
+from fedchain.learning.amended import Amended
 from fedchain.learning.exceptions import NothingToPost, told
 from fedchain.learning.executors.ahead import Forecasts
 from fedchain.learning.executors.executor import Answer, Asked, Job, Question, Result
@@ -56,8 +57,9 @@ class InlineExecutor:
         self.ahead = Forecasts(self.learner)
         """Forecasts of this process; its owner has it make them while nothing is asked."""
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
         """See :class:`Clients`."""
+        self.learner.amend(amended)
         return self.learner.planned_steps(client, phase, round_number)
 
     def compute(self, question: Question, state: Path | None = None) -> Asked:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from fedchain.learning.amended import Amended
 from fedchain.learning.executors.executor import Answer, Asked, Backend, Foreseeing, InFile, Job, Question, QuestionId
 from fedchain.learning.training.measured import Evaluation
 
@@ -52,9 +53,9 @@ class Remembering:
         self._backend, self._answers = backend, answers
         self._under_way: dict[QuestionId, Remembered] = {}
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
         """See :class:`Clients`."""
-        return self._backend.planned_steps(client, phase, round_number)
+        return self._backend.planned_steps(client, phase, round_number, amended)
 
     def ask(self, question: Question) -> Job[Answer]:
         """See :class:`Executor`. Asked again, it gives the same answer."""

@@ -446,9 +446,10 @@ class SimulatedPeer:
         """Have a worker process train at once, and take the result when its virtual time has come."""
         around, node = self._around, self.node
         assert node is not None, "it asks for this"
-        job = around.executor.ask(self._question(effect.phase_name, effect.round, effect.knowledge, node.head))
+        question = self._question(effect.phase_name, effect.round, effect.knowledge, node.head)
+        job = around.executor.ask(question)
         self.under_way.append((effect.round, job))
-        steps = around.executor.planned_steps(self.number, effect.phase_name, effect.round)
+        steps = around.executor.planned_steps(self.number, effect.phase_name, effect.round, question.amended)
         duration_s = around.pace.iteration_s * steps * self.slowness
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
 

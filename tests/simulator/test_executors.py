@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -17,8 +18,10 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.remote import RemoteExecutor
 from fedchain.learning.executors.remote_training import RemoteTraining
+from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.simulator.choices import Training
+from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.executors import open_backend
 from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -38,6 +41,25 @@ def test_a_user_s_own_executor_trains() -> None:
     found = fedchain.simulate(**SMALL, executor=build)
     assert found.trace_hash == fedchain.simulate(**SMALL).trace_hash
     assert len(built) == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Longer(FedAvg):
+    """Members may change how long they train."""
+
+    amendable: ClassVar[frozenset[str]] = frozenset({"local_steps"})
+
+
+def test_steps_that_members_have_changed_take_their_time_wherever_clients_train() -> None:
+    longer = MemberChange(round=1, kind="amend", values={"local_steps": 6})
+    scenario = Scenario(method=f"{__file__}:Longer", peers=3, rounds=4, iteration_s=1.0, changes=(longer,))
+    scenario = replace(scenario, hyperparameters={"local_steps": 2}, test_every=0)
+    found = [
+        fedchain.simulate(scenario=scenario, executor=executor, keep_models=False)
+        for executor in ("processes", InlineExecutor)
+    ]
+    assert [row.training_s for row in found[0].rounds] == [2.0, 2.0, 2.0, 6.0]
+    assert found[0].trace_hash == found[1].trace_hash
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedchain import testing
+from fedchain.learning.amended import Amended
 from fedchain.learning.executors.executor import Answer, Asked, Backend, InFile, Job, Question
 from fedchain.learning.executors.inline import Done, InlineExecutor
 from fedchain.learning.executors.processes import ProcessExecutor
@@ -77,7 +78,7 @@ class Untold(InlineExecutor):
 class Idle(InlineExecutor):
     """Plans no steps."""
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
         return 0
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from fedchain.chain.genesis import PATIENCE_DEFAULT, FaultModel
 from fedchain.chain.roster import draw, seed_of_electors
+from fedchain.learning.amended import Amended
 from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
@@ -149,7 +150,7 @@ class Slower(TrivialExecutor):
         super().__init__()
         self._late_round = late_round
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
         if client != ATTACKER:
             return LOCAL_STEPS
         return 100 * LOCAL_STEPS if round_number == self._late_round else 16 * LOCAL_STEPS

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.learning.amended import Amended
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
 from fedchain.learning.executors.last_answers import LastAnswers
@@ -21,7 +22,7 @@ class Counting:
         self.next: Contribution | Exception | None = None
         self.flushed = 0
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
         return 3
 
     def compute(self, question: Question, state: Path | None = None) -> "Late":

@@ -17,6 +17,7 @@ from fedchain.chain.knowledge import Occasion, Rules
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.amended import Amended
 from fedchain.learning.application import Application
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
@@ -67,7 +68,7 @@ class TrivialExecutor:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
 
-    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int, amended: Amended = ()) -> int:
         return LOCAL_STEPS
 
     def ask(self, question: Question) -> Job[Answer]:
