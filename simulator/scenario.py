@@ -308,11 +308,16 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
     """
     values: dict[str, Any] = {} if path is None else read_toml(path, ScenarioError)
     values |= overrides
-    if (key := misplaced(values)) is not None:
-        raise ScenarioError(f"{key} is a hyper-parameter of {method_of(values)}: it stands below [hyperparameters]")
+    require_placed(values)
     scenario = scenario_from_dict(values)
     scenario.validate()
     return scenario
+
+
+def require_placed(values: Mapping[str, Any]) -> None:
+    """Raise ScenarioError for a hyper-parameter among the settings of a file."""
+    if (key := misplaced(values)) is not None:
+        raise ScenarioError(f"{key} is a hyper-parameter of {method_of(values)}: it stands below [hyperparameters]")
 
 
 def misplaced(values: Mapping[str, Any]) -> str | None:

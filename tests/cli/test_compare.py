@@ -68,6 +68,15 @@ def test_what_lies_in_the_folder_is_not_written_over(ran: list[Scenario], tmp_pa
     assert (tmp_path / "out" / kept).read_text() == "of the user"
 
 
+def test_a_hyper_parameter_among_the_settings_of_a_file_is_told_its_place(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("learning_rate = 0.1\n")
+    refused = CliRunner().invoke(app, ["compare", str(tmp_path / "x.toml"), "--methods", "solo"])
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        "fedchain: learning_rate is a hyper-parameter of solo: it stands below [hyperparameters]\n"
+    )
+
+
 def test_a_full_disk_leaves_each_file_as_it_was(ran: list[Scenario], tmp_path: Path) -> None:
     words, out = ("--methods", "dfpl", "--seeds", "1"), tmp_path / "out"
     compare(tmp_path, *words)

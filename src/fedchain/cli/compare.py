@@ -16,7 +16,7 @@ from fedchain.files.layout import EXPERIMENT_FILE, RESULTS_FOLDER, RUNS_FOLDER, 
 from fedchain.files.spool import write_whole
 from fedchain.files.tables import read_toml
 from fedchain.simulator.choices import JOBS_HELP, default_jobs, installed, validated
-from fedchain.simulator.scenario import ScenarioError, scenario_from_dict
+from fedchain.simulator.scenario import ScenarioError, require_placed, scenario_from_dict
 
 if TYPE_CHECKING:
     from fedchain.simulator.reproduction.experiment import Experiment
@@ -116,6 +116,7 @@ def _experiment(
     use_current_folder()
     shared = {"workers": 1, **values}
     given, hyperparameters = divide(settings, SETTABLE)
+    require_placed({"method": methods[0], **shared} if methods else shared)
     scenario_from_dict(given | shared)  # it raises an error for a value of the wrong type
     stated = dict(shared.pop("hyperparameters", {}))
     experiment = build_comparison(methods, seeds, given | shared, stated | hyperparameters, sweeps, metrics)
