@@ -51,9 +51,14 @@ def _curve(rate: float, multiplier: float) -> NDArray[np.float64]:
         return ORDERS / (2 * multiplier**2)
     k = np.arange(ORDERS[-1] + 1)  # (1025,)
     log_binomial, rest = _log_binomials()
-    terms = log_binomial + k * math.log(rate) + rest * math.log1p(-rate) + (k * k - k) / (2 * multiplier**2)
+    excess = (k * k - k) / (2 * multiplier**2)
+    with np.errstate(divide="ignore"):  # for k of 0 and 1 there is none
+        log_excess = excess + np.log(-np.expm1(-excess))  # log(e^excess - 1)
+    terms = log_binomial + k * math.log(rate) + rest * math.log1p(-rate) + log_excess
     largest = terms.max(axis=1)
-    curve: NDArray[np.float64] = (largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))) / (ORDERS - 1)
+    # The probabilities add up to 1, so this is A_alpha - 1: rare batches cost less than rounding does beside 1.
+    log_sum = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
+    curve: NDArray[np.float64] = np.logaddexp(0.0, log_sum) / (ORDERS - 1)
     curve.setflags(write=False)
     return curve
 

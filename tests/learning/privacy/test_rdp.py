@@ -29,3 +29,12 @@ def test_poisson_batches_are_worth_what_the_divergence_of_their_densities_says()
 @pytest.mark.parametrize("multiplier", [1e-152, 1e-200, 5e-324])
 def test_next_to_no_noise_has_no_epsilon_rather_than_none_to_pay(multiplier: float) -> None:
     assert epsilon_of_curve(sampled_gaussian(0.1, multiplier, 4), 1e-5) == math.inf
+
+
+def test_what_rare_batches_cost_is_not_lost_in_rounding() -> None:
+    """A step's divergence of order 2 is log(1 + q^2 (e^(1 / z^2) - 1)), which rounds to 0 if 1 is in the sum."""
+    for rate, multiplier in ((1e-8, 10.0), (1e-9, 1.0), (1e-6, 300.0)):
+        curve = sampled_gaussian(rate, multiplier, 10**6)
+        assert curve[0] == pytest.approx(1e6 * rate**2 * math.expm1(multiplier**-2), rel=1e-6)
+        assert curve.min() > 0
+        assert epsilon_of_curve(curve, 1e-12) > 0
