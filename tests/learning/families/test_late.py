@@ -10,13 +10,17 @@ import pytest
 
 from fedchain.chain.knowledge import LatePost as ChainLatePost
 from fedchain.learning.application import Application
+from fedchain.learning.client import Client
+from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.late import UNSTATED
-from fedchain.learning.method import Method
+from fedchain.learning.method import Lifetime, Method, Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method
 from fedchain.learning.round import LatePost, OffChain, ReadPost, Round, Tensors
 from fedchain.learning.sums.plain import Counted
@@ -250,3 +254,40 @@ def test_a_class_says_for_itself_that_it_counts_late_posts() -> None:
         beyond_late: ClassVar[str] = ""
 
     assert Stated().late(1) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Announced(FedAvg):
+    """A method of one's own, whose members say a number in the setup, which stays beside the knowledge."""
+
+    beyond_late: ClassVar[str] = ""
+
+    @property
+    def setup(self) -> tuple[Phase, ...]:
+        return (Phase("announce", lifetime=Lifetime.FEDERATION),)
+
+    def announce(self, client: Client, round: Round) -> Tensors:
+        return {"number": np.ones(1, np.float32)}
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        return round.posts[0].payload if phase in self.setup else super().aggregate(phase, round)
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        return (TensorSpec("number", (1,)),) if phase in self.setup else super().payload_spec(phase, info)
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        return self.payload_spec(phase, info) if phase in self.setup else super().knowledge_spec(phase, info)
+
+
+def test_a_late_post_that_was_made_before_there_was_knowledge_counts_nothing() -> None:
+    """The setup left something beside it, so the chain owes such a post."""
+    federation = Federation(LearningConfig(method=f"{__name__}:Announced", clients=3))
+    rules, begun = federation.rules, federation.knowledge
+    known = rules.read_knowledge(begun)
+    assert (known, begun == b"") == (None, False)
+    first = [federation.learner.contribute(client, "update", 1, begun).payload for client in range(3)]
+    knowledge = rules.aggregate(OffChain("update", 1), begun, [(bytes([0]), first[0]), (bytes([1]), first[1])])
+    second = [(bytes([0]), federation.learner.contribute(0, "update", 2, knowledge).payload)]
+    late = ChainLatePost(bytes([2]), first[2], 1, begun)
+    left = rules.aggregate(OffChain("update", 2, late=(late,)), knowledge, second)
+    assert left == rules.aggregate(OffChain("update", 2), knowledge, second)
