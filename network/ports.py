@@ -14,17 +14,27 @@ class ListenError(Exception):
     """The address to listen on cannot be used; the message says why."""
 
 
+class NotFree(ListenError):
+    """It is somebody else's now; a later attempt may succeed, as when a network has come up, or a process has ended."""
+
+
+REASONS = {errno.EADDRINUSE: "the port is in use", errno.EADDRNOTAVAIL: "this machine does not have that address"}
+"""Reasons that may pass."""
+
+
 def check_free(listen: str) -> None:
     """Find out whether we can listen: libp2p listens beside another process on one port without a word.
 
     Raises:
-        ListenError: no address, not ours, or in use.
+        ListenError: no address, or not ours to use.
+        NotFree: it is not this machine's, or in use, now.
     """
     place = parse_listen(listen)
     if place is None:
         raise ListenError(f"listen is {listen!r}, which is not of the form /ip4/…/tcp/…")
     if reason := why_not_free(*place):
-        raise ListenError(f"cannot listen on {listen}: {reason}")
+        kind = NotFree if reason in REASONS.values() else ListenError
+        raise kind(f"cannot listen on {listen}: {reason}")
 
 
 def parse_listen(text: str) -> tuple[int, str, int] | None:
@@ -50,10 +60,6 @@ def why_not_free(family: int, host: str, port: int) -> str | None:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind((host, port))
         except OSError as error:
-            reasons = {
-                errno.EADDRINUSE: "the port is in use",
-                errno.EADDRNOTAVAIL: "this machine does not have that address",
-                errno.EACCES: f"port {port} is reserved for the administrator; choose one above 1023",
-            }
-            return reasons.get(error.errno or 0, error.strerror)
+            reserved = f"port {port} is reserved for the administrator; choose one above 1023"
+            return (REASONS | {errno.EACCES: reserved}).get(error.errno or 0, error.strerror)
     return None

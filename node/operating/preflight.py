@@ -24,7 +24,7 @@ from fedchain.files.layout import (
     TIMELINE_FILE,
     TRAINING_FILE,
 )
-from fedchain.network.ports import PORT_MAX, ListenError, check_free, parse_listen, why_not_free
+from fedchain.network.ports import PORT_MAX, REASONS, ListenError, NotFree, check_free, parse_listen, why_not_free
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 
 if TYPE_CHECKING:
@@ -151,9 +151,11 @@ def check_addresses(config: NodeConfig) -> None:
 
 
 def check_listen(listen: str) -> None:
-    """Raise NodeConfigError unless we can listen at the address."""
+    """Raise NodeConfigError unless we can listen at the address, and NodeFailed if we may later."""
     try:
         check_free(listen)
+    except NotFree as error:
+        raise NodeFailed(str(error)) from None
     except ListenError as error:
         raise NodeConfigError(str(error)) from None
 
@@ -180,7 +182,10 @@ def check_bootstrap(text: str, members: "Collection[PublicKey] | None") -> str:
 
 
 def check_metrics(place: str, listen: str) -> None:
-    """Raise NodeConfigError unless metrics can be served on ``place``, HOST:PORT, beside a node at ``listen``."""
+    """Raise NodeConfigError unless metrics can be served on ``place``, HOST:PORT, beside a node at ``listen``.
+
+    Raises NodeFailed if they may be later.
+    """
     name, port = parse_metrics(place)
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -191,7 +196,8 @@ def check_metrics(place: str, listen: str) -> None:
     if 0 < port == node_port and ({node_host, host} & {"0.0.0.0", "::"} or node_host == host):
         raise NodeConfigError(f"metrics cannot be served on {place}: the node listens on {listen}")
     if reason := why_not_free(family, str(host), port):
-        raise NodeConfigError(f"metrics cannot be served on {place}: {reason}")
+        kind = NodeFailed if reason in REASONS.values() else NodeConfigError
+        raise kind(f"metrics cannot be served on {place}: {reason}")
 
 
 def parse_metrics(place: str) -> tuple[str, int]:

@@ -30,6 +30,7 @@ from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
+from fedchain.network.ports import NotFree
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed, validate_wait
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.part_lists import lists_parts
@@ -279,6 +280,8 @@ async def _serve(
         if mendable is None or others is not None:
             raise
         error = _first(mendable)
+        if isinstance(error, NotFree):
+            raise NodeFailed(str(error)) from None
         if isinstance(error, ListenError | InvalidBootstrap | WorkerFailed):
             raise NodeConfigError(str(error)) from None
         goes_on = isinstance(error, NodeStopped) and bool(running) and _goes_on(joining, running[0])

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from fedchain.network.ports import ListenError, check_free, parse_listen
+from fedchain.network.ports import ListenError, NotFree, check_free, parse_listen
 
 
 def test_an_address_is_a_family_a_host_and_a_port() -> None:
@@ -26,11 +26,11 @@ def test_a_port_that_somebody_listens_on_is_in_use() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         place = f"/ip4/127.0.0.1/tcp/{taken.getsockname()[1]}"
-        with pytest.raises(ListenError, match="the port is in use"):
+        with pytest.raises(NotFree, match="the port is in use"):
             check_free(place)
     check_free(place)
 
 
 def test_another_machines_address_is_named() -> None:
-    with pytest.raises(ListenError, match="does not have that address"):
+    with pytest.raises(NotFree, match="does not have that address"):
         check_free("/ip4/192.0.2.1/tcp/0")

@@ -240,6 +240,9 @@ def test_addresses_of_others_are_read_before_anything_is_made(config: NodeConfig
 def test_an_address_of_another_machine(config: NodeConfig) -> None:
     listen = "/ip4/192.0.2.1/tcp/4001"  # RFC 5737: nobody's
     assert refused(config, listen=listen) == f"cannot listen on {listen}: this machine does not have that address"
+    for other in (replace(config, listen=listen), replace(config, metrics="192.0.2.1:9100")):
+        with pytest.raises(NodeFailed):  # a network may come up later
+            check(other)
 
 
 @pytest.mark.parametrize("shares", [False, True])
