@@ -315,7 +315,7 @@ class Record:
         for path in (self._folder / STATES).iterdir():
             client, _, number = path.name.partition("-")
             if not (client.isdecimal() and number.isdecimal()) or int(number) > self.count(int(client)):
-                path.unlink()
+                path.unlink(missing_ok=True)  # a worker of a killed run may just give its state its name
             else:
                 self._states[int(client)].add(int(number))
 

@@ -100,6 +100,16 @@ def test_a_record_has_one_user_and_one_version(record: Record, tmp_path: Path) -
         Record.open(tmp_path / "other", IDENTITY)
 
 
+def test_a_worker_of_the_killed_run_may_still_name_its_state(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that a listing of the folder has is then gone."""
+    record.close()
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: [*listed(path), path / "0-1.part"])
+    Record.open(tmp_path / "record", IDENTITY).close()
+
+
 def test_a_record_is_in_use_until_all_of_it_is_gone(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
