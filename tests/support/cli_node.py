@@ -21,16 +21,17 @@ def done(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
     return result.stdout.strip()
 
 
-def refused(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
+def refused(*arguments: str | Path, env: Mapping[str, str] | None = None, code: int = 2) -> str:
     """The one line of a command that cannot run."""
     result = run(*arguments, env=env)
-    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.exit_code == code, (result.output, result.exception)
     lines = [line for line in result.stderr.strip().splitlines() if " INFO " not in line]
     assert len(lines) == 1, lines
     assert lines[0].startswith("fedchain: ")
     return lines[0].removeprefix("fedchain: ")
 
 
-def start(*more: str, key: str = "key.pem", genesis: str = "genesis") -> str:
+def start(*more: str, key: str = "key.pem", genesis: str = "genesis", code: int = 2) -> str:
     """The one line of a node that cannot start."""
-    return refused("node", "start", "--genesis", genesis, "--key", key, "--data", "data", "--listen", ANYWHERE, *more)
+    named = ("--genesis", genesis, "--key", key, "--data", "data", "--listen", ANYWHERE)
+    return refused("node", "start", *named, *more, code=code)
