@@ -25,6 +25,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse
 from fedchain.node.core.events import Computed, Event, MessageReceived
+from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.node.core.node import Node
 from fedchain.node.shell.timeline import FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult, members_text
 
@@ -202,6 +203,8 @@ def observe(
             posts.append((effect.message.post, ""))
     if isinstance(message, PostMessage) and not _is_forged(effects):
         posts.append((message.post, _fault_of(effects)))
+    elif isinstance(event, Computed) and isinstance(event.job, CheckPost | KeepPart) and event.job.post is not None:
+        posts += [(event.job.post, fault)] if (fault := _fault_of(effects)) else []
     for post, reason in posts:
         height, seat = _height_of(node, post), node.head.roster.seats.get(post.sender)
         if height is not None and seat is not None and (found := of(height)) is not None:
@@ -220,7 +223,7 @@ def _is_forged(effects: Sequence[Effect]) -> bool:
 
 
 def _fault_of(effects: Sequence[Effect]) -> str:
-    """Why a node blames the sender of the post that it has received; no text if it does not.
+    """Why a node blames the sender of the post that it has received, or checked since; no text if it does not.
 
     A peer that passes a post on may put another payload beside it: the node then refuses that message alone.
     """

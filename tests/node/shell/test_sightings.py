@@ -10,7 +10,9 @@ from fedchain.chain.post import sign_post
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import SIGNATURE_SIZE
 from fedchain.network.messages import PostMessage
-from fedchain.node.core.events import MessageReceived
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.effects import Compute
+from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.shell import sightings as module
 from fedchain.node.shell.lookout import Lookout
 from fedchain.node.shell.sightings import ELSEWHERE, Sightings
@@ -126,3 +128,21 @@ def test_a_neighbour_s_lie_about_a_post_is_not_its_sender_s_fault() -> None:
     assert sorted(noted) == sorted(numbers), "nobody signed the others"
     assert noted[numbers[0]] == ""
     assert noted[numbers[1]].startswith("one post per phase")
+
+
+def test_a_post_that_its_check_refuses_is_noted_with_the_reason() -> None:
+    """The check is an event of its own, behind the message: such a post looked as if a block had left it out."""
+    stage = Stage(genesis(4))
+    node, lookout, sender = stage.node, Lookout(stage.node, stage.me, stage.now_ms), stage.others[0]
+    bad = sign_post(stage.chain.key(sender), stage.genesis.chain_id, 1, 0, b"garbage")
+    event, moment = MessageReceived(stage.relay, PostMessage(bad, b"garbage")), Moment(stage.now_ms, stage.now_ms)
+    effects = node.handle(event, moment)
+    lookout.on_event(event, effects, stage.now_ms)
+    (job,) = [effect.job for effect in effects if isinstance(effect, Compute)]
+    done = Computed(job, Checks(stage.genesis, stage.chain.rules).run(job))
+    lookout.on_event(done, node.handle(done, moment), stage.now_ms)
+    seen = lookout.sightings.end(SECOND.hash, frozenset(), stage.now_ms)
+    assert seen is not None
+    (post,) = seen.posts
+    assert post.member == stage.genesis.index[sender]
+    assert post.reason.startswith("content: 7 bytes found")
