@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedchain.learning.device import DEVICE
@@ -98,9 +99,9 @@ def _read_whole(name: str, data: tuple[Any, ...] | Mapping[str, Any]) -> Example
     else:
         raise ConfigurationError(f"the {name} must be a pair of tensors (x, y), not {len(data)} things")
     try:
-        labels = torch.as_tensor(y).detach()
-        given = {key: torch.as_tensor(value) for key, value in x.items()} if isinstance(x, Mapping) else None
-        inputs = torch.as_tensor(x) if given is None else torch.empty(0)
+        labels = _tensor_of(y).detach()
+        given = {key: _tensor_of(value) for key, value in x.items()} if isinstance(x, Mapping) else None
+        inputs = _tensor_of(x) if given is None else torch.empty(0)
     except Exception as error:
         raise ConfigurationError(f"the {name} cannot be made tensors: {one_line(error)}") from error
     if labels.is_floating_point() or labels.is_complex():
@@ -125,18 +126,19 @@ def _read_items(name: str, data: Any) -> Examples:
     read = _reader(name, data)
     row, label, fields = read(0)
 
-    def read_rows(places: Sequence[int]) -> torch.Tensor:
-        return _checked_rows(name, places, read, row)
-
     if count * row.numel() * row.element_size() <= LAZY_SIZE:
         inputs, labels = torch.empty((count, *row.shape), dtype=row.dtype), torch.empty(count, dtype=torch.int64)
         for place in range(count):
             here, labels[place], _ = (row, label, fields) if place == 0 else read(place)
             inputs[place] = _validated_like(name, place, here, row)
         return Examples(inputs, labels, fields)
-    known = _stated_labels(data)
-    if known is None:  # each item is read once for its label alone
-        known = [label, *(read(place)[1] for place in range(1, count))]
+    stated = _stated_labels(data)
+    # without: each item is read once for its label alone
+    known = [label, *(read(place)[1] for place in range(1, count))] if stated is None else stated
+
+    def read_rows(places: Sequence[int]) -> torch.Tensor:
+        return _checked_rows(name, places, read, row, known)
+
     return Examples(LazyInputs(read_rows, range(count), row), torch.tensor(known, dtype=torch.int64), fields)
 
 
@@ -167,9 +169,17 @@ def _checked_rows(
     places: Sequence[int],
     read: Callable[[int], tuple[torch.Tensor, int, tuple[InputField, ...]]],
     first: torch.Tensor,
+    labels: Sequence[int],
 ) -> torch.Tensor:
-    """Read items of a large set now."""
-    rows = [_validated_like(name, place, read(place)[0], first) for place in places]
+    """Read items of a large set now. They have to have these labels, which the set may have stated without them."""
+    rows = []
+    for place in places:
+        row, label, _ = read(place)
+        rows.append(_validated_like(name, place, row, first))
+        if label != labels[place]:
+            raise ConfigurationError(
+                f"item {place} of the {name} has label {label}, but its `targets` say {labels[place]}"
+            )
     inputs = torch.stack(rows) if rows else first.new_empty((0, *first.shape))
     _validate_finite(name, inputs)
     return inputs
@@ -185,12 +195,15 @@ def _validated_like(name: str, place: int, row: torch.Tensor, first: torch.Tenso
 
 
 def _stated_labels(data: Any) -> list[int] | None:
-    """Return all labels where a data set tells them without its items: torchvision's `targets`, a Subset of such."""
+    """Return all labels where a data set tells them without its items: torchvision's `targets`, a Subset of such.
+
+    Where they are transformed, the items alone have them.
+    """
     if hasattr(data, "dataset") and hasattr(data, "indices"):  # torch.utils.data.Subset
         of_all = _stated_labels(data.dataset)
         return None if of_all is None else [of_all[place] for place in data.indices]
     targets = getattr(data, "targets", None)
-    if targets is None or len(targets) != len(data):
+    if targets is None or len(targets) != len(data) or getattr(data, "target_transform", None) is not None:
         return None
     return [operator.index(label) for label in targets]
 
@@ -217,6 +230,12 @@ def _side_by_side(what: str, given: Mapping[str, torch.Tensor]) -> tuple[torch.T
     count = len(next(iter(numbers.values())))
     flat = [value.reshape(count, math.prod(value.shape[1:])).to(kind) for value in numbers.values()]  # (N, …) each
     return torch.cat(flat, dim=1), fields
+
+
+def _tensor_of(value: Any) -> torch.Tensor:
+    """Return numbers as a tensor: those of a pandas table row by row, which torch would look up by its rows' names."""
+    is_table = not isinstance(value, torch.Tensor) and hasattr(value, "__array__")
+    return torch.as_tensor(np.asarray(value) if is_table else value)
 
 
 def _as_tensor(what: str, value: Any) -> torch.Tensor:

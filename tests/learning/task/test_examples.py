@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pandas
 import pytest
 import torch
 from torch.utils.data import IterableDataset, TensorDataset
@@ -39,6 +40,18 @@ def test_whatever_holds_the_examples_they_are_the_same(data: Any) -> None:
     assert torch.equal(inputs, X)
     assert torch.equal(labels, Y)
     assert (inputs.dtype, labels.dtype, inputs.requires_grad) == (torch.float32, torch.int64, False)
+
+
+def test_a_table_is_read_by_its_rows_and_not_by_their_names() -> None:
+    rows = [12, 10, 11, 13]  # what a table's shuffled part is left with
+    table = pandas.DataFrame(X.double().numpy(), columns=list("abc"), index=rows)
+    labels = pandas.Series(Y.numpy(), index=rows)
+    examples = read_examples("train set", (table, labels))
+    assert torch.equal(examples.inputs, X)
+    assert torch.equal(examples.labels, Y)
+    named = read_examples("train set", {"a": table["a"], "rest": table[["b", "c"]], "label": labels})
+    assert torch.equal(named.inputs, X)
+    assert torch.equal(named.labels, Y)
 
 
 def test_items_may_have_any_shape() -> None:

@@ -1,5 +1,6 @@
 """A large set is read as far as it is needed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ class Counted(Squares):
     def __init__(self, broken: int = -1) -> None:
         super().__init__(broken)
         self.targets, self.read = [2, 0, 1], list[int]()
+        self.target_transform: Callable[[int], int] | None = None
 
     def __getitem__(self, place: int) -> Any:
         self.read.append(place)
-        return super().__getitem__(place)
+        label = self.targets[place]
+        return super().__getitem__(place)[0], self.target_transform(label) if self.target_transform else label
 
 
 def test_of_a_large_set_only_what_is_needed_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +58,24 @@ def test_what_is_wrong_in_a_large_set_is_told_when_it_is_read(monkeypatch: pytes
     data = [(torch.tensor([float("inf")] * 8), 0), (torch.zeros(8), 1)]
     with pytest.raises(ConfigurationError, match="the inputs of the test set are not all finite numbers"):
         read_examples("test set", data).inputs[:1].sum()
+
+
+def test_labels_of_a_large_set_are_those_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.learning.task.examples.LAZY_SIZE", 40)
+    data = Counted()
+    data.target_transform = lambda label: label // 2
+    assert read_examples("train set", data).labels.tolist() == [1, 0, 0]
+    assert read_examples("train set", torch.utils.data.Subset(data, [2, 0, 1])).labels.tolist() == [0, 1, 0]
+
+
+def test_a_large_set_whose_items_have_other_labels_than_it_states_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.learning.task.examples.LAZY_SIZE", 40)
+
+    class Merged(Counted):
+        def __getitem__(self, place: int) -> Any:
+            x, label = super().__getitem__(place)
+            return x, min(label, 1)
+
+    wrong = r"^item 0 of the train set has label 1, but its `targets` say 2$"
+    with pytest.raises(ConfigurationError, match=wrong):
+        read_examples("train set", Merged()).inputs.index_select(0, torch.tensor([1, 0]))
