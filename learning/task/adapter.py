@@ -58,13 +58,15 @@ def read_output(output: Any, inputs: Mapping[str, Any]) -> Output | None:
 def adapt(module: nn.Module, fields: Sequence[InputField], inputs: torch.Tensor) -> Output | str:
     """Try the module on a few inputs, and hook it, so that it takes them and returns (embedding, logits) from then on.
 
-    A module that gives no embedding gets the logits in its place; the output that is returned says so. If the output
-    cannot be read, the answer describes it, for people. The module's own errors pass.
+    A module that gives no embedding gets the logits in its place; the output that is returned says so. One that changes
+    its inputs in place gets copies. If the output cannot be read, the answer describes it, for people. The module's own
+    errors pass.
     """
+    tried = inputs.clone()
     if fields:
         unpack_hook = module.register_forward_pre_hook(_Unpack(tuple(fields)), with_kwargs=True)
     with torch.no_grad():
-        raw = module(inputs)
+        raw = module(tried)
     output = read_output(raw, unpack(inputs, fields) if fields else {})
     if output is None:
         if fields:
@@ -73,6 +75,8 @@ def adapt(module: nn.Module, fields: Sequence[InputField], inputs: torch.Tensor)
         return str(sizes) if sizes and len(sizes) == len(raw) else type(raw).__name__
     if not isinstance(raw, tuple) or hasattr(raw, "_fields"):
         module.register_forward_hook(_pair, with_kwargs=True)
+    if tried._version:  # torch counts changes
+        module.register_forward_pre_hook(_copy, prepend=True)
     return output
 
 
@@ -94,6 +98,11 @@ class _Unpack:
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         return ((), unpack(args[0], self.fields)) if len(args) == 1 and not kwargs else None
+
+
+def _copy(module: nn.Module, args: Any) -> Any:
+    """A hook before all others: batches are views of a client's examples."""
+    return tuple(arg.clone() for arg in args)
 
 
 def _pair(module: nn.Module, args: Any, kwargs: Any, output: Any) -> tuple[torch.Tensor, torch.Tensor]:

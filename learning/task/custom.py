@@ -324,7 +324,7 @@ def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tu
         return None
     try:
         with torch.no_grad():
-            parts = split(images)
+            parts = split(images.clone())
         sizes = [tuple(part.shape) for part in parts]
     except Exception as error:
         shape = tuple(images.shape)

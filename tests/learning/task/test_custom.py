@@ -415,6 +415,31 @@ def test_methods_ask_for_what_they_do_with_a_model() -> None:
         Application(chosen)
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_model_that_changes_its_inputs_in_place_learns_from_them_as_they_are(named: bool) -> None:
+    class Doubling(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            return super().forward(x * 2)
+
+    class InPlace(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            return super().forward(x.mul_(2))
+
+    def made(model: type[nn.Module], *sets: Any) -> Any:
+        given = [({"x": inputs}, labels) if named else (inputs, labels) for inputs, labels in sets]
+
+        def task() -> Any:
+            return model, *given
+
+        federation = Federation(describe_task(config("fedavg"), task), task=task)
+        posted = [(one.payload, one.trained) for one in federation.play(2)]
+        return posted, federation.learner.evaluate_received(0, 3, federation.knowledge)
+
+    sets = points(30), points(10)
+    assert made(InPlace, *sets) == made(Doubling, points(30), points(10))
+    assert torch.equal(sets[0][0], points(30)[0]), "they are the user's"
+
+
 def test_a_dedicated_aggregator_needs_no_examples_to_know_the_inputs() -> None:
     def task(member: int, members: int) -> Any:
         return Words, None if member == members else sentences(20, member), None if member == members else sentences(9)
