@@ -7,6 +7,7 @@ parameters, the model that all members share is the knowledge (`models/parameter
 import safetensors
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
@@ -68,7 +69,12 @@ def load_model(module: nn.Module, state: ModelState, whose: str, frozen: frozens
 
     Raises `ConfigurationError`, and changes nothing, if it does not fit.
     """
-    own, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
+    found = {name: tuple(value.shape) for name, value in state.items()}
+    # torch's lazy layers have no shape before their first input, and take any
+    own = {
+        name: found.get(name, ()) if is_lazy(value) else tuple(value.shape)
+        for name, value in module.state_dict().items()
+    }
     expected = {name: shape for name, shape in own.items() if name in found or name not in frozen}
     if (misfit := find_misfit(expected, found)) is not None:
         raise ConfigurationError(f"{whose} model: {misfit}")

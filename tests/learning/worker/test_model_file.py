@@ -84,6 +84,16 @@ def test_a_parameter_of_two_names_is_what_the_one_says_under_which_it_is_trained
     assert torch.equal(first.weight, state["0.weight"])
 
 
+def test_a_module_that_takes_its_shapes_from_its_first_input_takes_a_state_without_one() -> None:
+    state = torch.nn.Linear(4, 3).state_dict()
+    lazy = torch.nn.LazyLinear(3)
+    with pytest.raises(ConfigurationError, match="weight"):
+        load_model(lazy, {"bias": state["bias"]}, "a")
+    load_model(lazy, state, "a")
+    assert torch.equal(lazy.weight, state["weight"])
+    assert torch.equal(lazy(torch.ones(1, 4)), torch.nn.functional.linear(torch.ones(1, 4), **state))
+
+
 @pytest.mark.parametrize("adapters", ["mean", "ffa", "fedex"])
 def test_a_member_s_model_is_measured_without_the_frozen_tensors_that_all_have(adapters: str) -> None:
     federation = Federation(own_config("fedavg", hyperparameters={"local_steps": 5, "adapters": adapters}), task=load)
