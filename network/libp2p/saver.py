@@ -9,7 +9,7 @@ from fedchain.network.saving import REFUSED, Write
 class Saver:
     """Writes one file after the other; of what waits for one file, only the newest.
 
-    A refusal of the disk is logged once, until the same file could be written.
+    A refusal of the disk, or of a thread, is logged once, until the same file could be written.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Saver:
     async def _write(self, what: str, write: Write) -> None:
         try:
             await trio.to_thread.run_sync(write)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # the latter: the machine gives no thread
             if what not in self._refused:
                 log.warning(REFUSED, what, error)
             self._refused.add(what)

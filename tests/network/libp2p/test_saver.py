@@ -111,3 +111,26 @@ async def test_a_refusal_is_logged_once_until_it_is_written(caplog: pytest.LogCa
         saver.put("list", write)
         await saver.write_all()
     assert caplog.messages == ["list cannot be saved: no space left"] * 2
+
+
+@on_trio
+async def test_a_machine_that_gives_no_thread_ends_no_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The nursery of the network ended with it, and the node with that, on account of a list of bans."""
+    saver, written, start = Saver(), list[str](), trio.to_thread.run_sync
+
+    async def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with trio.open_nursery() as nursery:
+        monkeypatch.setattr("trio.to_thread.run_sync", refuse)
+        nursery.start_soon(saver.run)
+        saver.put("the list", lambda: written.append("list 1"))
+        await until(lambda: caplog.messages, "a line of the log")
+        monkeypatch.setattr("trio.to_thread.run_sync", start)
+        saver.put("the list", lambda: written.append("list 2"))
+        await until(lambda: written, "a write")
+        nursery.cancel_scope.cancel()
+    assert written == ["list 2"]
+    assert caplog.messages == ["the list cannot be saved: can't start new thread"]
