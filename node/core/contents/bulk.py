@@ -89,10 +89,9 @@ class BulkParts:
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
         """Whether a content is a part that the peer may not have from us."""
-        if self._context.contents.is_public(content_hash):  # the usual case, before the disk is asked
-            return False
-        is_part = self._fetching.is_under_way(content_hash) or self._lookup.has(content_hash)
-        return is_part and not self._own.may_have(peer, content_hash)
+        if not (self._fetching.is_under_way(content_hash) or self._lookup.has(content_hash)):
+            return False  # the usual case, before a stored content is read as a whole
+        return not self._context.contents.is_public(content_hash) and not self._own.may_have(peer, content_hash)
 
     def _open_posts(self) -> Iterator[tuple[Post, bytes]]:
         """Posts of the open phase with their lists, whether or not all of their parts are here."""

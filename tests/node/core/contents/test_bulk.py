@@ -7,6 +7,7 @@ import pytest
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR
+from fedchain.chain.storage.store import Contents, MemoryStore
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.payload.part_folder import PartFolder
@@ -463,3 +464,19 @@ def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(
     assert blamed(effects) == []
     assert not held(at, item), "it counts as not posted"
     assert at.tick(1) is not None, "and the node goes on"
+
+
+def test_a_question_for_a_chunk_does_not_read_all_of_a_stored_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is a part was asked behind that: 16 MiB were read and hashed 64 times, on the loop, for one asker."""
+    read, content = list[bytes](), MemoryStore.content
+
+    def note(store: MemoryStore, content_hash: bytes) -> bytes | None:
+        read.append(content_hash)
+        return content(store, content_hash)
+
+    monkeypatch.setattr(MemoryStore, "content", note)
+    stage, data = Stage(genesis(4)), bytes(100)
+    stage.victim.store.append([Contents({sha256(data): data})])
+    effects = stage.receive(GetContent(sha256(data), 0))
+    assert [effect.message for effect in effects if isinstance(effect, Send)] == [Chunk(sha256(data), 0, data)]
+    assert sha256(data) not in read
