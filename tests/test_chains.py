@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import fedchain
+from fedchain.chain.exceptions import ChainError
 from tests.python.tasks import load
 
 QUICK: dict[str, Any] = {"peers": 3, "mining_attempts": 8, "hyperparameters": {"local_steps": 3}}
@@ -24,3 +25,13 @@ def test_the_chain_is_looked_into_and_judged(run: fedchain.Run) -> None:
     assert {name: array.tolist() for name, array in tensors.items()} == {
         name: array.tolist() for name, array in run.knowledge.items()
     }
+
+
+def test_a_chain_that_was_closed_says_so_and_not_that_it_is_damaged(run: fedchain.Run) -> None:
+    with fedchain.open_chain(run.folder) as chain:
+        pass
+    for ask in (chain.status, chain.verify, chain.tensors, lambda: chain.block(1)):
+        with pytest.raises(ChainError, match=r"^the chain in .* was closed: open it again$"):
+            ask()
+    assert chain.genesis == run.chain.genesis
+    chain.close()

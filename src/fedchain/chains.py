@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from fedchain.chain.exceptions import NotFound
+from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.member_views import PeerView
@@ -44,7 +44,8 @@ class Chain:
             raise NotFound(f"{path} is not a folder")
         self._rules_of = rules_with(methods)
         self._store = Store.open(chain_folder(path), read_only=True)
-        self._explorer = Explorer(self._store)
+        self._open: Explorer | None = Explorer(self._store)
+        self._genesis, self._folder = self._open.genesis, path
         self._rules: Application | None = None
 
     def __enter__(self) -> Self:
@@ -54,13 +55,14 @@ class Chain:
         self.close()
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store. What was asked before stays."""
+        self._open = None
         self._store.close()
 
     @property
     def genesis(self) -> Genesis:
         """The founding document."""
-        return self._explorer.genesis
+        return self._genesis
 
     def status(self) -> ChainStatus:
         """The chain at a glance."""
@@ -117,6 +119,12 @@ class Chain:
         if self._rules is None:
             self._rules = self._rules_of(self.genesis)
         return self._rules
+
+    @property
+    def _explorer(self) -> Explorer:
+        if self._open is None:
+            raise ChainError(f"the chain in {self._folder} was closed: open it again")
+        return self._open
 
 
 def open_chain(folder: str | os.PathLike[str], *, methods: Sequence[str] = ()) -> Chain:
