@@ -55,7 +55,7 @@ class Chain:
         self.close()
 
     def close(self) -> None:
-        """Close the store. What was asked before stays."""
+        """Close the store. Answers that were given stay."""
         self._open = None
         self._store.close()
 
