@@ -233,9 +233,11 @@ def _side_by_side(what: str, given: Mapping[str, torch.Tensor]) -> tuple[torch.T
 
 
 def _tensor_of(value: Any) -> torch.Tensor:
-    """Return numbers as a tensor: those of a pandas table row by row, which torch would look up by its rows' names."""
-    is_table = not isinstance(value, torch.Tensor) and hasattr(value, "__array__")
-    return torch.as_tensor(np.asarray(value) if is_table else value)
+    """Return numbers as a tensor: those of a pandas table row by row, which torch would look up by its rows' names, and
+    copied, since pandas lends its memory for reading alone.
+    """
+    is_table = not isinstance(value, torch.Tensor | np.ndarray) and hasattr(value, "__array__")
+    return torch.as_tensor(np.array(value) if is_table else value)
 
 
 def _as_tensor(what: str, value: Any) -> torch.Tensor:

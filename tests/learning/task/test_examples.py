@@ -1,5 +1,6 @@
 """A user's examples: what can be read becomes tensors, and what cannot is told in one line."""
 
+import warnings
 from typing import Any
 
 import pandas
@@ -46,7 +47,9 @@ def test_a_table_is_read_by_its_rows_and_not_by_their_names() -> None:
     rows = [12, 10, 11, 13]  # what a table's shuffled part is left with
     table = pandas.DataFrame(X.double().numpy(), columns=list("abc"), index=rows)
     labels = pandas.Series(Y.numpy(), index=rows)
-    examples = read_examples("train set", (table, labels))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch's own, of memory that it may not write to
+        examples = read_examples("train set", (table, labels))
     assert torch.equal(examples.inputs, X)
     assert torch.equal(examples.labels, Y)
     named = read_examples("train set", {"a": table["a"], "rest": table[["b", "c"]], "label": labels})
