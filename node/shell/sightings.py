@@ -206,9 +206,10 @@ def observe(
     elif isinstance(event, Computed) and isinstance(event.job, CheckPost | KeepPart) and event.job.post is not None:
         posts += [(event.job.post, fault)] if (fault := _fault_of(effects)) else []
     for post, reason in posts:
-        height, seat = _height_of(node, post), node.head.roster.seats.get(post.sender)
-        if height is not None and seat is not None and (found := of(height)) is not None:
-            found.post(post.sender, seat, now_ms, reason)
+        height, roster = _height_of(node, post), node.head.roster
+        # Nobody looks at the signature of one in the name of a member that does not count.
+        if height is not None and roster.is_active(post.sender) and (found := of(height)) is not None:
+            found.post(post.sender, roster.seats[post.sender], now_ms, reason)
     if (found := of(node.head.height + 1)) is not None:
         if isinstance(event, Computed):
             for entry in node.ledger.entries.values():

@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidBlock, LimitReached, UnknownParent
 from fedchain.chain.post import sign_post
+from fedchain.chain.roster import Roster
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import SIGNATURE_SIZE
 from fedchain.network.messages import PostMessage
@@ -146,3 +147,14 @@ def test_a_post_that_its_check_refuses_is_noted_with_the_reason() -> None:
     (post,) = seen.posts
     assert post.member == stage.genesis.index[sender]
     assert post.reason.startswith("content: 7 bytes found")
+
+
+def test_no_post_is_noted_in_the_name_of_a_member_that_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before its signature is looked at: a neighbour could make an absent member look present."""
+    stage = Stage(genesis(5, version=3))
+    lookout, (first, *_) = Lookout(stage.node, stage.me, stage.now_ms), stage.others_posts()
+    is_active = Roster.is_active
+    monkeypatch.setattr(Roster, "is_active", lambda at, member: member != first.sender and is_active(at, member))
+    event = MessageReceived(stage.relay, PostMessage(replace(first, signature=bytes(SIGNATURE_SIZE)), None))
+    lookout.on_event(event, stage.handle(event), stage.now_ms)
+    assert lookout.sightings.end(SECOND.hash, frozenset(), stage.now_ms) is None
