@@ -25,6 +25,7 @@ from fedchain.chain.knowledge import Rules
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
@@ -95,7 +96,7 @@ def run_node(
     Raises:
         NodeConfigError: the genesis document does not fit the key, the address cannot be listened on, the journal
             is in use, or the key is in use elsewhere.
-        ShareFileError: the share cannot be used.
+        KeyFileError: the member's next key, or its share, cannot be used.
         ChainError: the genesis document or the data folder cannot be used.
         ConfigurationError: the federation learns from own data and no task is named, or the other way round.
     """
@@ -276,7 +277,8 @@ async def _serve(
     except ExceptionGroup as group:
         # Not by `except*`: it would wrap in another group what two of its clauses raise, and Python before 3.11.4
         # any one.
-        mendable, others = group.split((ListenError, InvalidBootstrap, WorkerFailed, NodeConfigError, ChainError))
+        kinds = (ListenError, InvalidBootstrap, WorkerFailed, NodeConfigError, ChainError, KeyFileError)
+        mendable, others = group.split(kinds)
         if mendable is None or others is not None:
             raise
         error = _first(mendable)

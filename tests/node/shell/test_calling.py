@@ -105,3 +105,12 @@ def test_a_process_calls_under_both_keys_by_turns(here: Path, monkeypatch: pytes
     assert start(key="own.pem") == "it was seen"
     assert under == [address(key.public_key) for key in (OWN, NEXT, OWN)]
     assert PrivateKey.load(here / "own.pem").public_key == OWN.public_key, "nothing has taken its place"
+
+
+def test_a_next_key_that_cannot_be_read_ends_the_node_in_one_line(here: Path) -> None:
+    OWN.save(here / "own.pem")
+    NEXT.save(here / "own.pem.next")
+    members = [word for key in (OWN, *OTHERS) for word in ("--member", address(key.public_key))]
+    done("genesis", "new", "genesis", *members)
+    (here / "own.pem.next").chmod(0o644)
+    assert "own.pem.next has mode 0644" in start(key="own.pem")
