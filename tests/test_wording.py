@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedchain.wording import bearable, counted, nearest_name, printable, shown_epsilon, some_of
+from fedchain.wording import bearable, counted, first_error, nearest_name, printable, shown_epsilon, some_of
 
 
 def test_one_thing_is_told_without_a_plural() -> None:
@@ -36,3 +36,9 @@ def test_a_line_names_some_and_counts_the_others() -> None:
     assert some_of([]) == ""
     assert some_of(["a", "b"], most=2) == "a, b"
     assert some_of(["a", "b", "c", "d"], most=2) == "a, b and 2 more"
+
+
+def test_of_errors_in_groups_the_first_is_told() -> None:
+    one, other = ValueError("one"), KeyError("other")
+    assert first_error(one) is one
+    assert first_error(ExceptionGroup("", [ExceptionGroup("", [one]), other])) is one

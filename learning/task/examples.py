@@ -133,7 +133,7 @@ def _read_items(name: str, data: Any) -> Examples:
             inputs[place] = _validated_like(name, place, here, row)
         return Examples(inputs, labels, fields)
     stated = _stated_labels(data)
-    # without: each item is read once for its label alone
+    # where none are stated, each item is read once for its label alone
     known = [label, *(read(place)[1] for place in range(1, count))] if stated is None else stated
 
     def read_rows(places: Sequence[int]) -> torch.Tensor:

@@ -59,6 +59,7 @@ from fedchain.node.shell.service import Contact, NodeStopped, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.local import Local
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed
+from fedchain.wording import first_error
 
 log = logging.getLogger("fedchain.node")
 
@@ -281,7 +282,7 @@ async def _serve(
         mendable, others = group.split(kinds)
         if mendable is None or others is not None:
             raise
-        error = _first(mendable)
+        error = first_error(mendable)
         if isinstance(error, NotFree):
             raise NodeFailed(str(error)) from None
         if isinstance(error, ListenError | InvalidBootstrap | WorkerFailed):
@@ -391,9 +392,3 @@ async def _stop_on_signal(
             manager.tell(STOPPING=1)
             scope = next((scope for scope in reversed(scopes) if not scope.cancel_called), scopes[0])
             scope.cancel()
-
-
-def _first(group: BaseExceptionGroup[Exception]) -> Exception:
-    """The first error in a group; errors are shown one at a time."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -17,6 +17,13 @@ def shown_epsilon(epsilon: float) -> str:
     return f"{_UPWARDS.create_decimal(repr(float(epsilon))):f}"
 
 
+def first_error(error: Exception) -> Exception:
+    """The first error in a group of any depth, or the error itself: people are shown one at a time."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def some_of(names: Sequence[str], most: int = 8) -> str:
     """Names for one line: "a, b and 3 more"; empty if there are none."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

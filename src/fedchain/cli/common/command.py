@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT, EXIT_DIFFERENT, EXIT_INTERRUPTED
 from fedchain.cli.common.hangup import drop_output, is_hung_up
+from fedchain.wording import first_error
 
 METHOD_HELP = (
     "Learning method: a name that `fedchain methods` lists, or FILE.py:Class or module:Class. Nodes import it by the "
@@ -133,8 +134,6 @@ class Complaints:
 
     def say_fault(self, error: Exception) -> None:
         """Log a fault of this program, with its traceback, which Python would print beside the log."""
-        first = error
-        while isinstance(first, ExceptionGroup):
-            first = first.exceptions[0]
+        first = first_error(error)
         log = logging.getLogger("fedchain.node")
         log.critical("a fault of this program ends it: %s: %s", type(first).__name__, first, exc_info=error)
