@@ -7,6 +7,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.state import phase_rule
 from fedchain.chain.storage.store import Contents
+from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.contents.bulk import BulkParts
@@ -83,13 +84,24 @@ class Contributing:
         if done == self._asked:
             self._is_working = False
         knowledge = context.base_of((*done, context.me)) if is_wanted else None
-        if knowledge is None or self._computed is not None:
+        if knowledge is None or self._computed is not None or not self._owes_post(done):
             return
-        if not self._owes_post(done) or not context.journal.allows_post(round_number, phase):
+        said = context.journal.post(*done)
+        if said is not None:
+            self._recover(said, payload)
             return
         post = sign_post(context.key, context.genesis.chain_id, round_number, phase, payload)
         self._computed = OwnPost(post, payload)
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
+
+    def _recover(self, said: Post, payload: bytes) -> None:
+        """Our key has signed a post to this phase, and its payload was lost: hold it again if this is the same one."""
+        context = self._context
+        if sha256(payload) == said.payload_hash:
+            context.emit(Persist((Contents({said.payload_hash: payload}),)))
+            context.contents.put(said.payload_hash, payload)
+        elif context.content(said.payload_hash) is None:
+            context.tell(TrainingFailed(said.round, "what this key has posted is lost, and another post is not signed"))
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
         """A payload was checked; returns whether it is our own one that waits to be sent."""
@@ -128,8 +140,8 @@ class Contributing:
         if self._published == context.phase or not self._owes_post(context.phase):
             return
         own = context.journal.post(*context.phase)
-        if own is not None:
-            self._publish_again(own)
+        if own is not None and (self._is_silent() or context.content(own.payload_hash) is not None):
+            self._publish_again(own)  # where its payload is lost, it is made again: others may wait for it
         elif self._attendance.opens_in_ms():
             return
         elif self._computed is not None:

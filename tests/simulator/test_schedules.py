@@ -42,6 +42,12 @@ def test_no_promise_is_broken_where_disks_are_lost(peers: int) -> None:
         assert played.violations == [], played.schedule.command
 
 
+def test_a_post_that_was_made_while_cut_off_and_lost_with_the_store_holds_nobody_up() -> None:
+    """A traitor withholds its own, so that the phase has too few posts without it."""
+    played = play(Schedule(5125, 5, "stale-lock-voter", changes=True, losses=True))
+    assert played.violations == [], played.schedule.command
+
+
 @pytest.mark.parametrize(
     ("behaviour", "peers"),
     [

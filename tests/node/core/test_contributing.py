@@ -1,5 +1,6 @@
 """A node's own post for the open phase: once, and never said before it is written down."""
 
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import GetPosts, PostMessage
 from fedchain.node.core.effects import Persist, Publish, WriteJournal
@@ -49,6 +50,37 @@ def test_only_the_first_result_counts() -> None:
     (said_again,) = published(stage.victim.effects[before:], PostMessage)
     assert said_again.payload == payload(1)
     assert {item.payload_hash for item in stage.victim.posts()} == {sha256(payload(1))}
+    check_promises(stage.victim)
+
+
+def _without_store() -> Stage:
+    """A node that has posted payload 1, has lost its store but not its journal, and has listened since."""
+    stage = Stage(genesis(4), contributes=False)
+    stage.contribute(1)
+    stage.victim.store = MemoryStore()
+    stage.restart()
+    assert asked_to_contribute(stage.wait(LISTENING_MS / 1_000)) == [(1, 0)]
+    return stage
+
+
+def test_a_post_whose_payload_is_lost_is_made_again_and_said_again_if_it_is_the_same() -> None:
+    """Others may wait for it: without it there may be too few posts for a block."""
+    stage = _without_store()
+    said, journal = stage.victim.posts()[0], stage.victim.journal
+    effects = stage.contribute(1)
+    assert [(item.post, item.payload) for item in published(effects, PostMessage)] == [(said, payload(1))]
+    assert stage.victim.journal == journal, "nothing is signed"
+    assert stage.victim.store.content(said.payload_hash) == payload(1)
+    assert published(stage.wait(2 * TIMEOUT_S), PostMessage) == [], "it is said once"
+    check_promises(stage.victim)
+
+
+def test_another_payload_than_the_lost_one_is_neither_said_nor_tried_for_again() -> None:
+    stage = _without_store()
+    effects = [*stage.contribute(2), *stage.wait(2 * TIMEOUT_S)]
+    assert (published(effects, PostMessage), asked_to_contribute(effects)) == ([], [])
+    assert [type(notice) for notice in stage.victim.notices] == [TrainingFailed]
+    assert len(set(stage.victim.posts())) == 1
     check_promises(stage.victim)
 
 
