@@ -136,10 +136,11 @@ def test_a_number_behind_the_question_mark_may_be_larger_than_any(client: TestCl
     [
         *(("localhost", True), ("localhost:8420", True), ("127.0.0.1:8420", True), ("[::1]:8420", True)),
         *(("evil.example", False), ("localhost.evil.example", False), ("explorer.lan:8420", True), ("", False)),
+        *(("fed.example.org", True), ("Fed.Example.org.", True), ("example.org:8420", False)),
     ],
 )
 def test_who_asks_under_another_name_gets_nothing(run: Path, host: str, is_ours: bool) -> None:
-    client = TestClient(site(run, hosts=("explorer.lan",)).app, base_url=HOME)
+    client = TestClient(site(run, hosts=("explorer.lan", "Fed.Example.org:8420")).app, base_url=HOME)
     answer = client.get("/api/v1/chains", headers={"host": host})
     assert (answer.status_code == 200) is is_ours
     assert (document().chain_id.hex() in answer.text) is is_ours

@@ -62,6 +62,20 @@ def test_a_new_block_is_on_the_page_and_changes_its_tag(tmp_path: Path) -> None:
     assert client.get("/run/block/3").status_code == 200
 
 
+def test_no_browser_is_shown_a_page_of_an_explorer_that_ran_there_before(run: Path) -> None:
+    path, block = "/run/block/2", {"headers": {"sec-fetch-site": "same-origin"}, "follow_redirects": False}
+    before = TestClient(site(run).app, base_url=HOME)
+    with before:
+        before.post(f"{path}/recompute", **block)
+        kept = before.get(path)
+    assert "leave the same knowledge" in kept.text
+    with TestClient(site(run).app, base_url=HOME) as again:
+        again.post("/run/block/3/recompute", **block)
+        answer = again.get(path, headers={"if-none-match": kept.headers["etag"]})
+    assert answer.status_code == 200
+    assert "leave the same knowledge" not in answer.text
+
+
 def test_a_chain_without_blocks_has_pages(tmp_path: Path) -> None:
     Store.create(tmp_path / "new" / "chain", document()).close()
     client = TestClient(site(tmp_path / "new").app, base_url=HOME)

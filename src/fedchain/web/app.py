@@ -98,7 +98,7 @@ class Site:
         self._recomputing = anyio.Lock()
         self._streams, self._streams_max = 0, streams_max
         self._templates = make_templates()
-        self.app: ASGIApp = Guard(self._application(), frozenset(hosts))
+        self.app: ASGIApp = Guard(self._application(), frozenset(map(name_in, hosts)))
         """The application, for a server."""
 
     def _application(self) -> Starlette:
@@ -438,9 +438,14 @@ def is_of_another_site(headers: Mapping[str, str]) -> bool:
     return headers.get("origin", f"//{own}").lower().partition("//")[2] != own
 
 
+def name_in(host: str) -> str:
+    """The name in a Host header, or in an operator's words for one, as it is compared: letters have no case there."""
+    return re.sub(r":\d{1,5}$", "", host).lower().rstrip(".")
+
+
 def is_own_host(host: str, hosts: frozenset[str]) -> bool:
     """Whether a Host header names us: localhost, a numeric address, which no name server can forge, or ``hosts``."""
-    name = re.sub(r":\d{1,5}$", "", host).lower().rstrip(".")
+    name = name_in(host)
     if name == "localhost" or name in hosts:
         return True
     try:

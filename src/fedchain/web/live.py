@@ -1,6 +1,7 @@
 """Watches the chains while pages are open: one look for all browsers, a few times a second."""
 
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -41,6 +42,7 @@ class Live:
         self._news = {chain.key: anyio.Event() for chain in chains}
         self._waiting = Counter[str]()  # open pages, by chain
         self._changed = anyio.Event()
+        self._start = secrets.token_hex(4)  # browsers keep pages of an explorer that ran here before
         self.is_closed = False
         """Whether the explorer is ending; streams end then."""
 
@@ -92,8 +94,8 @@ class Live:
             self._waiting[chain.key] -= 1
 
     def version(self, chain: Chain) -> str:
-        """A text that changes when the chain's pages would change."""
-        return f"{self._versions[chain.key]}-{chain.recomputed}"
+        """A text that changes when the chain's pages would change; another explorer has others for the same chain."""
+        return f"{self._start}-{self._versions[chain.key]}-{chain.recomputed}"
 
     def close(self) -> None:
         """End the explorer's streams."""
