@@ -1,6 +1,5 @@
 """The run folder: the scenario, the measurements, the chain, and pictures if they are asked for."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import tomli_w
 from numpy.typing import NDArray
 
 import fedchain
+from fedchain.files.json_text import to_json
 from fedchain.files.layout import (
     CHAIN_FOLDER,
     LINKS_FILE,
@@ -114,7 +114,7 @@ class RunFolder:
         if self._rows_count is None:
             self._rows_count = sum(1 for _ in read_metrics(self.path))
         if len(rows) >= self._rows_count:
-            self._write(METRICS_FILE, "".join(json.dumps(row.to_dict()) + "\n" for row in rows))
+            self._write(METRICS_FILE, "".join(to_json(row.to_dict()) + "\n" for row in rows))
             self._write(TIMELINE_FILE, newest_lines(seen(), self._line_of))
             self._rows_count = len(rows)
 
@@ -140,7 +140,7 @@ class RunFolder:
         self._write(MEMBERS_FILE, members_text(outcome.members))
         if outcome.links:
             self._write(LINKS_FILE, links_text(outcome.links))
-        self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
+        self._write(RESULT_FILE, to_json(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
     @contextmanager
     def _whole_or_not(self) -> Iterator[None]:

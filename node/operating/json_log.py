@@ -3,11 +3,12 @@
 A message names a value in the form ``%(height)d``; its one argument holds the values by name.
 """
 
-import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+from fedchain.files.json_text import to_json
 
 
 class JsonFormatter(logging.Formatter):
@@ -23,4 +24,4 @@ class JsonFormatter(logging.Formatter):
                 line.setdefault(name, value if type(value) in (bool, int, float) else str(value))
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return to_json(line, ensure_ascii=False)

@@ -19,6 +19,7 @@ from anyio.abc import Listener, SocketStream
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.json_text import from_json, to_json
 from fedchain.files.layout import SOCKET
 from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError, NodeFailed
@@ -78,7 +79,7 @@ async def answer_status(
     path = _socket_path(folder)
 
     def answer(request: bytes) -> bytes:
-        return json.dumps(answer_request(request.partition(b"\n")[0], service, doorkeeper, desk)).encode()
+        return to_json(answer_request(request.partition(b"\n")[0], service, doorkeeper, desk)).encode()
 
     listener = await _listen(path)
     try:
@@ -174,7 +175,7 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
             try:
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 with connection.makefile("rb") as file:
-                    answer = json.loads(file.read())
+                    answer = from_json(file.read())
                 break
             except TimeoutError:
                 break

@@ -6,12 +6,13 @@ time at which one candidate became final. A block whose making was not observed 
 itself; a simulation writes what all honest peers saw, with times from the first of them.
 """
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from fedchain.files.json_text import to_json
 
 log = logging.getLogger("fedchain.node")
 
@@ -165,4 +166,4 @@ def newest_lines(blocks: Sequence[SeenBlock], line_of: Callable[[SeenBlock], byt
 
 def line_of_block(block: SeenBlock) -> bytes:
     """The line of a block."""
-    return json.dumps(asdict(block), separators=(",", ":")).encode() + b"\n"
+    return to_json(asdict(block), separators=(",", ":")).encode() + b"\n"

@@ -1,6 +1,5 @@
 """Results of the attacks: a table, the same as JSON, and pictures of the originals and the images that were found."""
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fedchain.files.json_text import to_json
 from fedchain.files.spool import write_whole
 from fedchain.simulator.leakage.attack import Finding
 from fedchain.simulator.pictures import write_picture
@@ -116,7 +116,7 @@ def write_folder(folder: Path, title: str, findings: Sequence[Finding]) -> None:
     except FileExistsError:
         raise ScenarioError(f"{folder} exists already; name another folder with --out") from None
     rows = [row_of(finding) for finding in findings]
-    write_whole(json.dumps(to_dict(title, rows), indent=2) + "\n", folder / "inversion.json")
+    write_whole(to_json(to_dict(title, rows), indent=2) + "\n", folder / "inversion.json")
     write_whole(to_markdown(title, rows), folder / "inversion.md")
     for target in TARGETS:
         if shown := [finding for finding in findings if finding.target == target]:

@@ -1,7 +1,6 @@
 """Many simulations, several at a time, each by a worker of an executor; results are handed over as runs finish."""
 
 import gc
-import json
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedchain.files.json_text import to_json
 from fedchain.files.spool import write_whole
 from fedchain.learning.device import DEVICE, find_device
 from fedchain.learning.executors.workers import Gone, WorkerDiedError, Workers
@@ -231,4 +231,4 @@ def record_folder(results: Path, key: str) -> Path:
 
 def write_result(results: Path, key: str, result: dict[str, Any]) -> None:
     """Write a result atomically: a resumed experiment skips runs whose result exists."""
-    write_whole(json.dumps(result), results / f"{key}.json")
+    write_whole(to_json(result), results / f"{key}.json")

@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import json
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedchain.files.json_text import from_json
 from fedchain.files.spool import unfinished
 from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.scenario import ScenarioError
@@ -185,7 +185,7 @@ def read_result(path: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = from_json(path.read_bytes())
         rows, diverged, spent = kept["rows"], "diverged" in kept, "spent" in kept
         is_broken = bool(kept.get("violations"))
     except (ValueError, TypeError, KeyError):

@@ -1,7 +1,6 @@
 """Finding an interrupted run: its folder, its scenario, and whether it can go on."""
 
 import inspect
-import json
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ import tomli_w
 
 import fedchain
 from fedchain.crypto.hashing import sha256
+from fedchain.files.json_text import from_json
 from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS_FOLDER, SCENARIO_FILE
 from fedchain.files.tables import read_toml
 from fedchain.learning.task.choice import TaskFunction
@@ -90,7 +90,7 @@ def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str,
         raise ScenarioError(f"{folder} holds no finished run")
     scenario = load_scenario(folder / SCENARIO_FILE, {})
     try:
-        result: dict[str, Any] = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        result: dict[str, Any] = from_json((folder / RESULT_FILE).read_bytes())
         rows = RunFolder(folder, scenario, is_resumed=True).read_rows()
         missing = {"tip", "knowledge_root", "trace_hash", "violations"} - result.keys()
     except (OSError, ValueError, TypeError, AttributeError) as error:

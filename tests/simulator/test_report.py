@@ -2,9 +2,12 @@
 
 import errno
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -46,6 +49,17 @@ def test_a_folder_is_complete_and_its_scenario_runs_again(tmp_path: Path) -> Non
     lines = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["taa"] for line in lines] == [row.taa for row in ROWS]
     assert json.loads((folder.path / "result.json").read_text())["tip"] == "aa" * 32
+
+
+def test_an_infinite_epsilon_is_json_that_every_parser_reads(tmp_path: Path) -> None:
+    outcome = _outcome()
+    outcome.rows = [replace(ROWS[0], epsilon=math.inf)]
+    folder = RunFolder(tmp_path / "run", trivial_scenario())
+    folder.write_outcome(outcome, 1.5)
+    for name in ("metrics.jsonl", "result.json"):
+        found = msgspec.json.decode((folder.path / name).read_bytes())  # strict, where Python's own reads Infinity
+        assert found["epsilon"] == "Infinity"
+    assert folder.read_rows() == outcome.rows
 
 
 def test_a_folder_is_never_overwritten(tmp_path: Path) -> None:

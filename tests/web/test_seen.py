@@ -1,10 +1,12 @@
 """Blocks that lost, and what nodes saw of a block before it was final."""
 
 import json
+import math
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
@@ -147,6 +149,15 @@ def test_a_line_that_is_damaged_is_left_out(tmp_path: Path, change: dict[str, ob
     file.look()
     assert [block.height for block in file.blocks(0, 9)] == [2]
     assert not file.trainings
+
+
+def test_noise_that_hides_nothing_hides_no_line(tmp_path: Path) -> None:
+    block = SeenBlock(1, "ab" * 32, 3, 9, (), TrainingResult(1, 0.5, math.inf))
+    TimelineFile(tmp_path / TIMELINE_FILE).add(block)
+    assert msgspec.json.decode((tmp_path / TIMELINE_FILE).read_bytes())["training"]["epsilon"] == "Infinity"
+    file = SeenFile(tmp_path, 8)
+    file.look()
+    assert [*file.blocks(1, 1)] == [block]
 
 
 def test_damage_hides_no_line_that_follows(tmp_path: Path) -> None:

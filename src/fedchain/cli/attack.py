@@ -143,8 +143,7 @@ def _search(options: Inversion) -> "Search":
 
 def _show(found: "Iterable[Finding]", title: str, out: Path | None, *, as_json: bool) -> None:
     """Print each finding as it comes, and the table of all, and write them to a folder."""
-    import json
-
+    from fedchain.files.json_text import to_json
     from fedchain.simulator.leakage.report import row_of, show, to_dict, write_folder
     from fedchain.terminal import Console
 
@@ -155,7 +154,7 @@ def _show(found: "Iterable[Finding]", title: str, out: Path | None, *, as_json: 
     rows = [row_of(finding) for finding in findings]
     show(console, title, rows)
     if as_json:
-        print(json.dumps(to_dict(title, rows), indent=2))
+        print(to_json(to_dict(title, rows), indent=2))
     folder = out or free_folder("inversion")  # the last step: what was found is shown, whatever the disk refuses
     write_folder(folder, title, findings)
     console.print(f"written to {folder}", soft_wrap=True)

@@ -3,7 +3,6 @@
 Nothing heavy is imported before a command runs.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ import typer
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.common.shared import Sharing
+from fedchain.files.json_text import to_json
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def evaluate(
         if as_json:
             answer: dict[str, Any] = {"model": what, **found, "loss": measured.loss, "sites": list(measured.sites)}
             answer |= {"accuracies": list(measured.accuracies), "reported": reported, "is_same": is_same}
-            typer.echo(json.dumps(answer, indent=2))
+            typer.echo(to_json(answer, indent=2))
         else:
             typer.echo(what)
             count, first = len(measured.sites), measured.sites[0]
@@ -191,7 +191,7 @@ def cross_site(
         matrix = measure_cross_site(models.learner(), chosen, models.sites)
         if as_json:
             rows = {"aggregate" if owner is None else str(owner): row for owner, row in _rows(matrix)}
-            typer.echo(json.dumps({"sites": list(matrix.sites), "accuracies": rows}, indent=2))
+            typer.echo(to_json({"sites": list(matrix.sites), "accuracies": rows}, indent=2))
             return
         from fedchain.simulator.trained.table import cross_site_table
         from fedchain.terminal import Console, Fitted

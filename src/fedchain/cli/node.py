@@ -71,8 +71,7 @@ def status(
 ) -> None:
     """Ask a running node for head, round, phase, peers, and what it is waiting for."""
     with clear_errors():
-        import json
-
+        from fedchain.files.json_text import to_json
         from fedchain.node.config import NodeConfigError
         from fedchain.node.operating.console import check_line, status_lines
         from fedchain.node.operating.status import ask
@@ -91,7 +90,7 @@ def status(
         if answer is None:
             raise NodeConfigError(f"no node answers in {folder}; is it running?")
         if as_json:
-            typer.echo(json.dumps(answer, indent=2))
+            typer.echo(to_json(answer, indent=2))
             return
         for line in status_lines(answer):
             typer.echo(line)

@@ -20,13 +20,12 @@ def privacy(
 ) -> None:
     """Show a member's privacy ledger: each release and, where noise covers all that is posted, the total epsilon."""
     with clear_errors():
-        import json
-
+        from fedchain.files.json_text import to_json
         from fedchain.learning.families.local_sgd import NO_EPSILON
 
         found = read_ledger(key, genesis)
         if as_json:
-            typer.echo(json.dumps(found, indent=2))
+            typer.echo(to_json(found, indent=2))
             return
         for row in found["releases"]:
             typer.echo(

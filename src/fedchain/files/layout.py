@@ -1,10 +1,11 @@
 """Names and places of the files of a simulated run, of a test network and of a node."""
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from fedchain.files.json_text import from_json
 
 RUNS_FOLDER = Path("runs")
 """In the current folder: the runs that name no other place."""
@@ -69,7 +70,7 @@ def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
     with suppress(FileNotFoundError), (folder / METRICS_FILE).open("rb") as file:
         for line in file.read(size_max).splitlines():
             try:
-                row: Any = json.loads(line)
+                row: Any = from_json(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(row, dict):

@@ -61,9 +61,9 @@ class MeasuredFile:
         self._read_links()
         rounds = dict(self._told)
         for number, training in self.seen.trainings.items():
-            found = {"taa": training.accuracy, "epsilon": training.epsilon}
+            found = (("taa", training.accuracy), ("epsilon", training.epsilon))
             known = rounds[number].values if number in rounds else {}
-            rounds[number] = Measured(number, known | {name: x for name, x in found.items() if x is not None})
+            rounds[number] = Measured(number, known | {name: x for name, x in found if x is not None and _is_number(x)})
         self.rounds = rounds
 
     def _read(self) -> None:

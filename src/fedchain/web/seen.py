@@ -1,6 +1,6 @@
 """Nodes' observations of blocks before they were final: files that grow and may hold anything."""
 
-import json
+import math
 import re
 from array import array
 from bisect import bisect_left, bisect_right
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedchain.files.json_text import from_json
 from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.shell.timeline import SIZE_MAX, FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult
 
@@ -22,7 +23,7 @@ POSTS_MAX = 10_000
 """Most posts that a block does not count."""
 
 EPSILON_MAX = 1e12
-"""Largest epsilon that is believed; a larger one was not measured."""
+"""Largest epsilon that is believed but for infinity; a larger one was not measured."""
 
 HEIGHTS_MISSED_MAX = 10_000_000
 """Most blocks that a node may have missed. A greater height is damage, and taken as true it would hide later lines."""
@@ -120,7 +121,7 @@ class SeenFile:
 def _read_line(line: bytes, members: int) -> SeenBlock | None:
     """The observation in a line of a federation of so many members; None if the line is damaged."""
     try:
-        found: Any = json.loads(line)
+        found: Any = from_json(line)
         candidates = tuple(SeenCandidate(**item) for item in found.pop("candidates")[:CANDIDATES_MAX])
         training = found.pop("training", None)  # lines of earlier versions have none
         block = SeenBlock(
@@ -170,5 +171,5 @@ def _is_sound(training: TrainingResult) -> bool:
     return (
         (type(training.round) is int and 0 <= training.round < 2**62)
         and (accuracy is None or (type(accuracy) in (int, float) and 0 <= accuracy <= 1))
-        and (epsilon is None or (type(epsilon) in (int, float) and 0 <= epsilon <= EPSILON_MAX))
+        and (epsilon in (None, math.inf) or (type(epsilon) in (int, float) and 0 <= epsilon <= EPSILON_MAX))
     )

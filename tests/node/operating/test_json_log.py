@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import sys
 from typing import Any
 
@@ -42,6 +43,10 @@ def test_a_reserved_name_is_not_replaced() -> None:
 
 def test_values_that_json_does_not_know_are_written_as_text() -> None:
     assert logged("peer=%(peer)s", {"peer": b"\x01"})["peer"] == "b'\\x01'"
+
+
+def test_a_number_that_is_not_finite_is_written_as_text() -> None:
+    assert logged("epsilon=%(epsilon)s", {"epsilon": math.inf})["epsilon"] == "Infinity"
 
 
 def test_an_exception_is_one_field() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import socket
 import threading
@@ -50,6 +51,16 @@ async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
         assert await answered(tmp_path) == Talker().status()
         tasks.cancel_scope.cancel()
     assert not (tmp_path / SOCKET).exists()
+
+
+@on_trio
+async def test_numbers_that_are_not_finite_come_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"epsilon": math.inf, "accuracy": None}
+    monkeypatch.setattr(Talker, "status", lambda _: told)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_status, tmp_path, Talker())
+        assert await answered(tmp_path) == told
+        tasks.cancel_scope.cancel()
 
 
 def test_a_question_is_put_again_if_the_connection_is_closed_unanswered(tmp_path: Path) -> None:
