@@ -118,79 +118,96 @@ def _read_whole(name: str, data: tuple[Any, ...] | Mapping[str, Any]) -> Example
     return Examples(inputs.contiguous(), labels.to(DEVICE, torch.int64), fields)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Item:
+    """An example of a map-style data set."""
+
+    row: torch.Tensor
+    """(...): the inputs as one tensor."""
+
+    label: int
+
+    fields: tuple[InputField, ...]
+    """Empty for inputs without names."""
+
+
+Read = Callable[[int, Sequence[str]], _Item]
+"""read(place, names) -> that item, its fields in the order of these names, if they are its own."""
+
+
 def _read_items(name: str, data: Any) -> Examples:
     """Read a map-style data set: at once, or, where that would take much memory, whenever an item is needed."""
     count = len(data)
     if count == 0:
         raise ConfigurationError(f"the {name} is empty")
     read = _reader(name, data)
-    row, label, fields = read(0)
+    first = read(0, ())
+    row, names = first.row, [field.name for field in first.fields]
 
     if count * row.numel() * row.element_size() <= LAZY_SIZE:
         inputs, labels = torch.empty((count, *row.shape), dtype=row.dtype), torch.empty(count, dtype=torch.int64)
         for place in range(count):
-            here, labels[place], _ = (row, label, fields) if place == 0 else read(place)
-            inputs[place] = _validated_like(name, place, here, row)
-        return Examples(inputs, labels, fields)
+            item = first if place == 0 else read(place, names)
+            inputs[place], labels[place] = _validated_like(name, place, item, first), item.label
+        return Examples(inputs, labels, first.fields)
     stated = _stated_labels(data)
     # where none are stated, each item is read once for its label alone
-    known = [label, *(read(place)[1] for place in range(1, count))] if stated is None else stated
+    known = [first.label, *(read(place, names).label for place in range(1, count))] if stated is None else stated
 
     def read_rows(places: Sequence[int]) -> torch.Tensor:
-        return _checked_rows(name, places, read, row, known)
+        return _checked_rows(name, places, read, first, known)
 
-    return Examples(LazyInputs(read_rows, range(count), row), torch.tensor(known, dtype=torch.int64), fields)
+    return Examples(LazyInputs(read_rows, range(count), row), torch.tensor(known, dtype=torch.int64), first.fields)
 
 
-def _reader(name: str, data: Any) -> Callable[[int], tuple[torch.Tensor, int, tuple[InputField, ...]]]:
-    """Return read(place) -> one example's inputs as one tensor, its label, and the fields of the inputs."""
+def _reader(name: str, data: Any) -> Read:
+    """Return what reads one item of a map-style data set."""
 
-    def read(place: int) -> tuple[torch.Tensor, int, tuple[InputField, ...]]:
+    def read(place: int, names: Sequence[str]) -> _Item:
         what = f"item {place} of the {name}"
         try:
             item = data[place]
             x, y = _without_label(what, item) if isinstance(item, Mapping) else item
             label = operator.index(y)
             if not isinstance(x, Mapping):
-                return _as_numbers(what, torch.as_tensor(x)), label, ()
-            given = {key: _as_tensor(f"field '{key}' of {what}", value)[None] for key, value in x.items()}
+                return _Item(_as_numbers(what, torch.as_tensor(x)), label, ())
+            order = names if {*names} == {*x} else x
+            given = {key: _as_tensor(f"field '{key}' of {what}", x[key])[None] for key in order}
         except ConfigurationError:
             raise
         except Exception as error:  # whatever a user's data set raises
             raise ConfigurationError(f"{what} is no (x, y): {one_line(error)}") from error
         row, fields = _side_by_side(what, given)
-        return row[0], label, fields
+        return _Item(row[0], label, fields)
 
     return read
 
 
-def _checked_rows(
-    name: str,
-    places: Sequence[int],
-    read: Callable[[int], tuple[torch.Tensor, int, tuple[InputField, ...]]],
-    first: torch.Tensor,
-    labels: Sequence[int],
-) -> torch.Tensor:
+def _checked_rows(name: str, places: Sequence[int], read: Read, first: _Item, labels: Sequence[int]) -> torch.Tensor:
     """Read items of a large set now. They have to have these labels, which the set may have stated without them."""
     rows = []
     for place in places:
-        row, label, _ = read(place)
-        rows.append(_validated_like(name, place, row, first))
-        if label != labels[place]:
+        item = read(place, [field.name for field in first.fields])
+        rows.append(_validated_like(name, place, item, first))
+        if item.label != labels[place]:
             raise ConfigurationError(
-                f"item {place} of the {name} has label {label}, but its `targets` say {labels[place]}"
+                f"item {place} of the {name} has label {item.label}, but its `targets` say {labels[place]}"
             )
-    inputs = torch.stack(rows) if rows else first.new_empty((0, *first.shape))
+    inputs = torch.stack(rows) if rows else first.row.new_empty((0, *first.row.shape))
     _validate_finite(name, inputs)
     return inputs
 
 
-def _validated_like(name: str, place: int, row: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    if row.shape != first.shape:
-        shapes = tuple(row.shape), tuple(first.shape)
+def _validated_like(name: str, place: int, item: _Item, first: _Item) -> torch.Tensor:
+    row = item.row
+    if item.fields != first.fields:
+        found, wanted = ([tuple(field) for field in one.fields] for one in (item, first))
+        raise ConfigurationError(f"item {place} of the {name} has the fields {found}, but item 0 has {wanted}")
+    if row.shape != first.row.shape:
+        shapes = tuple(row.shape), tuple(first.row.shape)
         raise ConfigurationError(f"item {place} of the {name} has shape {shapes[0]}, but item 0 has {shapes[1]}")
-    if row.dtype != first.dtype:
-        raise ConfigurationError(f"item {place} of the {name} is {row.dtype}, but item 0 is {first.dtype}")
+    if row.dtype != first.row.dtype:
+        raise ConfigurationError(f"item {place} of the {name} is {row.dtype}, but item 0 is {first.row.dtype}")
     return row
 
 

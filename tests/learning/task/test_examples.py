@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.task import examples
 from fedchain.learning.task.examples import read_examples, validate_labels
 from tests.support.learning import squares
 from tests.support.learning.squares import Squares
@@ -36,8 +37,8 @@ class Stream(IterableDataset[Any]):
     ids=["tensors", "arrays", "other types", "data set", "subset", "list"],
 )
 def test_whatever_holds_the_examples_they_are_the_same(data: Any) -> None:
-    examples = read_examples("train set", data)
-    inputs, labels = examples.inputs, examples.labels
+    read = read_examples("train set", data)
+    inputs, labels = read.inputs, read.labels
     assert torch.equal(inputs, X)
     assert torch.equal(labels, Y)
     assert (inputs.dtype, labels.dtype, inputs.requires_grad) == (torch.float32, torch.int64, False)
@@ -49,17 +50,46 @@ def test_a_table_is_read_by_its_rows_and_not_by_their_names() -> None:
     labels = pandas.Series(Y.numpy(), index=rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch's own, of memory that it may not write to
-        examples = read_examples("train set", (table, labels))
-    assert torch.equal(examples.inputs, X)
-    assert torch.equal(examples.labels, Y)
+        read = read_examples("train set", (table, labels))
+    assert torch.equal(read.inputs, X)
+    assert torch.equal(read.labels, Y)
     named = read_examples("train set", {"a": table["a"], "rest": table[["b", "c"]], "label": labels})
     assert torch.equal(named.inputs, X)
     assert torch.equal(named.labels, Y)
 
 
+@pytest.mark.parametrize("size", [examples.LAZY_SIZE, 0], ids=["held", "lazy"])
+def test_fields_of_items_are_read_by_their_names_in_whatever_order_they_come(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "LAZY_SIZE", size)
+    named = [{"a": x[:1], "b": x[1:2], "label": int(y)} for x, y in zip(X, Y, strict=True)]
+    turned = [dict(reversed(item.items())) if place % 2 else item for place, item in enumerate(named)]
+    read = read_examples("train set", turned)
+    assert torch.equal(read.inputs[[0, 1, 2, 3]], X[:, :2])
+    assert torch.equal(read.labels, Y)
+    assert [field.name for field in read.fields] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ({"a": 1.5, "b": 0.5, "label": 1}, "('a', (), 'float32'), ('b', (), 'float32')"),
+        ({"a": 1, "c": 0.5, "label": 1}, "('a', (), 'int64'), ('c', (), 'float32')"),
+        ({"a": [1], "b": 0.5, "label": 1}, "('a', (1,), 'int64'), ('b', (), 'float32')"),
+    ],
+    ids=["a fraction where integers stood", "another name", "another shape"],
+)
+def test_items_have_the_fields_of_the_first_one(item: dict[str, Any], found: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_examples("train set", [{"a": 1, "b": 0.5, "label": 0}, item])
+    wanted = "[('a', (), 'int64'), ('b', (), 'float32')]"
+    assert str(caught.value) == f"item 1 of the train set has the fields [{found}], but item 0 has {wanted}"
+
+
 def test_items_may_have_any_shape() -> None:
-    examples = read_examples("train set", Squares())
-    inputs, labels = examples.inputs, examples.labels
+    read = read_examples("train set", Squares())
+    inputs, labels = read.inputs, read.labels
     assert inputs.shape == (3, 2, 2)
     assert inputs[:, 0, 0].tolist() == [0.0, 1.0, 2.0]
     assert labels.tolist() == [1, 1, 1]
