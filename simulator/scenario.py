@@ -299,8 +299,10 @@ class Scenario(Consensus):
         return values
 
 
-def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
+def load_scenario(path: Path | None, overrides: Mapping[str, Any], task: TaskFunction | None = None) -> Scenario:
     """Read a scenario file (none: the defaults), put ``overrides`` over it, and check the result.
+
+    ``task`` is the function for own data, if the scenario names none.
 
     Raises:
         ScenarioError: the file cannot be read, or holds an unknown key or an impossible value.
@@ -310,7 +312,7 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
     values |= overrides
     require_placed(values)
     scenario = scenario_from_dict(values)
-    scenario.validate()
+    scenario.validate(task)
     return scenario
 
 

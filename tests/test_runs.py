@@ -211,6 +211,19 @@ def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, 
         fedchain.open_run(tmp_path / "run")
 
 
+def test_a_finished_run_of_a_function_that_no_name_leads_to_is_opened_with_the_function(tmp_path: Path) -> None:
+    def here(member: int) -> Any:
+        return load(member)
+
+    given: dict[str, Any] = {"task": here, "rounds": 1, "out": tmp_path / "run", "resume": True, **QUICK}
+    run = fedchain.simulate(**given)
+    for again in (fedchain.simulate(**given), fedchain.open_run(tmp_path / "run", task=here)):
+        assert again.rounds == run.rounds
+        assert type(again.model(1)) is Bag
+    with pytest.raises(ConfigurationError, match="the members train on data of their own"):
+        fedchain.open_run(tmp_path / "run")
+
+
 OWN_METHOD = """
 import sys
 from dataclasses import dataclass

@@ -84,11 +84,16 @@ def _require_unfinished(folder: Path) -> None:
     require_unfinished(folder)
 
 
-def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str, Any]]:
-    """Read a finished run: its scenario, its rounds, and its result. Raises ScenarioError."""
+def read_finished(
+    folder: Path, task: TaskFunction | None = None
+) -> tuple[Scenario, list[RoundMetrics], dict[str, Any]]:
+    """Read a finished run: its scenario, its rounds, and its result. Raises ScenarioError.
+
+    ``task`` is the function for own data, if the scenario names none.
+    """
     if not holds_finished(folder):
         raise ScenarioError(f"{folder} holds no finished run")
-    scenario = load_scenario(folder / SCENARIO_FILE, {})
+    scenario = load_scenario(folder / SCENARIO_FILE, {}, task)
     try:
         result: dict[str, Any] = from_json((folder / RESULT_FILE).read_bytes())
         rows = RunFolder(folder, scenario, is_resumed=True).read_rows()

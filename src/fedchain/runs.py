@@ -228,7 +228,7 @@ def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None
     """
     use_current_folder()
     path = Path(folder)
-    scenario, rows, result = read_finished(path)
+    scenario, rows, result = read_finished(path, task)
     with Chain(path) as chain:
         config = learning_from_genesis(chain.genesis, scenario.data_dir, scenario.task, scenario.weights)
     return Run(scenario, config, task, rows, result, path, None)
