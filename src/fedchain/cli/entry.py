@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import signal
+from contextlib import suppress
 from types import FrameType
 
 from fedchain.cli.common.exit_codes import EXIT_INTERRUPTED
@@ -14,7 +15,7 @@ def end_when_interrupted() -> None:
     A process that ignores Ctrl-C keeps ignoring it.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, end)
 
 
 def main() -> None:
@@ -26,6 +27,8 @@ def main() -> None:
     run()
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    os.write(2, b"fedchain: interrupted\n")
+def end(number: int, frame: FrameType | None) -> None:
+    """End this process with one line: a handler for signals that nothing waits for."""
+    with suppress(OSError):  # the terminal may be gone
+        os.write(2, b"fedchain: interrupted\n")
     os._exit(EXIT_INTERRUPTED)
