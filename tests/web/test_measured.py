@@ -84,5 +84,8 @@ def test_each_member_of_a_simulation_has_its_curve(tmp_path: Path, chain: ChainB
     assert "62.5 %" in shown
     assert "12.5 %" in shown
     assert "when it is finished" not in shown
+    liar = client.get("/run/member/3").text
+    assert "when it is finished" not in liar, "it is"
+    assert "The simulation measured no model of this member." in liar
     assert "25.0 %" in client.get("/run/members").text
     assert 'class="band"' in client.get("/run/").text

@@ -59,6 +59,21 @@ def test_the_overview_tells_the_scenario_and_the_command_that_repeats_it(client:
     assert "<dt>rounds <small>Number of rounds, R.</small></dt><dd>10</dd>" in defaults
 
 
+def test_settings_that_are_lists_are_told_in_words(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [{"round": 2, "kind": "join", "peers": [4, 5], "reason": "Erin"}]
+    changes += [{"round": 3, "kind": "amend", "values": {"rounds": 14, "difficulty_window": 9}, "begin": 6}]
+    changes += [{"round": 3, "kind": "leave", "peers": [1]}] * 70
+    (tmp_path / "scenario.toml").write_text(tomli_w.dumps({"changes": changes, "peers": 4}))
+    found = read_scenario(tmp_path)
+    assert found is not None
+    told = {setting.name: setting.value for setting in (*found.changed, *found.others)}
+    first, second, third, *_, last = told["changes"].split("; ")
+    assert first == "round 2: join, peers 4, 5 (Erin)"
+    assert second == "round 3: amend rounds 14, difficulty_window 9 from round 6 on"
+    assert (third, last) == ("round 3: leave, peer 1", "and 8 more")
+    assert told["hash_rates"] == "none"
+
+
 def test_charts_and_timelines_mark_the_round_in_which_it_happened(client: TestClient) -> None:
     """Blocks become final at 10, 20, … virtual seconds."""
     chart = text_of(client, "/a-run/rounds")

@@ -10,7 +10,7 @@ from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.units import duration
 from fedchain.files.places import scenario_file
 from fedchain.files.tables import read_toml
-from fedchain.simulator.disturbances import Trouble, troubles
+from fedchain.simulator.disturbances import MemberChange, Trouble, troubles
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, scenario_from_dict
 from fedchain.wording import some_of
 
@@ -22,6 +22,9 @@ TIME_MAX_S = 1e9
 
 TROUBLES_MAX = 1_000
 """Most troubles that are shown, those that began first."""
+
+ITEMS_MAX = 64
+"""Most items of a setting that has several, such as changes of the members."""
 
 TABLES = ("faults", "clocks", "adversaries", "hyperparameters")
 
@@ -196,4 +199,18 @@ def peers_text(numbers: Sequence[int]) -> str:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, tuple):
+        more = f"; and {len(value) - ITEMS_MAX} more" if len(value) > ITEMS_MAX else ""
+        return "; ".join(map(_plain, value[:ITEMS_MAX])) + more or "none"
+    if isinstance(value, MemberChange):
+        return _change_text(value)
     return ("yes" if value else "no") if isinstance(value, bool) else str(value) if value != "" else "none"
+
+
+def _change_text(change: MemberChange) -> str:
+    """A change of the members for people: "round 3: join, peer 7", "round 8: amend rounds 14"."""
+    who = f", {peers_text(change.peers)}" if change.peers else ""
+    values = ",".join(f" {name} {value}" for name, value in change.values.items())
+    since = f" from round {change.begin} on" if change.begin else ""
+    why = f" ({change.reason})" if change.reason else ""
+    return f"round {change.round}: {change.kind}{who}{values}{since}{why}"
