@@ -126,6 +126,11 @@ class Columns:
         """Height of the highest block that was read; one below the base if there is none."""
         return self._next - 1
 
+    @property
+    def seats(self) -> Mapping[PublicKey, int]:
+        """The place of each key that a member had, as the founding document and the blocks that were read tell."""
+        return self._seats
+
     def lines(self, first: int = 0, last: int = 2**63) -> Iterator[Line]:
         """The lines between two heights, oldest first; blocks that are not held have none."""
         start = bisect_left(self._lines, first, key=_height_of)

@@ -169,9 +169,10 @@ class Explorer:
             NotFound: no member, or several.
             InvalidAddress: not an address at all.
         """
-        return self._peer(find_member(name, self.state.roster.members), columns)
+        return self.peer_of(find_member(name, self.state.roster.members, self.numbers_by(columns)), columns)
 
-    def _peer(self, member: PublicKey, columns: Columns | None) -> PeerView:
+    def peer_of(self, member: PublicKey, columns: Columns | None = None) -> PeerView:
+        """A member by the key that it has."""
         counts = (self._columns if columns is None else columns).count(member)
         state = self.state
         convicted = zip(self._convictions, self._chain.crimes, strict=True)
@@ -196,7 +197,14 @@ class Explorer:
     @property
     def numbers(self) -> dict[str, int]:
         """Number of each member by its address, newcomers and former keys included."""
-        former = {address(item.former.key): place for place, item in enumerate(self.state.records) if item.former}
+        return self.numbers_by()
+
+    def numbers_by(self, columns: Columns | None = None) -> dict[str, int]:
+        """The same. A state forgets all former keys but the first and the last; blocks tell the ones between."""
+        has_others = any(item.sequence > 1 for item in self.state.records)
+        known = (self._columns if columns is None else columns).seats if has_others else {}
+        former = {address(key): place for key, place in known.items()}
+        former |= {address(item.former.key): place for place, item in enumerate(self.state.records) if item.former}
         former |= {address(item.first): place for place, item in enumerate(self.state.records) if item.first}
         return former | {address(member): place for member, place in self.state.roster.seats.items()}
 
@@ -205,7 +213,7 @@ class Explorer:
         return tuple(self._member(member, columns) for member in self.state.roster.members)
 
     def _member(self, member: PublicKey, columns: Columns | None) -> MemberSummary:
-        view = self._peer(member, columns)
+        view = self.peer_of(member, columns)
         return MemberSummary(
             number=view.number,
             address=view.address,

@@ -1,6 +1,7 @@
 """How hashes and members are named in a question: by the beginning of a hash, by a number or the end of an address."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.crypto.address import address, public_key_from_address
@@ -9,6 +10,8 @@ from fedchain.crypto.signatures import PublicKey
 
 DIGITS = frozenset("0123456789abcdef")
 """Digits of hexadecimal numbers."""
+
+NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 PREFIX_SIZE_MIN = 4
 """Fewest hexadecimal digits of a hash, or letters at the end of an address, by which it can be asked for."""
@@ -54,8 +57,10 @@ def begins_with(content_hash: Hash, prefix: str) -> bool:
     return content_hash.hex().startswith(prefix)
 
 
-def find_member(name: str, members: Sequence[PublicKey]) -> PublicKey:
+def find_member(name: str, members: Sequence[PublicKey], numbers: Mapping[str, int] = NONE_KNOWN) -> PublicKey:
     """The one of ``members`` whose number or address is ``name``, or whose address ends in it.
+
+    ``numbers`` are those of members by their addresses, among them addresses of the keys that they had before.
 
     Raises:
         NotFound: no member, or several.
@@ -67,9 +72,10 @@ def find_member(name: str, members: Sequence[PublicKey]) -> PublicKey:
     if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
         raise NotFound(f"no member {name}: their numbers are 0 to {len(members) - 1}")
     ending = name.lstrip("….")
-    found = [member for member in members if address(member).endswith(ending)]
+    named = {address(member): place for place, member in enumerate(members)} | dict(numbers)
+    found = sorted({place for text, place in named.items() if text.endswith(ending)})
     if len(ending) >= PREFIX_SIZE_MIN and len(found) == 1:
-        return found[0]
+        return members[found[0]]
     if len(ending) >= PREFIX_SIZE_MIN and len(found) > 1:
         raise NotFound(f"{len(found)} members have an address that ends in {ending}")
     public_key_from_address(name)

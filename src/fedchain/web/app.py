@@ -457,5 +457,5 @@ def is_own_host(host: str, hosts: frozenset[str]) -> bool:
 
 def _names(chain: Chain, reading: Reading | None) -> Names:
     """Names of a chain's members; of its founders alone where nothing was read."""
-    numbers = None if reading is None else reading.explorer.numbers
+    numbers = None if reading is None else reading.numbers
     return Names(chain.genesis, chain.key, is_virtual=chain.is_simulated, numbers=numbers)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,6 +168,11 @@ class Reading:
     """The folder that is read: the one with the highest head."""
     is_complete: bool
     """Whether all blocks are among the ``columns``, and the ``lives`` follow them."""
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Number of each member by its address, newcomers and former keys included."""
+        return self.explorer.numbers_by(self.columns)
 
 
 @dataclass(slots=True)

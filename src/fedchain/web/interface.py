@@ -70,7 +70,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         def respond(request: Request) -> Response:
             chain = chain_of(request)
             with chain.reading() as reading:
-                return JSONResponse(plain(ask(chain, reading, request), reading.explorer.numbers))
+                return JSONResponse(plain(ask(chain, reading, request), reading.numbers))
 
         return respond
 
@@ -128,7 +128,7 @@ def _rules(chain: Chain, reading: Reading, request: Request) -> Any:
 
 
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:
-    view = asked.peer(reading, asked.member_named(reading.explorer.state.roster.members, request.path_params["name"]))
+    view = asked.peer(reading, asked.member_named(reading, request.path_params["name"]))
     return rounds.with_rounds(chain, reading, view)
 
 

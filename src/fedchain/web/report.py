@@ -57,7 +57,7 @@ def render_report(chain: Chain) -> str:
             chain.key,
             is_report=True,
             is_virtual=chain.is_simulated,
-            numbers=reading.explorer.numbers,
+            numbers=reading.numbers,
         )
         context |= rounds.participation(chain, reading, {}, names)
         context["all_blocks"] = blocks.timed_blocks(chain, reading, last - BLOCKS_MAX + 1, last)[::-1]

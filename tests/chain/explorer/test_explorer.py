@@ -27,7 +27,7 @@ from tests.support.chain.builders import (
     genesis,
     keys,
 )
-from tests.support.chain.changes import handing, joining, living, own
+from tests.support.chain.changes import handing, joining, living, own, twice_rekeyed
 from tests.support.chain.explored import (
     GENESIS,
     Explore,
@@ -348,6 +348,22 @@ def test_a_chain_of_another_shape_is_read_as_well(explore: Explore) -> None:
     assert verdicts(explorer.verify(SumRules())) == ["ok"] * 3
     assert (explorer.status().electors, explorer.status().quorum) == (3, 2)
     assert [len(explorer.block(str(height)).transactions) for height in (1, 2, 3)] == [2, 2, 2]
+
+
+def test_all_keys_that_a_member_ever_had_are_its_own(explore: Explore) -> None:
+    chain = twice_rekeyed()
+    explorer = explore(chain)
+    others, had = (0, 1, 3, 4), (2, 9, 10)
+    names = [address(key.public_key) for key in keys(11)]
+    senders = {post.sender for height in (1, 3, 6) for post in explorer.block(str(height)).transactions}
+    assert senders == {names[number] for number in (*others, *had)}
+    assert {name: explorer.numbers[name] for name in senders} == {
+        names[number]: 2 if number in had else number for number in (*others, *had)
+    }
+    assert {explorer.peer(names[number]).address for number in had} == {names[10]}
+    assert explorer.peer(names[9][-8:]).number == 2
+    with pytest.raises(NotFound, match="is not one of the 5 members"):
+        explorer.peer(names[7])
 
 
 def test_newcomers_and_leavers_are_among_the_members(tmp_path: Path) -> None:

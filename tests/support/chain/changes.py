@@ -7,7 +7,14 @@ from fedchain.chain.block import Block
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.membership.amendment import amendment_of
-from fedchain.chain.membership.change import CHANGES_VERSION, Change, ChangeKind, propose_amendment, sign_change
+from fedchain.chain.membership.change import (
+    CHANGES_VERSION,
+    Change,
+    ChangeKind,
+    propose_amendment,
+    sign_change,
+    sign_rekey,
+)
 from fedchain.chain.membership.rules import approvals_required
 from fedchain.chain.membership.succession import place_of
 from fedchain.chain.transition import judge_block
@@ -87,3 +94,13 @@ def handing(chain: ChainBuilder, place: int, begin: int = 0) -> Change:
     return approved(
         chain, propose_amendment(amendment_of({"aggregator": place}, begin), "", sequence=count, until=UNTIL)
     )
+
+
+def twice_rekeyed() -> ChainBuilder:
+    """Member 2 of five takes key 9 in block 1 and key 10 in block 4; behind block 6 its state has forgotten key 9."""
+    chain = living(5)
+    for sequence, following in enumerate(keys(11)[9:]):
+        had = chain.key(chain.state.roster.members[2])
+        chain.extend(changes=[sign_rekey(had, following, chain.genesis.chain_id, sequence=sequence, until=20)])
+        chain.extend_many(2)
+    return chain

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from tests.support.chain.builders import ChainBuilder, keys
-from tests.support.chain.changes import joining, living, own
+from tests.support.chain.changes import joining, living, own, twice_rekeyed
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import chain as chain
@@ -70,6 +70,21 @@ def test_members_that_change_have_places_at_each_height_and_pages_of_their_own(t
         assert [item["standing"] for item in spans[1]] == ["active", "left"]
         assert client.get("/api/v1/run/lives?height=99").status_code == 404
         assert client.get("/api/v1/run/requests").json() == []
+
+
+def test_a_member_is_found_by_each_key_that_it_had_and_is_no_stranger_in_old_blocks(tmp_path: Path) -> None:
+    chain = twice_rekeyed()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    with TestClient(site(tmp_path / "run", rules=lambda document: FakeRules()).app, base_url=HOME) as client:
+        for height, number in ((1, 2), (3, 9), (6, 10)):
+            name = address(keys(11)[number].public_key)
+            assert f'href="/run/member/2" title="{name}"><b>2</b>' in text_of(client, f"/run/block/{height}")
+            sent = client.get(f"/api/v1/run/block/{height}").json()["transactions"]
+            assert {item["sender_number"] for item in sent if item["sender"] == name} == {2}
+            for asked in (f"member/{name}", f"search?q={name}", f"member/{name[-8:]}"):
+                assert '<h1 id="member-title">Peer 2</h1>' in text_of(client, f"/run/{asked}")
+            assert client.get(f"/api/v1/run/member/{name}").json()["number"] == 2
 
 
 def test_members_that_never_change_have_no_list_of_places(client: TestClient) -> None:

@@ -1,6 +1,6 @@
 """Common to the pages: numbers and names in addresses, members, and the troubles of a scenario by round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fedchain.chain.exceptions import NotFound
@@ -8,7 +8,6 @@ from fedchain.chain.explorer.columns import Columns, Line
 from fedchain.chain.explorer.member_views import PeerView
 from fedchain.chain.explorer.names import find_member, read_number
 from fedchain.chain.explorer.units import duration
-from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.course.scenario import placed, rows_of
@@ -39,18 +38,19 @@ def number_named(text: str, what: str) -> int:
     return number
 
 
-def member_named(members: Sequence[PublicKey], name: str) -> PublicKey:
-    """A member by its number, its address or the end of it. Raises NotFound or InvalidAddress."""
+def member_named(reading: Reading, name: str) -> PublicKey:
+    """A member by its number, an address that it has or had, or the end of it. Raises NotFound or InvalidAddress."""
+    members = reading.explorer.state.roster.members
     if name.isascii() and name.isdecimal() and len(name) < 7:
         if int(name) < len(members):
             return members[int(name)]
         raise NotFound(f"no peer {name}: the peers are 0 to {len(members) - 1}")
-    return find_member(name, members)
+    return find_member(name, members, reading.numbers)
 
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:
     """One member, as ``explorer peer`` shows it, counted from lines that are in memory."""
-    return reading.explorer.peer(address(key), reading.columns)
+    return reading.explorer.peer_of(key, reading.columns)
 
 
 def whole(reading: Reading) -> Columns | None:

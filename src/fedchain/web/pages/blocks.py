@@ -32,11 +32,11 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
     view = block_view(chain, reading, name)
     height, held = view.summary.height, reading.explorer.held
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
-    places = reading.explorer.numbers
+    places = reading.numbers
     return {
         "block": view,
         "posts": sorted(view.transactions, key=lambda item: places.get(item.sender, -1)),
-        "voting": voting(chain, view, reading.explorer.numbers) if view.is_final else None,
+        "voting": voting(chain, view, reading.numbers) if view.is_final else None,
         "candidates": rivals(chain, height, height, seen_blocks(chain, height, height)).get(height, ()),
         "timed": shown[0] if shown else None,
         "below": height - 1 if height - 1 in held else None,

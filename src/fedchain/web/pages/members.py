@@ -67,14 +67,14 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
 def member(chain: Chain, reading: Reading, name: str) -> Context:
     """One member. Raises NotFound or InvalidAddress."""
     roster = reading.explorer.state.roster
-    key = member_named(roster.members, name)
+    key = member_named(reading, name)
     place, measured = roster.seats[key], measured_by(chain, key)
     lines = list(reading.columns.lines(max(1, reading.columns.height - HEIGHTS_SHOWN + 1)))
     offsets = [
         (float(line.height), line.offsets_ms[line.voters.index(place)] / 1000) for line in lines if place in line.voters
     ]
     parts = parts_of(chain, reading, {place: accuracies_of(chain, key)}, newest_round(reading))
-    return cells(parts, Names(chain.genesis, chain.key, numbers=reading.explorer.numbers)) | {
+    return cells(parts, Names(chain.genesis, chain.key, numbers=reading.numbers)) | {
         "posted": sum(part.state == "posted" for part in parts[place]),
         "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
         "turnout": turnout(lines, place),

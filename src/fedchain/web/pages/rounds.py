@@ -54,7 +54,7 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
     number = number_named(name, "round")
     view = reading.explorer.round(number)
     heights = [item.height for item in view.blocks]
-    places = reading.explorer.numbers
+    places = reading.numbers
     phases = {item.phase: place for place, item in enumerate(view.blocks)}
     return {
         "round": view,
@@ -107,7 +107,7 @@ def participation(chain: Chain, reading: Reading, question: Question, names: Nam
     shows_accuracy = question.get("show") == "accuracy"
     table = cells(
         found,
-        names or Names(chain.genesis, chain.key, numbers=reading.explorer.numbers),
+        names or Names(chain.genesis, chain.key, numbers=reading.numbers),
         accuracies if shows_accuracy else None,
     )
     return table | {
@@ -140,7 +140,7 @@ def parts_of(
     lines = list(reading.columns.lines_of_rounds(last - ROUNDS_IN_TABLE + 1, last))
     seen = seen_blocks(chain, lines[0].height, lines[-1].height) if lines else {}
     explorer = reading.explorer
-    crimes = {explorer.numbers[item.member]: (item.height or 0, item.crime) for item in explorer.status().convictions}
+    crimes = {reading.numbers[item.member]: (item.height or 0, item.crime) for item in explorer.status().convictions}
     attending = dict(explorer.membership.attending(lines[0].height, lines[-1].height)) if lines else {}
     return parts_in(explorer.state.rules, lines, seen, crimes, accuracies, attending)
 

@@ -30,7 +30,7 @@ def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]
         if number < len(members_):
             hits.append(("member", f"peer {number}", f"member/{number}"))
     try:
-        key = find_member(text, members_) if not text.isdecimal() else None
+        key = find_member(text, members_, reading.numbers) if not text.isdecimal() else None
     except (NotFound, InvalidAddress):
         key = None
     if key is not None:
