@@ -72,11 +72,18 @@ def test_fpkd_weights_classes_by_their_frequencies() -> None:
 
 
 def test_the_printed_weights_are_nearly_equal() -> None:
-    """For ten classes and T = 3, w lies in [0.097, 0.107] at its extreme, of one class that a client has alone."""
-    one = torch.eye(10, dtype=torch.float64)[0]
-    weights = frequency_weights(one, 3.0)
-    assert 0.096 < float(weights.min()) < float(weights[1]) + 1e-12
-    assert float(frequency_weights(0.3 * one + 0.07, 3.0).max()) < 0.11
+    """For ten classes, T = 3 and U = 7; the extremes are those of a client that has one class alone, or lacks one that
+    is everybody's. docs/methods.md states them."""
+    one, other = torch.eye(10, dtype=torch.float64)[:2]
+    rest = (1 - one) / 9
+    w = frequency_weights(one, 3.0)
+    assert (float(w.min()), float(w.max())) == pytest.approx((0.0962, 0.1343), abs=5e-5)
+    lowest, highest = residual_weights(other, one, 7.0), residual_weights(one, rest, 7.0)
+    assert (float(lowest.min()), float(highest.max())) == pytest.approx((0.0865, 0.1152), abs=5e-5)
+    for own, common in np.random.default_rng(0).dirichlet(np.full(10, 0.1), size=(200, 2)):
+        of_client, of_both = frequency_weights(tensor(own), 3.0), residual_weights(tensor(common), tensor(own), 7.0)
+        assert w.min() - 1e-12 < of_client.min() <= of_client.max() < w.max() + 1e-12
+        assert lowest.min() - 1e-12 < of_both.min() <= of_both.max() < highest.max() + 1e-12
 
 
 def test_balanced_adjustment_weights_classes_by_what_is_missing() -> None:
